@@ -35,7 +35,7 @@ from capacity_model import Constants, Load, breaks_at, limits, row  # noqa: E402
 from stores_workload import Talk, Turn, anthropic  # noqa: E402
 
 import lockstitch  # noqa: E402
-from lockstitch.stores.postgres import PostgresBackend, statements  # noqa: E402
+from lockstitch.stores.postgres import PostgresBackend, schema  # noqa: E402
 from tests import postgres_server  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -168,7 +168,7 @@ def renewing(bench: Bench, held: int, seconds: float) -> float:
         named = [lease.token for lease in leases], [lease.session for lease in leases], 30.0
         began, rounds = time.monotonic(), 0
         while time.monotonic() - began < seconds:
-            line.execute(statements.RENEW, named)
+            line.execute(schema.RENEW, named)
             rounds += 1
         taken = time.monotonic() - began
     return rounds * held / taken

@@ -15,7 +15,7 @@ from msgspec import Raw
 from stores_workload import Talk, entry
 
 import lockstitch
-from lockstitch.journal.events import Asked, Ended, Event, Finished, Replied, Said, text_payload
+from lockstitch.journal.events import AskedCall, Ended, Event, Finished, Replied, Said, text_payload
 from lockstitch.stores.opening import open_backend
 
 Fields = dict[str, Any]
@@ -102,7 +102,7 @@ class Turns:
     def reply(self, calls: list[tuple[str, str]], part: int) -> Replied:
         """A reply that came in its envelope."""
         made = REPLIES[self.dialect](self.text(), calls, 2 * self.number + part)
-        asked = tuple(Asked(id=name, name="bash") for name, _ in calls)
+        asked = tuple(AskedCall(id=name, name="bash") for name, _ in calls)
         payload = Raw(msgspec.json.encode(made))
         return Replied(dialect=self.dialect, model="m", payload=payload, calls=asked)
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.journal.events import (
-    Asked,
+    AskedCall,
     Ended,
     Event,
     Finished,
@@ -26,7 +26,7 @@ from lockstitch.journal.events import (
     entry_of,
     text_payload,
 )
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 
 CALLS = 3
 RESULT = 2000
@@ -130,7 +130,7 @@ def replied(turn: Turn, dialect: str) -> Replied:
         dialect=dialect,
         model="m",
         payload=Raw(msgspec.json.encode(_REPLIES[dialect](turn))),
-        calls=tuple(Asked(id=name, name="bash") for name in turn.ids),
+        calls=tuple(AskedCall(id=name, name="bash") for name in turn.ids),
     )
 
 
@@ -157,16 +157,16 @@ def closed(turn: Turn, after: int, dialect: str) -> list[Event]:
     return [*events(turn, after, dialect), *ending]
 
 
-def entry(event: Event, seq: int) -> Entry:
+def entry(event: Event, seq: int) -> JournalEntry:
     """An event as a store takes it."""
     return entry_of(event, f"{seq:024x}", FIRST + seq)
 
 
-def long_session(messages: int, dialect: str) -> list[Entry]:
+def long_session(messages: int, dialect: str) -> list[JournalEntry]:
     """A session whose request has about so many messages."""
     a_turn = 6 if dialect == "openai-chat" else 4
     talk = Talk().turns()
-    made: list[Entry] = []
+    made: list[JournalEntry] = []
     for _ in range(messages // a_turn):
         facts = closed(next(talk), len(made), dialect)
         made += [entry(fact, len(made) + n) for n, fact in enumerate(facts, 1)]

@@ -27,13 +27,13 @@ from pathlib import Path
 
 import psycopg
 
-from lockstitch.stores.postgres import PostgresBackend, pool, schema
+from lockstitch.stores.postgres import PostgresBackend, connections, schema
 from tests import tools
 
 # How long a program may take that only a fault would stop: machines pause, and disks are slow.
 PATIENCE = 600
 # The same for the answer to a connection, since both sides may have been put to sleep.
-pool._DEFAULTS["connect_timeout"] = str(PATIENCE)  # noqa: SLF001 - no option of a user's
+connections._DEFAULTS["connect_timeout"] = str(PATIENCE)  # noqa: SLF001 - no option of a user's
 PATIENT = f"connect_timeout={PATIENCE}"  # the same in an address, for a process of its own
 
 SETTINGS = {

@@ -47,7 +47,7 @@ def events_page() -> str:
     parts = [EVENTS_INTRO, _section(events.Event, set())]
     parts += [_section(kind, shared) for kind in kinds]
     parts.append("## Parts of events")
-    parts.append(_section(events.Asked, set(), level=3))
+    parts.append(_section(events.AskedCall, set(), level=3))
     return "\n\n".join(parts) + "\n"
 
 

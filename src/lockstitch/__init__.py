@@ -36,30 +36,22 @@ from lockstitch.rules import RULES, Finding, Rule
 if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
     from lockstitch.compaction.plan import Cost
-    from lockstitch.journal.about import About
-    from lockstitch.journal.events import Event
-    from lockstitch.journal.fold import Fact
+    from lockstitch.journal.events import About, Event
+    from lockstitch.journal.queries import Match, Spent, Usage
     from lockstitch.journal.records import Head
     from lockstitch.journal.salvage import Salvage, Salvaged
-    from lockstitch.journal.searching import Match
-    from lockstitch.journal.state import Checkpoint
-    from lockstitch.journal.usage import Spent, Usage
-    from lockstitch.session.aio import AsyncSession, Opening
-    from lockstitch.session.aio_reader import AsyncReader, Following
-    from lockstitch.session.aio_streaming import AsyncStream
-    from lockstitch.session.auditing import Audited, Removal
-    from lockstitch.session.calls import Call, Recovered, Turn
-    from lockstitch.session.copying import Copy
-    from lockstitch.session.importing import Taken
-    from lockstitch.session.reader import Reader
-    from lockstitch.session.removing import Deleted
-    from lockstitch.session.retaining import Retention, Spared
-    from lockstitch.session.signals import handle_sigterm
+    from lockstitch.journal.state import Checkpoint, Fact
+    from lockstitch.session.async_session import AsyncReader, AsyncSession, Following, Opening
+    from lockstitch.session.copying import Copy, Taken
+    from lockstitch.session.decisions import Call, Recovered, Turn
+    from lockstitch.session.event_loop import AsyncStream
+    from lockstitch.session.maintenance import Audited, Deleted, Removal, Retention, Spared
+    from lockstitch.session.reader import Note, Reader
+    from lockstitch.session.session import Session
     from lockstitch.session.store import Store
     from lockstitch.session.streaming import Stream
-    from lockstitch.session.sync import Session
-    from lockstitch.session.telling import Note
-    from lockstitch.session.tools import CurrentCall, Later, Result, Tool, current_call
+    from lockstitch.session.tool_run import CurrentCall, Later, Result, Tool, current_call
+    from lockstitch.session.writing import handle_sigterm
     from lockstitch.stores.base import Listed
 
 __version__ = "0.1.0"
@@ -136,45 +128,45 @@ __all__ = [
 
 # Healing a list needs none of these, so they are loaded when somebody asks.
 _LATER = {
-    "About": "journal.about",
-    "AsyncReader": "session.aio_reader",
-    "AsyncSession": "session.aio",
-    "AsyncStream": "session.aio_streaming",
-    "Audited": "session.auditing",
-    "Call": "session.calls",
+    "About": "journal.events",
+    "AsyncReader": "session.async_session",
+    "AsyncSession": "session.async_session",
+    "AsyncStream": "session.event_loop",
+    "Audited": "session.maintenance",
+    "Call": "session.decisions",
     "Checkpoint": "journal.state",
     "Compaction": "compaction.ladder",
     "Copy": "session.copying",
     "Cost": "compaction.plan",
-    "CurrentCall": "session.tools",
-    "Deleted": "session.removing",
+    "CurrentCall": "session.tool_run",
+    "Deleted": "session.maintenance",
     "Event": "journal.events",
-    "Fact": "journal.fold",
-    "Following": "session.aio_reader",
+    "Fact": "journal.state",
+    "Following": "session.async_session",
     "Head": "journal.records",
-    "Later": "session.tools",
+    "Later": "session.tool_run",
     "Listed": "stores.base",
-    "Match": "journal.searching",
-    "Note": "session.telling",
-    "Opening": "session.aio",
+    "Match": "journal.queries",
+    "Note": "session.reader",
+    "Opening": "session.async_session",
     "Reader": "session.reader",
-    "Recovered": "session.calls",
-    "Removal": "session.auditing",
-    "Result": "session.tools",
-    "Retention": "session.retaining",
+    "Recovered": "session.decisions",
+    "Removal": "session.maintenance",
+    "Result": "session.tool_run",
+    "Retention": "session.maintenance",
     "Salvage": "journal.salvage",
     "Salvaged": "journal.salvage",
-    "Session": "session.sync",
-    "Spared": "session.retaining",
-    "Spent": "journal.usage",
+    "Session": "session.session",
+    "Spared": "session.maintenance",
+    "Spent": "journal.queries",
     "Store": "session.store",
     "Stream": "session.streaming",
-    "Taken": "session.importing",
-    "Tool": "session.tools",
-    "Turn": "session.calls",
-    "Usage": "journal.usage",
-    "current_call": "session.tools",
-    "handle_sigterm": "session.signals",
+    "Taken": "session.copying",
+    "Tool": "session.tool_run",
+    "Turn": "session.decisions",
+    "Usage": "journal.queries",
+    "current_call": "session.tool_run",
+    "handle_sigterm": "session.writing",
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from lockstitch.journal.events import (
-    Asked,
+    AskedCall,
     Ended,
     Event,
     Finished,
@@ -48,7 +48,7 @@ def replied(text: str, *calls: tuple[str, str, dict[str, Any]]) -> Replied:
         dialect="anthropic",
         provider="anthropic",
         model="claude-sonnet-4-5",
-        calls=tuple(Asked(ident, name) for ident, name, _ in calls),
+        calls=tuple(AskedCall(ident, name) for ident, name, _ in calls),
     )
 
 

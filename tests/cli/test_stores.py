@@ -567,13 +567,13 @@ def _odd_bodies() -> list[bytes]:
 
 @pytest.mark.parametrize("step", [1, 7])
 def test_no_journal_makes_a_command_fail_by_itself(here: Any, store: str, step: int) -> None:
-    from lockstitch.journal.records import Entry
+    from lockstitch.journal.records import JournalEntry
     from lockstitch.stores.opening import open_backend
 
     bodies = _odd_bodies()[::step]
     with open_backend(store) as backend:
         lease = backend.acquire("odd")
-        backend.append(lease, [Entry(f"k{n}", n, body) for n, body in enumerate(bodies)], 0)
+        backend.append(lease, [JournalEntry(f"k{n}", n, body) for n, body in enumerate(bodies)], 0)
     for words in (("check",), ("show", "--full"), ("export",), ("export", "--raw"),
                   ("export", "--redact", "--raw"), ("checkpoints",)):  # fmt: skip
         done = here(*words, store, "--session", "odd")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstitch.journal.fold import State
-from lockstitch.journal.importing import imported
+from lockstitch.journal.importing import import_events
 from lockstitch.journal.projection import project
+from lockstitch.journal.state import JournalState
 from tests.formats import claude_files, codex_files
 from tests.formats.stored import dumped, joined
 
@@ -59,7 +59,7 @@ def messages(dialect: str, *, turns: int = TURNS, result: str = "a.txt", ask: st
     made.append({"role": "user", "content": "The last words."})
     if dialect == "anthropic":
         return made
-    return project(State().snapshot(*imported(made, "anthropic").events), dialect)
+    return project(JournalState().snapshot(*import_events(made, "anthropic").events), dialect)
 
 
 def list_file(folder: Path, value: Any, *, lines: bool = False) -> Path:

@@ -17,7 +17,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstitch.compaction.ladder import Ask, Compaction, Failure, Found, Pause, Steps, Unasked
+from lockstitch.compaction.ladder import (
+    AcceptedAnswer,
+    Ask,
+    Compaction,
+    Failure,
+    PauseStep,
+    Steps,
+    Unasked,
+)
 from lockstitch.journal.records import blob_name
 from tests.journal.replies import DIALECTS
 from tests.journal.sessions import ABSURD, Session, Writer
@@ -166,12 +174,12 @@ class Schedule:
                 return result
             sent = self._taken(step)
 
-    def _taken(self, step: Ask | Pause | Found) -> Any:
+    def _taken(self, step: Ask | PauseStep | AcceptedAnswer) -> Any:
         left = max(self.deadline - self.now, 0)
-        if isinstance(step, Found):
+        if isinstance(step, AcceptedAnswer):
             self.kept[step.key] = step.text
             return None
-        if isinstance(step, Pause):
+        if isinstance(step, PauseStep):
             assert step.seconds > 0
             self.pauses.append(step.seconds)
             self.now += min(step.seconds, left)

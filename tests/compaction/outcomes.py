@@ -6,13 +6,11 @@ import json
 from typing import Any
 
 import lockstitch
-from lockstitch.compaction.counting import estimate, size_of
-from lockstitch.compaction.plan import Budget
+from lockstitch.compaction.plan import TokenBudget, estimate, size_of
 from lockstitch.journal.events import Compacted, Event, entry_of
-from lockstitch.journal.fold import fold
-from lockstitch.journal.projection import SUMMARY, project, wanted
-from lockstitch.journal.records import Record, blob_name
-from lockstitch.journal.state import Call, Reply, Spoken, View
+from lockstitch.journal.projection import SUMMARY, project, wanted_blobs
+from lockstitch.journal.records import JournalRecord, blob_name
+from lockstitch.journal.state import CallState, JournalView, ModelReply, Spoken, fold
 from tests.compaction.generated import MARK
 from tests.journal.sessions import Session
 from tests.journal.shown import DIALECT_RECEIVERS, refused, text_of
@@ -22,16 +20,16 @@ from tests.kinds_of_break.pairs import pairs
 AROUND = 60
 
 
-def sent(view: View, session: Session, dialect: str) -> list[Any]:
+def sent(view: JournalView, session: Session, dialect: str) -> list[Any]:
     """The request of a view, which every judge accepts."""
-    blobs = {name: session.blobs[name] for name in wanted(view)}
+    blobs = {name: session.blobs[name] for name in wanted_blobs(view)}
     messages = project(view, dialect, blobs=blobs)
     assert lockstitch.check(messages, dialect) == [], dialect
     assert refused(dialect, messages) == [], dialect
     return messages
 
 
-def everywhere(view: View, session: Session) -> dict[str, list[Any]]:
+def everywhere(view: JournalView, session: Session) -> dict[str, list[Any]]:
     """The requests of a view to everybody."""
     return {name: sent(view, session, name) for name, _, _ in DIALECT_RECEIVERS}
 
@@ -50,7 +48,9 @@ def extended(session: Session, event: Event) -> Session:
 class After:
     """A session before and after the fact of a compaction."""
 
-    def __init__(self, session: Session, event: Compacted, budget: Budget, dialect: str) -> None:
+    def __init__(
+        self, session: Session, event: Compacted, budget: TokenBudget, dialect: str
+    ) -> None:
         self.before = fold(session.records).view
         self.session = extended(session, event)
         self.view = fold(self.session.records).view
@@ -66,8 +66,8 @@ class After:
         unsettled = any(self._is_unsettled(call) for call in calls)
         return seq <= through and seq != self.last and not unsettled
 
-    def _is_unsettled(self, call: Call) -> bool:
-        replies = [item for item in self.before.items if isinstance(item, Reply)]
+    def _is_unsettled(self, call: CallState) -> bool:
+        replies = [item for item in self.before.items if isinstance(item, ModelReply)]
         if call.status == "open":
             return call.reply == replies[-1].seq
         outcome = call.outcome
@@ -91,7 +91,7 @@ class After:
     def _check_words(self, text: str) -> None:
         """What is kept is there, and the last words of the user are there whole."""
         for item in self.before.items:
-            if isinstance(item, Spoken | Reply) and not self.hides(item.seq):
+            if isinstance(item, Spoken | ModelReply) and not self.hides(item.seq):
                 marks = self._marks(item.event)
                 assert [mark for mark in marks if f"{mark} " not in text] == [], "words are lost"
                 ends = [f"/{mark[1:-1].lower()}/" for mark in marks]
@@ -102,7 +102,9 @@ class After:
         return list(dict.fromkeys(MARK.findall(raw.decode("utf-8", "replace"))))
 
     def _check_pairs(self, dialect: str, messages: list[Any]) -> None:
-        replies = [i for i in self.before.items if isinstance(i, Reply) and not self.hides(i.seq)]
+        replies = [
+            i for i in self.before.items if isinstance(i, ModelReply) and not self.hides(i.seq)
+        ]
         calls = [call for reply in replies for call in reply.calls]
         found = pairs(dialect, messages)
         assert len(found) == len(calls), "a pair is split, or a call is lost"
@@ -136,7 +138,7 @@ class After:
         assert first == second
 
 
-def same(one: list[Record], other: list[Record]) -> bool:
+def same(one: list[JournalRecord], other: list[JournalRecord]) -> bool:
     """Whether records are the same bytes."""
     return [(r.seq, r.key, r.body, r.digest) for r in one] == [
         (r.seq, r.key, r.body, r.digest) for r in other

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstitch.journal.fold import State
+from lockstitch.journal.state import JournalState
 from lockstitch.session.store import Store
 from tests.session.talk import DIALECTS, asks, faults, says
 
@@ -59,7 +59,7 @@ def bodies(store: Store, name: str = "s") -> list[bytes]:
     return [record.body for record in store._backend.read(name)]  # noqa: SLF001
 
 
-def kinds(state: State) -> list[str]:
+def kinds(state: JournalState) -> list[str]:
     """What kinds of facts there are."""
     return [type(fact.event).__name__ for fact in state.facts.values()]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.compaction.counting import estimate
-from lockstitch.compaction.options import Wish
+from lockstitch.compaction.plan import estimate
+from lockstitch.compaction.running import CompactSettings
 from lockstitch.errors import Busy, UsageError
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
@@ -22,8 +22,8 @@ from tests.session.talk import asks, faults, says
 from tests.session.twins import Twin, check_everywhere
 
 
-def wish(tokens: int) -> Wish:
-    return Wish(tokens=tokens, dialect="anthropic")
+def wish(tokens: int) -> CompactSettings:
+    return CompactSettings(tokens=tokens, dialect="anthropic")
 
 
 def test_it_compacts_when_it_must_and_not_again(twin: Twin, store: Store) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.compaction.counting import (
+from lockstitch.compaction.plan import (
     IMAGE_TOKENS,
     calibrated,
     estimate,

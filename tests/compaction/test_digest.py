@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.compaction.chunks import accepted, key_of, parts, prompt
-from lockstitch.compaction.counting import estimate
-from lockstitch.compaction.digest import digest
-from lockstitch.compaction.plan import ROOM_LEAST
-from lockstitch.compaction.telling import Told, told
-from lockstitch.journal.fold import fold
+from lockstitch.compaction.plan import ROOM_LEAST, estimate
+from lockstitch.compaction.summaries import (
+    SpokenLine,
+    accept_summary,
+    digest,
+    key_of,
+    prompt,
+    split_parts,
+    spoken_lines,
+)
 from lockstitch.journal.projection import SUMMARY
+from lockstitch.journal.state import fold
 from lockstitch.session.store import Store
 from tests.compaction.generated import sessions
 from tests.compaction.talks import BUDGET, grown
@@ -32,7 +37,7 @@ ARGUMENTS = st.none() | st.dictionaries(
 )
 LINES = st.lists(
     st.builds(
-        Told,
+        SpokenLine,
         st.integers(1, 99),
         WHO,
         TEXTS,
@@ -51,7 +56,7 @@ def count(text: str) -> int:
 @SOME
 @given(lines=LINES, previous=TEXTS, room=st.sampled_from([ROOM_LEAST, 100, 500, 2000, 100_000]))
 def test_it_is_bounded_the_same_and_never_empty(
-    lines: list[Told], previous: str, room: int
+    lines: list[SpokenLine], previous: str, room: int
 ) -> None:
     text = digest(lines, previous, room, count)
     assert count(text) <= room
@@ -68,7 +73,7 @@ def test_it_is_bounded_the_same_and_never_empty(
 @given(session=sessions(wild=True))
 def test_of_any_session_it_says_something(session: Session) -> None:
     view = fold(session.records).view
-    lines = told(view, view.items, session.blobs)
+    lines = spoken_lines(view, view.items, session.blobs)
     for room in (ROOM_LEAST, 5000):
         text = digest(lines, "", room, count)
         assert text.strip()
@@ -77,14 +82,16 @@ def test_of_any_session_it_says_something(session: Session) -> None:
 
 def test_it_has_requests_files_errors_and_questions() -> None:
     lines = [
-        Told(1, "user", "Fix the parser, and do not touch the tests." + " Really." * 700),
-        Told(2, "call", "", "edit", {"file_path": "src/parser.py"}),
-        Told(2, "result", "edited", "edit"),
-        Told(3, "call", "", "bash", {"command": "pytest tests/unit/test_x.py -q && cat ./a/b.txt"}),
-        Told(3, "result", "1 failed: expected ]", "bash", failed=True),
-        Told(4, "assistant", "The parser is fixed. One test fails still."),
-        Told(5, "user", "Why?"),
-        Told(6, "assistant", "It expects a bracket. Shall I change the test?"),
+        SpokenLine(1, "user", "Fix the parser, and do not touch the tests." + " Really." * 700),
+        SpokenLine(2, "call", "", "edit", {"file_path": "src/parser.py"}),
+        SpokenLine(2, "result", "edited", "edit"),
+        SpokenLine(
+            3, "call", "", "bash", {"command": "pytest tests/unit/test_x.py -q && cat ./a/b.txt"}
+        ),
+        SpokenLine(3, "result", "1 failed: expected ]", "bash", failed=True),
+        SpokenLine(4, "assistant", "The parser is fixed. One test fails still."),
+        SpokenLine(5, "user", "Why?"),
+        SpokenLine(6, "assistant", "It expects a bracket. Shall I change the test?"),
     ]
     text = digest(lines, "Before: <OLD>", 10_000, count)
     assert lines[0].text in text
@@ -97,7 +104,7 @@ def test_it_has_requests_files_errors_and_questions() -> None:
 
 
 def test_older_requests_are_shortened_first() -> None:
-    lines = [Told(n, "user", f"<B{n}> " + "word " * 200 + f"<E{n}>") for n in range(10)]
+    lines = [SpokenLine(n, "user", f"<B{n}> " + "word " * 200 + f"<E{n}>") for n in range(10)]
     text = digest(lines, "", 2400, count)
     ends = [n for n in range(10) if f"<B{n}> " + "word " * 200 in text]
     assert ends
@@ -106,7 +113,7 @@ def test_older_requests_are_shortened_first() -> None:
 
 
 def test_only_calls_without_a_word_are_told_as_well() -> None:
-    lines = [Told(1, "call", "", "spin", {"n": 1}), Told(1, "result", "", "spin")] * 3
+    lines = [SpokenLine(1, "call", "", "spin", {"n": 1}), SpokenLine(1, "result", "", "spin")] * 3
     assert "spin (3)" in digest(lines, "", 100, count)
 
 
@@ -132,8 +139,8 @@ def test_it_stands_in_a_user_turn_and_says_that_it_is_data(store: Store) -> None
 
 @SOME
 @given(lines=LINES, room=st.sampled_from([30, 100, 1000]))
-def test_parts_are_bounded_and_say_everything(lines: list[Told], room: int) -> None:
-    made = parts(lines, room, count)
+def test_parts_are_bounded_and_say_everything(lines: list[SpokenLine], room: int) -> None:
+    made = split_parts(lines, room, count)
     whole = "".join(made).replace("\n", "")
     for line in lines:
         if line.who != "result":
@@ -153,7 +160,7 @@ def test_a_question_has_the_notes_so_far_and_names_itself() -> None:
 
 def test_what_is_no_summary() -> None:
     good = "Requests: fix it. Done: the parser was fixed, with tests."
-    assert accepted(f"  {good}\n", 100, count) == good
+    assert accept_summary(f"  {good}\n", 100, count) == good
     bad = ["", " " * 99, "...", "API Error: 500 something went wrong, and will again, and again",
            "Error: the model is overloaded, please try again some minutes later",
            '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
@@ -162,7 +169,7 @@ def test_what_is_no_summary() -> None:
            "I'm sorry, but I can't help with summarising this conversation.",
            "I cannot continue with this conversation, as it is too long.",
            "x" * 10_000, None, 7, b"Requests: fix it. Done: the parser was fixed."]  # fmt: skip
-    assert [text for text in bad if accepted(text, 100, count) is not None] == []
+    assert [text for text in bad if accept_summary(text, 100, count) is not None] == []
 
 
 def test_requests_stay_word_for_word_as_long_as_the_budget_has_room(store: Store) -> None:
@@ -179,7 +186,7 @@ def test_requests_stay_word_for_word_as_long_as_the_budget_has_room(store: Store
 
 @pytest.mark.parametrize("room", range(300, 1300, 100))
 def test_a_note_is_never_longer_than_what_it_stands_for(room: int) -> None:
-    lines = [Told(n, "user", f"<{n}> " + "x" * (40 + n * 5)) for n in range(40)]
+    lines = [SpokenLine(n, "user", f"<{n}> " + "x" * (40 + n * 5)) for n in range(40)]
     text = digest(lines, "", room, count)
     assert count(text) <= room
     assert [

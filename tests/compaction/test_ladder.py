@@ -9,14 +9,13 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstitch.compaction.chunks import key_of
-from lockstitch.compaction.counting import estimate, size_of
-from lockstitch.compaction.ladder import ATTEMPTS, Compaction, Task, ladder
-from lockstitch.compaction.plan import Budget
+from lockstitch.compaction.ladder import ATTEMPTS, Compaction, CompactionTask, ladder
+from lockstitch.compaction.plan import TokenBudget, estimate, size_of
+from lockstitch.compaction.summaries import key_of
 from lockstitch.errors import Unmet
 from lockstitch.journal.events import value_of
-from lockstitch.journal.fold import fold
-from lockstitch.journal.projection import wanted
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.state import fold
 from tests.compaction.generated import GOOD, Schedule, schedules, sessions
 from tests.compaction.outcomes import AROUND, After, everywhere, extended, sent
 from tests.journal.replies import DIALECTS
@@ -29,21 +28,21 @@ SHARES = st.sampled_from([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9
 BYTES = st.sampled_from([0.0, 0.0, 0.0, 0.3, 0.7])
 
 
-def task_of(session: Session, budget: Budget, dialect: str, **options: Any) -> Task:
+def task_of(session: Session, budget: TokenBudget, dialect: str, **options: Any) -> CompactionTask:
     """A session as the ladder gets it; one token is what the estimate says it is."""
     view = fold(session.records).view
-    blobs = {name: session.blobs[name] for name in wanted(view)}
+    blobs = {name: session.blobs[name] for name in wanted_blobs(view)}
     given = {"has_model": True, "counter": estimate, **options}
-    return Task(view=view, dialect=dialect, budget=budget, blobs=blobs, **given)
+    return CompactionTask(view=view, dialect=dialect, budget=budget, blobs=blobs, **given)
 
 
-def budget(session: Session, dialect: str, share: float, most: float = 0.0) -> Budget:
+def budget(session: Session, dialect: str, share: float, most: float = 0.0) -> TokenBudget:
     """A share of what a session costs; of its bytes, too, if there is a share of them."""
     whole = sent(fold(session.records).view, session, dialect)
-    return Budget(int(estimate(whole) * share) + 1, int(size_of(whole) * most))
+    return TokenBudget(int(estimate(whole) * share) + 1, int(size_of(whole) * most))
 
 
-def outcome(session: Session, task: Task, schedule: Schedule) -> Compaction | None:
+def outcome(session: Session, task: CompactionTask, schedule: Schedule) -> Compaction | None:
     """Go down the ladder; whatever happens, the records are what they were."""
     before = [(record.seq, record.key, record.body) for record in session.records]
     try:
@@ -56,7 +55,7 @@ def outcome(session: Session, task: Task, schedule: Schedule) -> Compaction | No
     return None
 
 
-def judged(session: Session, task: Task, schedule: Schedule) -> Compaction | None:
+def judged(session: Session, task: CompactionTask, schedule: Schedule) -> Compaction | None:
     done = outcome(session, task, schedule)
     event(done.rung if done else "unmet")
     if done is None:
@@ -145,7 +144,7 @@ def test_what_fits_is_left_alone(session: Session, share: float, schedule: Sched
         return
     again = Schedule([GOOD])
     after = extended(session, done.event)
-    task = task_of(after, Budget(limit.tokens + AROUND), "openai-chat")
+    task = task_of(after, TokenBudget(limit.tokens + AROUND), "openai-chat")
     second = outcome(after, task, again)
     assert second is not None
     assert (second.rung, again.prompts) == ("nothing", [])

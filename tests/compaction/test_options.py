@@ -8,29 +8,37 @@ from typing import Any, get_type_hints
 import pytest
 
 from lockstitch import sessions, stored
-from lockstitch.compaction.counting import estimate, size_of
 from lockstitch.compaction.ladder import ATTEMPTS
-from lockstitch.compaction.options import Bounds, Limits, Options, Wish
+from lockstitch.compaction.plan import estimate, size_of
+from lockstitch.compaction.running import (
+    CompactBounds,
+    CompactLimits,
+    CompactOptions,
+    CompactSettings,
+)
 from lockstitch.errors import UsageError
-from lockstitch.session.aio import AsyncSession
+from lockstitch.session.async_session import AsyncSession
+from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.session.sync import Session
 from tests.compaction.talks import BUDGET, GOOD, bodies, compactions, grown
 from tests.session.talk import faults
 from tests.session.twins import Twin
 
 
 def test_there_is_one_list_of_them() -> None:
-    assert {*get_type_hints(Limits)} == {*Bounds.__struct_fields__} - {"tokens"}
-    assert {*get_type_hints(Options)} == {*Wish.__struct_fields__} - {"tokens", "dialect"}
+    assert {*get_type_hints(CompactLimits)} == {*CompactBounds.__struct_fields__} - {"tokens"}
+    assert {*get_type_hints(CompactOptions)} == {*CompactSettings.__struct_fields__} - {
+        "tokens",
+        "dialect",
+    }
     whose: dict[Any, Any] = {
-        Session.request: Options,
-        Session.compact: Options,
-        AsyncSession.request: Options,
-        AsyncSession.compact: Options,
-        stored.compact: Options,
-        sessions.compact: Limits,
-        sessions.condensed: Limits,
+        Session.request: CompactOptions,
+        Session.compact: CompactOptions,
+        AsyncSession.request: CompactOptions,
+        AsyncSession.compact: CompactOptions,
+        stored.compact: CompactOptions,
+        sessions.compact: CompactLimits,
+        sessions.condensed: CompactLimits,
     }
     for function, kind in whose.items():
         [last] = [

@@ -24,9 +24,17 @@ import lockstitch
 from lockstitch import sessions
 from lockstitch.compaction import summarizer
 from lockstitch.compaction.ladder import ATTEMPTS, Compaction
-from lockstitch.compaction.pausing import PAUSES, Past, Pauses, latest
 from lockstitch.compaction.plan import Cost
-from lockstitch.compaction.summarizer import SILENT, Question, Summarizer, name_of
+from lockstitch.compaction.summarizer import (
+    PAUSES,
+    SILENT,
+    Pauses,
+    Question,
+    Summarizer,
+    SummarizerPast,
+    latest_past,
+    name_of,
+)
 from lockstitch.session.store import Store
 from tests.compaction import generated
 from tests.compaction.generated import Schedule
@@ -128,7 +136,7 @@ class TestThePause:
     ) -> None:
         pauses = Pauses(first, longest)
         assert pauses.after(failures) <= pauses.after(failures + 1) <= longest
-        until = Past(failures, START).paused_until(START + gone, pauses)
+        until = SummarizerPast(failures, START).paused_until(START + gone, pauses)
         if until is None:
             assert gone <= 0 or gone >= pauses.after(failures) - 0.001
         else:
@@ -136,12 +144,14 @@ class TestThePause:
 
     def test_what_is_yet_to_come_counts_for_nothing(self) -> None:
         """A clock was put back."""
-        assert latest([Past(3, START + 1), Past(1, START - 5)], START) == Past(1, START - 5)
-        assert Past(3, START + 1).paused_until(START) is None
+        assert latest_past(
+            [SummarizerPast(3, START + 1), SummarizerPast(1, START - 5)], START
+        ) == SummarizerPast(1, START - 5)
+        assert SummarizerPast(3, START + 1).paused_until(START) is None
 
     @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), max_size=12))
     def test_failures_in_a_row_are_counted(self, life: list[tuple[int, int, bool]]) -> None:
-        past, in_a_row = Past(), 0
+        past, in_a_row = SummarizerPast(), 0
         for moment, (failed, answered, is_summary) in enumerate(life, start=1):
             done = Compaction(
                 "summary" if is_summary and answered else "digest",
@@ -157,7 +167,7 @@ class TestThePause:
             if answered:
                 in_a_row = 0
             in_a_row += done.rung == "digest"
-            assert past == Past(in_a_row, float(moment))
+            assert past == SummarizerPast(in_a_row, float(moment))
 
 
 @dataclass
@@ -185,7 +195,7 @@ def test_over_any_life_it_is_asked_only_outside_its_pauses(
 ) -> None:
     """On a virtual clock, with any failures: and each compaction is valid all the same."""
     limit = budget(session, "anthropic", 0.4)
-    time, past, until = Time(), Past(), 0.0
+    time, past, until = Time(), SummarizerPast(), 0.0
     before, summarizer._now = summarizer._now, time  # noqa: SLF001
     try:
         for gap, planned in life:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lockstitch.compaction.counting import estimate
+from lockstitch.compaction.plan import estimate
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Tool
+from lockstitch.session.tool_run import Tool
 from tests.compaction.talks import (
     BUDGET,
     GOOD,

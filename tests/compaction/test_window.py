@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.compaction.counting import estimate, size_of
-from lockstitch.compaction.ladder import ATTEMPTS, Ask, Failure, Task, ladder
-from lockstitch.compaction.plan import Budget
+from lockstitch.compaction.ladder import ATTEMPTS, Ask, CompactionTask, Failure, ladder
+from lockstitch.compaction.plan import TokenBudget, estimate, size_of
 from lockstitch.session.store import Store
 from tests.compaction.generated import image_in, png
 from tests.compaction.talks import GOOD, bodies, grow, requests
@@ -150,9 +149,9 @@ def test_a_model_that_fails_too_often_is_given_up(store: Store) -> None:
     answer: str | Failure | None = None
     total = 0
     with store.session("s") as session:
-        budget = Budget(WINDOW)
+        budget = TokenBudget(WINDOW)
         view = session.state.snapshot()
-        steps = ladder(Task(view, "anthropic", budget, {}, has_model=True, window=4000))
+        steps = ladder(CompactionTask(view, "anthropic", budget, {}, has_model=True, window=4000))
         while True:
             try:
                 step = steps.send(answer)

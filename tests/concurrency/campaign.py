@@ -21,10 +21,10 @@ from typing import Any
 
 import lockstitch
 from lockstitch.errors import Unreadable
-from lockstitch.journal.fold import State
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.records import Record
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.records import JournalRecord
+from lockstitch.journal.state import JournalState
+from lockstitch.stores.base import Backend, StoreFault
 from lockstitch.stores.opening import open_backend
 from tests.oracles import problems
 
@@ -99,7 +99,7 @@ class Nemesis:
         self.dice = random.Random(plan.seed)  # noqa: S311 - luck, not secrets
         self.counts: Counter[str] = Counter()
         self.broken: list[str] = []
-        self.read: dict[str, list[Record]] = {}
+        self.read: dict[str, list[JournalRecord]] = {}
 
     def run(self) -> None:
         """Start one worker, and the others when it has stopped in the middle of its first turn."""
@@ -231,7 +231,7 @@ def campaign(plan: Plan) -> Report:
     logs = logs_in(plan.folder)
     with open_backend(plan.address) as backend:
         sessions = {name: list(backend.read(name)) for name in _made(backend, plan)}
-        report.faults += [f.message for f in backend.verify() if isinstance(f, Fault)]
+        report.faults += [f.message for f in backend.verify() if isinstance(f, StoreFault)]
         report.faults += faults(logs, sessions, plan.by)
         for name, records in sessions.items():
             report.faults += [f"{name}: {fault}" for fault in invalid(backend, records, plan.seed)]
@@ -250,17 +250,19 @@ def _made(backend: Backend, plan: Plan) -> list[str]:
     return [listed.session for listed in backend.sessions() if listed.session in plan.names]
 
 
-def invalid(backend: Backend, records: list[Record], seed: int, samples: int = 12) -> list[str]:
+def invalid(
+    backend: Backend, records: list[JournalRecord], seed: int, samples: int = 12
+) -> list[str]:
     """What is wrong with the requests of some prefixes, the whole among them."""
     dice = random.Random(seed)  # noqa: S311 - luck, not secrets
     chosen = {len(records), *(dice.randint(1, len(records)) for _ in range(samples) if records)}
     found: list[str] = []
-    state = State()
+    state = JournalState()
     for count, record in enumerate(records, 1):
         state.apply(record)
         if count in chosen:
             dialect = dice.choice(["anthropic", "openai-chat", "gemini", "openai-responses"])
-            messages = project(state.view, dialect, blobs=backend.blobs(wanted(state.view)))
+            messages = project(state.view, dialect, blobs=backend.blobs(wanted_blobs(state.view)))
             found += [f"{count}: {f.message}" for f in lockstitch.check(messages, dialect)]
             found += [f"{count}: {text}" for text in problems(dialect, messages)]
     return found

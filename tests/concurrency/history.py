@@ -17,7 +17,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 
 MARK = re.compile(rb"<(w\d+\.\d+\.\d+\.\d+)>")
 KEY = re.compile(r"w\d+\.\d+\.(\d+|r)\.\d+")
@@ -78,7 +78,7 @@ def told_by(logs: Iterable[Log]) -> Told:
     return told
 
 
-def id_of(record: Record) -> str:
+def id_of(record: JournalRecord) -> str:
     """What a record is in the workers' words; "" for what a session writes by itself."""
     if KEY.fullmatch(record.key):
         return record.key
@@ -86,7 +86,9 @@ def id_of(record: Record) -> str:
     return found[1].decode() if found else ""
 
 
-def faults(logs: list[Log], sessions: dict[str, list[Record]], by: str = "backend") -> list[str]:
+def faults(
+    logs: list[Log], sessions: dict[str, list[JournalRecord]], by: str = "backend"
+) -> list[str]:
     """Everything that is wrong, in words."""
     told = told_by(logs)
     found = [*_counted(told, sessions), *_ordered(told, sessions)]
@@ -97,7 +99,7 @@ def faults(logs: list[Log], sessions: dict[str, list[Record]], by: str = "backen
     return found
 
 
-def _counted(told: Told, sessions: dict[str, list[Record]]) -> Iterator[str]:
+def _counted(told: Told, sessions: dict[str, list[JournalRecord]]) -> Iterator[str]:
     there = Counter(id_of(r) for records in sessions.values() for r in records if id_of(r))
     yield from (f"acknowledged and lost: {key}" for key in told.acked if key not in there)
     yield from (f"there {count} times: {key}" for key, count in there.items() if count > 1)
@@ -114,7 +116,7 @@ def _counted(told: Told, sessions: dict[str, list[Record]]) -> Iterator[str]:
                 yield f"promised at {promised} and found at {places[key]}: {key}"
 
 
-def _ordered(told: Told, sessions: dict[str, list[Record]]) -> Iterator[str]:
+def _ordered(told: Told, sessions: dict[str, list[JournalRecord]]) -> Iterator[str]:
     """Nothing stands behind what was only tried when it had been acknowledged already."""
     for name, records in sessions.items():
         latest = 0
@@ -125,7 +127,7 @@ def _ordered(told: Told, sessions: dict[str, list[Record]]) -> Iterator[str]:
             latest = max(latest, told.tried.get(key, 0))
 
 
-def _epochs(told: Told, name: str, records: list[Record]) -> Iterator[str]:
+def _epochs(told: Told, name: str, records: list[JournalRecord]) -> Iterator[str]:
     for one, two in pairwise(records):
         if two.epoch < one.epoch:
             yield f"record {two.seq}: epoch {two.epoch} behind epoch {one.epoch}"
@@ -142,7 +144,7 @@ def _epochs(told: Told, name: str, records: list[Record]) -> Iterator[str]:
             yield f"record {record.seq} under epoch {record.epoch} is not of {holders[0]}"
 
 
-def _turns(records: list[Record]) -> Iterator[str]:
+def _turns(records: list[JournalRecord]) -> Iterator[str]:
     """Every lease is one turn: what the last writer left is concluded, then the turn itself."""
     cut = False
     for epoch, group in groupby(records, key=lambda record: record.epoch):
@@ -162,7 +164,7 @@ def _turns(records: list[Record]) -> Iterator[str]:
         cut = bool(own) and len(own) != len(WHOLE)
 
 
-def _session_turns(records: list[Record]) -> Iterator[str]:
+def _session_turns(records: list[JournalRecord]) -> Iterator[str]:
     """The same where the session itself writes what stands between: starts, ends, conclusions."""
     cut = False
     for epoch, group in groupby(records, key=lambda record: record.epoch):
@@ -181,5 +183,5 @@ def _session_turns(records: list[Record]) -> Iterator[str]:
         cut = bool(steps) and not ends
 
 
-def _first_own(records: list[Record]) -> int:
+def _first_own(records: list[JournalRecord]) -> int:
     return next((n for n, record in enumerate(records) if id_of(record)), len(records))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 
 from .history import WHOLE, Log, faults
 
-Records = list[Record]
+Records = list[JournalRecord]
 
 
 def _steps(worker: str, turn: int, epoch: int, steps: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -33,7 +33,7 @@ def _history(whole: list[tuple[str, int]]) -> tuple[list[Log], Records]:
         place = {"session": "s1", "epoch": epoch, "seq": seq}
         log.lines.append({"do": "ack", "ids": [key], "t": seq * 10 + 5, **place})
         body = json.dumps({"kind": "said", "payload": key}).encode()
-        records.append(Record(seq, epoch, key, 0, body, b""))
+        records.append(JournalRecord(seq, epoch, key, 0, body, b""))
     return list(logs.values()), records
 
 
@@ -50,23 +50,23 @@ def _lost(_logs: list[Log], records: Records) -> None:
 
 def _doubled(_logs: list[Log], records: Records) -> None:
     last = records[-1]
-    records.append(Record(last.seq + 1, last.epoch, last.key, 0, last.body, b""))
+    records.append(JournalRecord(last.seq + 1, last.epoch, last.key, 0, last.body, b""))
 
 
 def _never_tried(_logs: list[Log], records: Records) -> None:
     last = records[-1]
-    records.append(Record(last.seq + 1, 4, "w9.1.0.0", 0, last.body, b""))
+    records.append(JournalRecord(last.seq + 1, 4, "w9.1.0.0", 0, last.body, b""))
 
 
 def _mixed(_logs: list[Log], records: Records) -> None:
     one, two = records[3], records[9]
-    records[3] = Record(one.seq, one.epoch, two.key, 0, two.body, b"")
-    records[9] = Record(two.seq, two.epoch, one.key, 0, one.body, b"")
+    records[3] = JournalRecord(one.seq, one.epoch, two.key, 0, two.body, b"")
+    records[9] = JournalRecord(two.seq, two.epoch, one.key, 0, one.body, b"")
 
 
 def _back(_logs: list[Log], records: Records) -> None:
     last = records[-1]
-    records[-1] = Record(last.seq, 1, last.key, 0, last.body, b"")
+    records[-1] = JournalRecord(last.seq, 1, last.key, 0, last.body, b"")
 
 
 def _not_concluded(_logs: list[Log], records: Records) -> None:

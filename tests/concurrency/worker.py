@@ -23,7 +23,7 @@ from typing import Any
 import lockstitch
 from lockstitch.errors import Busy, Fenced, Held, LockstitchError, Moved, Unreadable, Unsure
 from lockstitch.journal.events import (
-    Asked,
+    AskedCall,
     Ended,
     Event,
     Finished,
@@ -35,8 +35,8 @@ from lockstitch.journal.events import (
     payload_of,
     text_payload,
 )
-from lockstitch.journal.fold import fold
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
+from lockstitch.journal.state import fold
 from lockstitch.stores.base import Backend, Lease
 from lockstitch.stores.opening import open_backend
 
@@ -182,7 +182,7 @@ class OnBackend(Turns):
 
     def sent(self, lease: Lease, ids: list[str], seq: int, events: list[Event]) -> int:
         at = time.time_ns() // 10**6
-        entries: list[Entry] = [
+        entries: list[JournalEntry] = [
             entry_of(event, key, at) for event, key in zip(events, ids, strict=True)
         ]
         with self.told(ids) as more:
@@ -270,7 +270,7 @@ def reply_without(mark: str) -> dict[str, Any]:
 
 
 def asked(mark: str) -> Replied:
-    calls = (Asked("toolu_one", "one"), Asked("toolu_two", "two"))
+    calls = (AskedCall("toolu_one", "one"), AskedCall("toolu_two", "two"))
     payload = payload_of(json.dumps(reply_with_calls(mark)))
     return Replied(dialect="anthropic", calls=calls, payload=payload)
 

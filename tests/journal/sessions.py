@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lockstitch.journal.records import Record, blob_name
+from lockstitch.journal.records import JournalRecord, blob_name
 
 from .replies import DIALECTS, MODELS, PICTURES, Asked, Speech, given_in, reply_of, said_in
 
@@ -66,7 +66,7 @@ MISSHAPEN: tuple[Any, ...] = (
 class Session:
     """The records of a session and its large values."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[JournalRecord] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class Session:
             event = {**event, "blob": blob_name(raw)}
             self.blobs[event["blob"]] = raw
         body = event if isinstance(event, bytes) else _written(event)
-        self.records.append(Record(seq, 1, key or f"k{seq}", 1000 + seq, body, b""))
+        self.records.append(JournalRecord(seq, 1, key or f"k{seq}", 1000 + seq, body, b""))
         return seq
 
 

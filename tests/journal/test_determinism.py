@@ -14,7 +14,7 @@ from .sessions import Session, sessions
 
 CHILD = """
 import json, sys
-from lockstitch.journal.fold import fold
+from lockstitch.journal.state import fold
 from lockstitch.journal.projection import project
 from lockstitch.journal.records import Record
 from tests.dump import dump

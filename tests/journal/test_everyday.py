@@ -29,14 +29,11 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.everyday import SPELLINGS, Result, Spelling
-from lockstitch.journal.fold import State, fold
-from lockstitch.journal.judging import Made, is_small
-from lockstitch.journal.large import Large
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.records import Record
-from lockstitch.journal.state import Spoken, View
-from lockstitch.journal.values import Values
+from lockstitch.journal.fast_projection import SPELLINGS, Spelling, TextResult, Values
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.records import JournalRecord, Large
+from lockstitch.journal.state import JournalState, JournalView, Spoken, fold
+from lockstitch.journal.validity import Made, is_small
 
 from .replies import Asked, Speech, reply_of
 from .sessions import JUNK, Session, sessions
@@ -95,14 +92,14 @@ def test_replies_are_taken_as_by_a_longer_look(dialect: str) -> None:
 
 
 TEXTS = st.text(min_size=1).filter(lambda text: not text.isspace())
-RESULTS = st.builds(Result, id=TEXTS, name=TEXTS, text=TEXTS, failed=st.booleans())
+RESULTS = st.builds(TextResult, id=TEXTS, name=TEXTS, text=TEXTS, failed=st.booleans())
 
 
 @given(
     results=st.lists(RESULTS, min_size=1),
     dialect=st.sampled_from([name for name, spelled in SPELLINGS.items() if spelled.results]),
 )
-def test_results_are_written_as_by_the_writer(results: list[Result], dialect: str) -> None:
+def test_results_are_written_as_by_the_writer(results: list[TextResult], dialect: str) -> None:
     writer = WRITERS[dialect](profile_named(dialect))
     writer.results(
         [
@@ -120,14 +117,14 @@ def test_results_are_written_as_by_the_writer(results: list[Result], dialect: st
     assert json.dumps(write(results)) == json.dumps(writer.messages)
 
 
-def _the_long_way(view: View, profile: str, **options: Any) -> list[Any]:
+def _the_long_way(view: JournalView, profile: str, **options: Any) -> list[Any]:
     """A request for which nothing is everyday: each payload decoded alone, all rules run."""
     slow = {
         name: Spelling(lambda text, name=name: write_turns([script.text_turn(USER, text)], name)[0])
         for name in SPELLINGS
     }
     with (
-        patch.object(projection.everyday, "SPELLINGS", slow),
+        patch.object(projection.fast_projection, "SPELLINGS", slow),
         patch.object(Made, "_excerpt", lambda *_: None),
         patch.object(Values, "_read", lambda *_: {}),
     ):
@@ -138,7 +135,7 @@ def _the_long_way(view: View, profile: str, **options: Any) -> list[Any]:
 @given(session=sessions(wild=True), cut=st.integers(0, 40))
 def test_the_quick_way_leads_to_the_same_request(session: Session, cut: int) -> None:
     view = fold(session.records[: cut or None]).view
-    blobs = {name: session.blobs[name] for name in wanted(view)}
+    blobs = {name: session.blobs[name] for name in wanted_blobs(view)}
     for profile, model, provider in (*DIALECT_RECEIVERS, *OTHER_RECEIVERS[:2]):
         options = {"model": model, "provider": provider, "blobs": blobs}
         quick = project(view, profile, **options)
@@ -155,8 +152,8 @@ class Long:
         self.outputs: dict[int, Any] = {}
         self.arguments: dict[int, Any] = {}
 
-    def view(self) -> View:
-        state = State()
+    def view(self) -> JournalView:
+        state = JournalState()
         for turn in range(self.turns):
             self.add(state, {"kind": "said", "payload": f"question {turn}"})
             reply = self.reply(turn)
@@ -183,16 +180,16 @@ class Long:
         call = {"id": f"call_{turn}", "type": "function", "function": function}
         return {"role": "assistant", "content": "I look.", "tool_calls": [call]}
 
-    def add(self, state: State, event: Any) -> None:
+    def add(self, state: JournalState, event: Any) -> None:
         body = event if isinstance(event, bytes) else json.dumps(event).encode()
-        state.apply(Record(state.seq + 1, 1, f"k{state.seq + 1}", 0, body, b""))
+        state.apply(JournalRecord(state.seq + 1, 1, f"k{state.seq + 1}", 0, body, b""))
 
 
 def _is_valid(messages: list[Any], dialect: str, model: str | None) -> bool:
     return Made(messages, dialect, model, ()).is_valid
 
 
-def _projector(view: View, dialect: str) -> Any:
+def _projector(view: JournalView, dialect: str) -> Any:
     receiver = projection.receiver_of(view, dialect, None, None)
     return projection.Projector(view, receiver, Large({}))
 
@@ -266,7 +263,7 @@ def test_numbers_that_grow_are_counted_as_they_are_written() -> None:
     talk = Long("anthropic", turns=5)
     talk.arguments[2] = {"numbers": "?"}
     body = json.dumps(talk.reply(2)).replace('"?"', f"[{','.join(['1e15'] * 5000)}]")
-    state = State()
+    state = JournalState()
     talk.add(state, {"kind": "said", "payload": "go"})
     replied = Replied(dialect="anthropic", payload=msgspec.Raw(body.encode()))
     talk.add(state, entry_of(replied, "k", 0).body)
@@ -366,5 +363,5 @@ def test_a_large_value_that_is_not_one_value_is_nothing(blob: bytes) -> None:
 @pytest.mark.parametrize("body", [b'["x', b"1,2", b"1]", b'"a', b"{"])
 def test_a_payload_that_is_not_one_value_makes_no_event(body: bytes) -> None:
     """So payloads can be decoded together: none begins in one and ends in another."""
-    record = Record(1, 1, "k", 0, b'{"kind":"said","payload":' + body + b"}", b"")
+    record = JournalRecord(1, 1, "k", 0, b'{"kind":"said","payload":' + body + b"}", b"")
     assert type(event_of(record)) is Unknown

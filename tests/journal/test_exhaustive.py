@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.journal.fold import fold
 from lockstitch.journal.projection import project
+from lockstitch.journal.state import fold
 
 from .replies import Asked, Speech, reply_of
 from .sessions import Session

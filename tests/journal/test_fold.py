@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lockstitch.journal.fold import State, fold
-from lockstitch.journal.records import Record
-from lockstitch.journal.state import Late, Reply, Spoken, View
+from lockstitch.journal.records import JournalRecord
+from lockstitch.journal.state import JournalState, JournalView, Late, ModelReply, Spoken, fold
 from tests.property.pieces import json_values
 
 from .sessions import Session, _written, sessions
@@ -19,7 +18,7 @@ FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 every_session = given(session=sessions() | sessions(wild=True))
 
 
-def _same(state: State, seen: Seen) -> None:
+def _same(state: JournalState, seen: Seen) -> None:
     view = state.view
     assert [fact.seq for fact in state.line(state.seq)] == seen.line
     assert _items(view) == seen.items
@@ -31,9 +30,9 @@ def _same(state: State, seen: Seen) -> None:
     assert (view.turn, view.interrupted) == (seen.turn, seen.interrupted)
 
 
-def _items(view: View) -> list[tuple[str, int]]:
+def _items(view: JournalView) -> list[tuple[str, int]]:
     """The timeline, without a first real outcome that is told by its call as well."""
-    kinds = {Spoken: "said", Reply: "reply", Late: "note"}
+    kinds = {Spoken: "said", ModelReply: "reply", Late: "note"}
     return [(kinds[type(item)], item.seq) for item in view.items if not _is_first(item)]
 
 
@@ -43,7 +42,7 @@ def _is_first(item: Any) -> bool:
     return item.call.outcome is not None and item.call.outcome.seq == item.seq
 
 
-def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
+def _calls(view: JournalView) -> dict[tuple[int, int], dict[str, Any]]:
     return {
         place: {
             "id": call.id,
@@ -61,7 +60,7 @@ def _calls(view: View) -> dict[tuple[int, int], dict[str, Any]]:
 
 @every_session
 def test_every_prefix_means_what_the_words_say(session: Session) -> None:
-    state = State()
+    state = JournalState()
     for count, record in enumerate(session.records, 1):
         state.apply(record)
         _same(state, seen_in(session.records[:count]))
@@ -72,7 +71,10 @@ def test_every_prefix_means_what_the_words_say(session: Session) -> None:
 def test_calls_are_those_of_the_replies_that_are_seen(session: Session) -> None:
     view = fold(session.records).view
     own = {
-        (c.reply, c.index): c for item in view.items if isinstance(item, Reply) for c in item.calls
+        (c.reply, c.index): c
+        for item in view.items
+        if isinstance(item, ModelReply)
+        for c in item.calls
     }
     assert own == view.calls
     assert all(own[place] is call for place, call in view.calls.items())
@@ -81,7 +83,7 @@ def test_calls_are_those_of_the_replies_that_are_seen(session: Session) -> None:
 @FEWER
 @every_session
 def test_step_by_step_is_the_same_as_at_once(session: Session) -> None:
-    state = State()
+    state = JournalState()
     for count, record in enumerate(session.records, 1):
         state.apply(record)
         at_once = fold(session.records[:count])
@@ -93,7 +95,7 @@ def test_step_by_step_is_the_same_as_at_once(session: Session) -> None:
 @given(session=sessions(wild=True), data=st.data())
 def test_a_record_that_comes_again_changes_nothing(session: Session, data: st.DataObject) -> None:
     whole = fold(session.records)
-    again = State()
+    again = JournalState()
     for count, record in enumerate(session.records, 1):
         again.apply(record)
         again.apply(data.draw(st.sampled_from(session.records[:count])))
@@ -168,7 +170,7 @@ def test_no_body_makes_it_raise(bodies: list[bytes]) -> None:
     for body in bodies:
         session.add(body)
     assert fold(session.records).seq == len(bodies)
-    assert fold(session.records).view == View()
+    assert fold(session.records).view == JournalView()
 
 
 @FEWER
@@ -178,7 +180,7 @@ def test_gaps_in_the_numbers_are_no_ends(session: Session, gaps: list[int]) -> N
     seq, records = 0, []
     for record, gap in zip(session.records, gaps, strict=False):
         seq += gap
-        records.append(Record(seq, 1, record.key, record.at, record.body, b""))
+        records.append(JournalRecord(seq, 1, record.key, record.at, record.body, b""))
     state = fold(records)
     assert state.seq == seq
     _same(state, seen_in(records))

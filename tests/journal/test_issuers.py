@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.journal.fold import State
 from lockstitch.journal.projection import project
+from lockstitch.journal.state import JournalState
 
 from .replies import DIALECTS, MODELS, Asked, Reply, Speech, reply_of
 from .sessions import Session
@@ -82,7 +82,7 @@ def _reply(draw: st.DrawFn, talk: Talk, issuer: Issuer, count: int, numbers: Any
 
 
 def _request(talk: Talk, count: int, issuer: Issuer) -> list[Any]:
-    state = State()
+    state = JournalState()
     for record in talk.session.records[:count]:
         state.apply(record)
     dialect, provider, model = issuer

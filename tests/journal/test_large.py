@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.journal.large import Large, text_ends
+from lockstitch.journal.records import Large, text_ends
 
 PIECES = st.sampled_from(
     ["a", "\n", "\\", '"', "\\\\n", "é", "漢", "😀", "\x01", "\u2028", "words and words ", "/"]

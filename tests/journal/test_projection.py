@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.journal.fold import State, fold
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.state import View
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.state import JournalState, JournalView, fold
 
 from .sessions import Session, sessions
 from .shown import DIALECT_RECEIVERS, OTHER_RECEIVERS, Receiver, claims, refused, text_of
@@ -19,9 +18,9 @@ from .shown import DIALECT_RECEIVERS, OTHER_RECEIVERS, Receiver, claims, refused
 FEWER = settings(max_examples=max(1, settings().max_examples // 3))
 
 
-def _projected(view: View, session: Session, receiver: Receiver) -> list[Any]:
+def _projected(view: JournalView, session: Session, receiver: Receiver) -> list[Any]:
     profile, model, provider = receiver
-    blobs = {name: session.blobs[name] for name in wanted(view)}
+    blobs = {name: session.blobs[name] for name in wanted_blobs(view)}
     messages = project(view, profile, model=model, provider=provider, blobs=blobs)
     assert lockstitch.check(messages, profile, model=model) == [], receiver
     assert refused(profile, messages) == [], receiver
@@ -37,7 +36,7 @@ def _receivers(count: int) -> tuple[Receiver, ...]:
 @FEWER
 @given(session=sessions())
 def test_every_prefix_is_valid_and_whole(session: Session) -> None:
-    state = State()
+    state = JournalState()
     for count, record in enumerate(session.records, 1):
         state.apply(record)
         claim = claims(session, count)
@@ -50,7 +49,7 @@ def test_every_prefix_is_valid_and_whole(session: Session) -> None:
 @FEWER
 @given(session=sessions(wild=True))
 def test_every_prefix_of_anything_is_valid(session: Session) -> None:
-    state = State()
+    state = JournalState()
     for count, record in enumerate(session.records, 1):
         state.apply(record)
         said = claims(session, count).said()

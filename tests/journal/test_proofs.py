@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lockstitch.dialects.fast import PROOFS
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.journal.fold import fold
-from lockstitch.journal.projection import project, wanted
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.state import fold
 from lockstitch.rules import Case, RequestContext, examine
 
 from .replies import DIALECTS
@@ -77,7 +77,7 @@ def _changed(draw: Callable[[Any], Any], messages: list[Any]) -> list[Any]:
 @given(session=sessions() | patient_sessions(), data=st.data())
 def test_no_rule_finds_anything_in_what_passes(session: Session, data: st.DataObject) -> None:
     view = fold(session.records).view
-    blobs = {name: session.blobs[name] for name in wanted(view)}
+    blobs = {name: session.blobs[name] for name in wanted_blobs(view)}
     for dialect in DIALECTS:
         messages = project(view, dialect, blobs=blobs)
         for made in (messages, *(_changed(data.draw, messages) for _ in range(3))):

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch.journal import requests
-from lockstitch.journal.fold import State
-from lockstitch.journal.large import Large
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.requests import Requests
-from lockstitch.journal.state import View
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.records import Large
+from lockstitch.journal.requests import RequestCache
+from lockstitch.journal.state import JournalState, JournalView
 
 from .replies import DIALECTS, Asked, Speech, reply_of
 from .sessions import Session, Writer, sessions
@@ -35,15 +34,15 @@ class Beside:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.requests = Requests()
+        self.requests = RequestCache()
         self.shared = 0
 
-    def check(self, view: View, receiver: Receiver) -> list[Any]:
+    def check(self, view: JournalView, receiver: Receiver) -> list[Any]:
         profile, model, provider = receiver
         options: dict[str, Any] = {"model": model, "provider": provider}
         more = self.requests.make(view, profile, large=Large(self.session.blobs), **options)
         self.shared += getattr(more, "_shared", 0)
-        whole = project(view, profile, blobs=self.fetched(wanted(view)), **options)
+        whole = project(view, profile, blobs=self.fetched(wanted_blobs(view)), **options)
         assert _text(more) == _text(whole), receiver
         return more
 
@@ -52,7 +51,7 @@ class Beside:
 
 
 def _walk(session: Session, receivers: tuple[Receiver, ...], fresh: int, skip: int) -> int:
-    state, beside = State(), {receiver: Beside(session) for receiver in receivers}
+    state, beside = JournalState(), {receiver: Beside(session) for receiver in receivers}
     with patch.object(requests, "_FRESH", fresh):
         for count, record in enumerate(session.records):
             state.apply(record)
@@ -118,7 +117,7 @@ class Talk:
     """A conversation of plain turns in one dialect, to which facts are added by hand."""
 
     def __init__(self, dialect: str = "anthropic") -> None:
-        self.dialect, self.session, self.state = dialect, Session(), State()
+        self.dialect, self.session, self.state = dialect, Session(), JournalState()
         self.beside = Beside(self.session)
         self.turns = 0
 

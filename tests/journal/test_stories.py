@@ -8,9 +8,9 @@ import pytest
 
 import lockstitch
 from lockstitch.journal.events import Finished, entry_of, payload_of
-from lockstitch.journal.fold import fold
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.records import Entry
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.records import JournalEntry
+from lockstitch.journal.state import fold
 from tests.kinds_of_break.pairs import pairs
 from tests.oracles import problems
 
@@ -135,11 +135,11 @@ def test_a_large_result_comes_from_its_blob(dialect: str) -> None:
     session.add({"kind": "said", "payload": "go"})
     reply = _asked(session, dialect, 1)
     large = '"' + "<T90>" + "x" * 100_000 + '"'
-    entry: Entry = entry_of(Finished(reply=reply, payload=payload_of(large)), "large", 0)
+    entry: JournalEntry = entry_of(Finished(reply=reply, payload=payload_of(large)), "large", 0)
     [blob] = entry.blobs
     assert len(entry.body) < 500
     session.add(entry.body)
-    [name] = wanted(fold(session.records).view)
+    [name] = wanted_blobs(fold(session.records).view)
     session.blobs[name] = blob
     [(_, answer)] = pairs(dialect, _request(session, dialect))
     assert "<T90>xxx" in answer

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 
 Fields = dict[str, Any]
 Names = list[tuple[int, int]]
@@ -75,7 +75,7 @@ class Seen:
     told: dict[int, Told] = field(default_factory=dict)
 
 
-def told_in(record: Record) -> Told:
+def told_in(record: JournalRecord) -> Told:
     """Read a record; what is not a known fact in its shape is the fact that changes nothing."""
     nothing = Told(record.seq, record.at, "", {})
     try:
@@ -108,7 +108,7 @@ def _are_calls(calls: Any) -> bool:
     )
 
 
-def seen_in(records: list[Record]) -> Seen:
+def seen_in(records: list[JournalRecord]) -> Seen:
     """What all of these records add up to."""
     facts = _facts(records)
     seen = Seen(told=facts)
@@ -170,7 +170,7 @@ def _is_stray(fact: Told, line: list[int]) -> bool:
     return fact.kind == "finished" and fact.real and fact.fields["reply"] not in line
 
 
-def _facts(records: list[Record]) -> dict[int, Told]:
+def _facts(records: list[JournalRecord]) -> dict[int, Told]:
     """Positions and keys that were there before bring nothing."""
     facts: dict[int, Told] = {}
     keys: set[str] = set()

@@ -12,7 +12,7 @@ from lockstitch.dialects import placeholders
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder, vendor_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.journal.importing import imported
+from lockstitch.journal.importing import import_events
 from tests.dump import dump
 from tests.oracles import problems
 
@@ -124,5 +124,7 @@ def test_every_kind_of_output_that_is_written_is_known_again(kind: str) -> None:
 def test_an_imported_text_of_ours_is_an_outcome_that_was_concluded(form: str) -> None:
     dialect, messages = _render(form, ASKED + LATER)
     closed = lockstitch.heal(messages, dialect)
-    facts = [event for event in imported(closed, dialect).events if hasattr(event, "synthetic")]
+    facts = [
+        event for event in import_events(closed, dialect).events if hasattr(event, "synthetic")
+    ]
     assert [fact.synthetic for fact in facts] == [True, True]

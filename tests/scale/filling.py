@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec import Raw
 
 from lockstitch.journal.events import Ended, Event, Replied, Said, entry_of, text_payload
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.base import Backend
 
 THREADS = 16
@@ -28,7 +28,7 @@ def turn(number: int) -> list[Event]:
     ]
 
 
-def entries(turns: int, after: int = 0) -> Iterator[Entry]:
+def entries(turns: int, after: int = 0) -> Iterator[JournalEntry]:
     """The records of so many turns, behind a record."""
     seq = after
     for number in range(turns):

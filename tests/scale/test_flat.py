@@ -13,7 +13,7 @@ import pytest
 
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend, Listing
-from lockstitch.stores.postgres import PostgresBackend, reading, statements
+from lockstitch.stores.postgres import PostgresBackend, reading, schema
 from lockstitch.stores.sqlite import SqliteBackend, connections
 from tests import postgres_server
 
@@ -153,10 +153,10 @@ def _read_in_passing(dsn: str) -> Any:
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (statements.HEAD, (name_of(7),)),
+        (schema.HEAD, (name_of(7),)),
         reading.listing(Listing(name_of(7)), 50),
         reading.listing(Listing(name_of(7), tag="x"), 50),
-        (statements.READ, (1, 0, 10, 1000, 1 << 20)),
+        (schema.READ, (1, 0, 10, 1000, 1 << 20)),
     ],
 )
 def test_postgres_plans_with_an_index(

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.session.sync import Session
-from lockstitch.session.tools import Tool, current_call
+from lockstitch.session.tool_run import Tool, current_call
 from lockstitch.stores.sqlite import SqliteBackend
 
 from .talk import asks

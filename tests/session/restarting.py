@@ -16,7 +16,7 @@ import anthropic
 import trio  # noqa: F401 - what a printed program imports is at hand in a process that is forked
 
 import lockstitch
-import lockstitch.session.aio
+import lockstitch.session.async_session
 from lockstitch.stores.postgres import PostgresBackend
 from lockstitch.stores.sqlite import SqliteBackend
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.journal.events import Finished
+from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.session.sync import Session
-from lockstitch.session.tools import Tool, current_call
+from lockstitch.session.tool_run import Tool, current_call
 from lockstitch.stores.sqlite import SqliteBackend
 
 from .events import WHOLE

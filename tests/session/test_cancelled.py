@@ -15,7 +15,7 @@ import pytest
 
 from lockstitch.dialects.placeholders import CANCELLED, NOT_STARTED
 from lockstitch.errors import Fenced, UsageError
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
 from lockstitch.stores.memory import MemoryBackend
@@ -349,7 +349,7 @@ class Torn(MemoryBackend):
         super().__init__()
         self.mode = ""
 
-    def append(self, lease: Lease, entries: list[Entry], after: int) -> Any:  # type: ignore[override]
+    def append(self, lease: Lease, entries: list[JournalEntry], after: int) -> Any:  # type: ignore[override]
         mode, self.mode = self.mode, ""
         if mode == "before":
             raise SystemExit(3)

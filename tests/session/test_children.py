@@ -11,7 +11,7 @@ from typing import Any
 
 import lockstitch
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Tool, current_call
+from lockstitch.session.tool_run import Tool, current_call
 
 from .talk import asks, results, says, texts
 from .twins import Twin

@@ -16,7 +16,7 @@ from lockstitch.dialects.placeholders import WAITING
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.journal.events import Finished
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Later, Result, current_call
+from lockstitch.session.tool_run import Later, Result, current_call
 from tests import postgres_server
 
 from .talk import asks, results, says, texts

@@ -15,8 +15,8 @@ import pytest
 
 import lockstitch
 from lockstitch.errors import Held
+from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.session.sync import Session
 from lockstitch.stores.memory import MemoryBackend
 
 from .events import WHOLE

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 import lockstitch
 from lockstitch.dialects.render import read_turns, render
 from lockstitch.errors import Held, UsageError
-from lockstitch.session.companions import AUDIT
+from lockstitch.session.listing import AUDIT
 from lockstitch.session.store import Store
 from tests.stores.contract import KINDS, Place
 

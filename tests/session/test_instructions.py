@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.projection import project, wanted
+from lockstitch.journal.projection import project, wanted_blobs
 from lockstitch.session.store import Store
 
 from .talk import DIALECTS, faults, says
@@ -68,7 +68,7 @@ def test_the_last_one_counts_and_a_rewind_takes_it_back(store: Store) -> None:
     reader = store.read("s")
     view = reader.state.view
     blobs: dict[str, bytes] = {}
-    assert wanted(view) == []
+    assert wanted_blobs(view) == []
     assert project(view, "openai-chat", blobs=blobs) == reader.request("openai-chat")
 
 

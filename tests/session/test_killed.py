@@ -14,7 +14,7 @@ import pytest
 
 from lockstitch.dialects.placeholders import NOT_STARTED, UNKNOWN_OUTCOME, WAITING
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Tool, current_call
+from lockstitch.session.tool_run import Tool, current_call
 from lockstitch.stores.sqlite import SqliteBackend
 
 from .talk import DIALECTS, asks, faults, results, says, texts

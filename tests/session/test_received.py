@@ -20,8 +20,8 @@ from langchain_core import messages as langchain
 from lockstitch.dialects.replies import messages_in
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import bytes_of, entry_of, event_of, value_of
-from lockstitch.journal.records import Record
-from lockstitch.session.received import received
+from lockstitch.journal.records import JournalRecord
+from lockstitch.session.content import reply_event
 from tests.conftest import EXAMPLES
 from tests.property.pieces import json_values
 
@@ -54,13 +54,13 @@ class TestJson:
     def test_bytes_are_kept_byte_for_byte(self, speaker: Any, indent: int | None) -> None:
         whole = speaker.whole(speaker.fitting(RICH))
         raw = json.dumps(whole, indent=indent, ensure_ascii=bool(indent)).encode() + b" "
-        event = received(raw)
+        event = reply_event(raw)
         assert bytes_of(event.payload) == raw
         assert event.dialect == speaker.dialect
         assert [(call.id, call.name) for call in event.calls] == [("toolu_1", "look")]
-        assert received(raw.decode(), speaker.dialect) == event
-        assert received(bytearray(raw)) == event
-        assert received(whole).calls == event.calls
+        assert reply_event(raw.decode(), speaker.dialect) == event
+        assert reply_event(bytearray(raw)) == event
+        assert reply_event(whole).calls == event.calls
 
     @few
     @given(pieces=replies())
@@ -69,30 +69,30 @@ class TestJson:
         self, speaker: Any, pieces: list[Piece]
     ) -> None:
         whole = speaker.whole(speaker.fitting(pieces))
-        event = received(whole, speaker.dialect)
+        event = reply_event(whole, speaker.dialect)
         entry = entry_of(event, "k", 0)
-        assert event_of(Record(1, 1, "k", 0, entry.body, b"")) == event
+        assert event_of(JournalRecord(1, 1, "k", 0, entry.body, b"")) == event
         assert kept(event) == whole
 
     @pytest.mark.parametrize("text", ["", "Hello", "{", "[1,", b"\xff\xfe", '{"a": 1} x'])
     def test_what_is_no_json_is_no_reply(self, text: Any) -> None:
         with pytest.raises(UsageError, match="not JSON"):
-            received(text)
+            reply_event(text)
 
     def test_half_an_emoji(self) -> None:
         raw = b'{"role": "assistant", "content": "so \\ud83d"}'
-        event = received(raw, "anthropic")
+        event = reply_event(raw, "anthropic")
         assert bytes_of(event.payload) == raw
         plain = {"role": "assistant", "content": "so \ud83d"}
-        assert kept(received(plain, "anthropic")) == plain
+        assert kept(reply_event(plain, "anthropic")) == plain
         block = {"type": "tool_use", "id": "t\ud83d", "name": "look", "input": {}}
-        event = received({"role": "assistant", "content": [block]}, "anthropic")
-        assert event_of(Record(1, 1, "k", 0, entry_of(event, "k", 0).body, b"")) == event
+        event = reply_event({"role": "assistant", "content": [block]}, "anthropic")
+        assert event_of(JournalRecord(1, 1, "k", 0, entry_of(event, "k", 0).body, b"")) == event
 
     def test_bytes_in_plain_data_are_written_as_the_wire_has_them(self) -> None:
         sealed = {"reasoningContent": {"redactedContent": b"\x00\xff"}}
         message = {"role": "assistant", "content": [sealed, {"text": "so"}]}
-        event = received({"output": {"message": message}})
+        event = reply_event({"output": {"message": message}})
         content = kept(event)["output"]["message"]["content"]
         assert content[0] == {"reasoningContent": {"redactedContent": "AP8="}}
         assert messages_in("bedrock", kept(event)) == [message]
@@ -109,16 +109,16 @@ class TestObjects:
         with anthropic.Anthropic(base_url=sender.url, api_key="x", max_retries=0) as client:
             message = client.messages.create(model="m", max_tokens=9, messages=ASK)
             beta = client.beta.messages.create(model="m", max_tokens=9, messages=ASK)
-        assert kept(received(message)) == kept(received(beta)) == whole
-        event = received(message)
+        assert kept(reply_event(message)) == kept(reply_event(beta)) == whole
+        event = reply_event(message)
         assert (event.dialect, event.provider, event.model) == (
             "anthropic",
             "anthropic",
             "claude-fable-5",
         )
         content = {"role": "assistant", "content": message.content}
-        assert kept(received(content))["content"] == whole["content"]
-        assert kept(received(message.content, "anthropic")) == whole["content"]
+        assert kept(reply_event(content))["content"] == whole["content"]
+        assert kept(reply_event(message.content, "anthropic")) == whole["content"]
 
     def test_chat(self, sender: Sender) -> None:
         speaker = SPEAKERS["openai-chat"]
@@ -129,11 +129,11 @@ class TestObjects:
         with openai.OpenAI(base_url=sender.url, api_key="x", max_retries=0) as client:
             completion = client.chat.completions.create(model="m", messages=ASK)
             parsed = client.chat.completions.parse(model="m", messages=ASK)
-        assert kept(received(completion)) == whole
-        assert kept(received(completion.choices[0].message)) == whole["choices"][0]["message"]
+        assert kept(reply_event(completion)) == whole
+        assert kept(reply_event(completion.choices[0].message)) == whole["choices"][0]["message"]
         sent_back = messages_in("openai-chat", whole)
-        assert messages_in("openai-chat", kept(received(parsed))) == sent_back
-        event = received(completion, "openai-chat:deepseek", model="deepseek-chat")
+        assert messages_in("openai-chat", kept(reply_event(parsed))) == sent_back
+        event = reply_event(completion, "openai-chat:deepseek", model="deepseek-chat")
         assert (event.dialect, event.provider, event.model) == (
             "openai-chat",
             "deepseek",
@@ -145,13 +145,13 @@ class TestObjects:
         with openai.OpenAI(base_url=sender.url, api_key="x", max_retries=0) as client:
             sender.send_json(whole)
             parsed = client.responses.parse(model="m", input=ASK)
-            assert kept(received(parsed))["output"] == whole["output"]
+            assert kept(reply_event(parsed))["output"] == whole["output"]
             whole["output"] += [{"type": "of_tomorrow", "id": "x_1", "a": [1]}]
             whole["later"] = {"b": 1}
             sender.send_json(whole)
             response = client.responses.create(model="m", input=ASK)
-        assert kept(received(response)) == whole
-        items = received(response.output)
+        assert kept(reply_event(response)) == whole
+        items = reply_event(response.output)
         assert (items.dialect, kept(items)) == ("openai-responses", whole["output"])
         assert [call.id for call in items.calls] == ["toolu_1"]
 
@@ -164,11 +164,11 @@ class TestObjects:
         options = google.HttpOptions(base_url=sender.url)
         with genai.Client(api_key="x", vertexai=False, http_options=options) as client:
             response = client.models.generate_content(model="gemini-3-pro", contents="Go.")
-        event = received(response)
+        event = reply_event(response)
         assert kept(event) == whole
         assert (event.provider, event.model) == ("google", "gemini-3-pro")
         candidates = response.candidates or []
-        assert kept(received(candidates[0].content)) == whole["candidates"][0]["content"]
+        assert kept(reply_event(candidates[0].content)) == whole["candidates"][0]["content"]
 
     def test_bedrock(self, sender: Sender) -> None:
         speaker = SPEAKERS["bedrock"]
@@ -188,7 +188,7 @@ class TestObjects:
         with closing(client):
             messages = [{"role": "user", "content": [{"text": "Go."}]}]
             response = client.converse(modelId="m", messages=messages)
-        event = received(response)
+        event = reply_event(response)
         value = kept(event)
         del value["ResponseMetadata"]
         assert value == whole
@@ -199,7 +199,7 @@ class TestObjects:
         odd = anthropic.types.TextBlock(type="text", text="x")
         metadata = {"model_name": "gpt-5", "raw": odd, "odd": object(), "bytes": b"\x00"}
         message = langchain.AIMessage("so", tool_calls=[call], response_metadata=metadata)
-        event = received(message)
+        event = reply_event(message)
         assert (event.dialect, event.provider, event.model) == ("langchain", "langchain", "gpt-5")
         value = kept(event)
         assert value["content"] == "so"
@@ -207,9 +207,9 @@ class TestObjects:
         (again,) = langchain.convert_to_messages(messages_in("langchain", value))
         assert again.tool_calls == message.tool_calls  # type: ignore[attr-defined]
         listed = langchain.messages_to_dict([langchain.AIMessage("so", tool_calls=[call])])
-        assert received(listed).calls == event.calls
+        assert reply_event(listed).calls == event.calls
         chunk = langchain.AIMessageChunk(content="so")
-        assert received(chunk).dialect == "langchain"
+        assert reply_event(chunk).dialect == "langchain"
 
 
 EMPTY: list[Any] = [
@@ -255,14 +255,14 @@ NO_REPLIES: list[Any] = [
 class TestRefused:
     @pytest.mark.parametrize("reply", EMPTY)
     def test_a_reply_may_be_empty(self, reply: Any) -> None:
-        event = received(reply)
+        event = reply_event(reply)
         assert event.calls == ()
         assert kept(event) == reply
 
     @pytest.mark.parametrize("reply", NO_REPLIES, ids=range(len(NO_REPLIES)))
     def test_what_is_no_reply_is_refused_without_telling_what_it_says(self, reply: Any) -> None:
         with pytest.raises(UsageError) as caught:
-            received(reply)
+            reply_event(reply)
         assert SECRET not in str(caught.value)
         assert caught.value.__cause__ is None
 
@@ -270,30 +270,30 @@ class TestRefused:
     @pytest.mark.parametrize("reply", NO_REPLIES, ids=range(len(NO_REPLIES)))
     def test_naming_a_dialect_makes_it_no_reply(self, reply: Any, dialect: str) -> None:
         with pytest.raises(UsageError):
-            received(reply, dialect)
+            reply_event(reply, dialect)
 
     def test_a_reply_that_several_dialects_could_be(self) -> None:
         reply = {"role": "assistant", "content": SECRET}
         with pytest.raises(AmbiguousDialect) as caught:
-            received(reply)
+            reply_event(reply)
         assert SECRET not in str(caught.value)
-        assert received(reply, "anthropic").dialect == "anthropic"
-        assert received(reply, "openai-chat").dialect == "openai-chat"
+        assert reply_event(reply, "anthropic").dialect == "anthropic"
+        assert reply_event(reply, "openai-chat").dialect == "openai-chat"
 
     def test_a_reply_in_another_dialect_than_was_named(self) -> None:
         with pytest.raises(UsageError, match="this is a reply in openai-chat, not in anthropic"):
-            received(SPEAKERS["openai-chat"].whole([]), "anthropic")
+            reply_event(SPEAKERS["openai-chat"].whole([]), "anthropic")
         with pytest.raises(UsageError, match="unknown dialect"):
-            received({"role": "assistant", "content": "x"}, "morse")
+            reply_event({"role": "assistant", "content": "x"}, "morse")
 
     def test_a_value_that_json_cannot_say(self) -> None:
         block = {"type": "text", "text": "x", "odd": object()}
         with pytest.raises(UsageError, match="as JSON"):
-            received({"role": "assistant", "content": [block]}, "anthropic")
+            reply_event({"role": "assistant", "content": [block]}, "anthropic")
         loop: dict[str, Any] = {"role": "assistant"}
         loop["content"] = [loop]
         with pytest.raises(UsageError):
-            received(loop, "anthropic")
+            reply_event(loop, "anthropic")
 
     @few
     @given(value=json_values)
@@ -302,7 +302,7 @@ class TestRefused:
             name = dialect and SPEAKERS[dialect].dialect
             for reply in (value, {"role": "assistant", "content": value}, {"choices": [value]}):
                 try:
-                    event = received(reply, name)
+                    event = reply_event(reply, name)
                 except UsageError:
                     continue
                 entry_of(event, "k", 0)
@@ -310,6 +310,6 @@ class TestRefused:
 
 def test_the_one_who_records_has_the_last_word() -> None:
     reply = SPEAKERS["anthropic"].whole(RICH)
-    event = received(reply, provider="bedrock", model="mine")
+    event = reply_event(reply, provider="bedrock", model="mine")
     assert (event.provider, event.model) == ("bedrock", "mine")
-    assert received(reply, provider="").provider == ""
+    assert reply_event(reply, provider="").provider == ""

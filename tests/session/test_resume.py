@@ -17,7 +17,7 @@ from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import Interrupted, Replied
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Tool, current_call
+from lockstitch.session.tool_run import Tool, current_call
 from lockstitch.stores.sqlite import SqliteBackend
 
 from .events import WHOLE
@@ -334,7 +334,7 @@ def test_sigterm_leaves_in_order_and_the_turn_open(tmp_path: Path, kind: str) ->
 
 
 def test_sigterm_is_handled_in_the_main_thread_only() -> None:
-    from lockstitch.session.signals import handle_sigterm
+    from lockstitch.session.writing import handle_sigterm
 
     errors: list[BaseException] = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from lockstitch.errors import Busy, UsageError
 from lockstitch.journal.events import Interrupted, Partial, Replied
-from lockstitch.journal.records import Entry, Head
+from lockstitch.journal.records import Head, JournalEntry
 from lockstitch.session import streaming
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
@@ -259,7 +259,7 @@ def test_a_stream_that_is_never_read_changes_nothing(store: Store) -> None:
 class BusyOnce(MemoryBackend):
     """A store that is busy when it is first asked to keep a part of a reply."""
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         if any(b'"partial"' in entry.body for entry in entries) and not hasattr(self, "was"):
             self.was = True
             raise Busy("another program has held the database for 5 seconds")

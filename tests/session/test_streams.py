@@ -17,7 +17,7 @@ from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import messages_in
 from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
 from lockstitch.dialects.streams import Accumulator
-from lockstitch.session.received import received
+from lockstitch.session.content import reply_event
 from tests.conftest import EXAMPLES
 from tests.oracles import problems
 from tests.property.pieces import json_values
@@ -91,7 +91,7 @@ def test_a_whole_stream_is_the_response_in_one_piece(
     made = fed(speaker.dialect, [sent.event for sent in speaker.events(pieces, size)])
     assert made.complete
     assert made.whole() == speaker.whole(pieces)
-    event = received(made.whole(), speaker.dialect)
+    event = reply_event(made.whole(), speaker.dialect)
     asked = [piece for piece in pieces if isinstance(piece, Asked)]
     assert [(call.id, call.name) for call in event.calls] == [(a.id, a.name) for a in asked]
 

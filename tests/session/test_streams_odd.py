@@ -12,7 +12,7 @@ from lockstitch.dialects.replies import calls_in, messages_in
 from lockstitch.dialects.streaming_registry import accumulator_for
 from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import UsageError
-from lockstitch.session.received import received
+from lockstitch.session.content import reply_event
 
 from .spoken import SPEAKERS, Asked, Said, Thought
 
@@ -307,7 +307,7 @@ class TestGemini:
     def test_a_prompt_that_was_blocked_is_an_empty_reply(self) -> None:
         made = fed("gemini", [{"promptFeedback": {"blockReason": "SAFETY"}}])
         assert made.complete
-        assert received(made.whole()).calls == ()
+        assert reply_event(made.whole()).calls == ()
 
 
 class TestBedrock:

@@ -21,7 +21,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
 from lockstitch.dialects.streams import Accumulator
 from lockstitch.provider.replies import Call, Reply
-from lockstitch.session.received import plain_of
+from lockstitch.session.content import plain_of
 from tests.conftest import EXAMPLES
 from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 

@@ -15,9 +15,8 @@ import pytest
 from lockstitch.dialects.placeholders import NOT_STARTED, TIMED_OUT, WAITING
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Interrupted, Started, text_payload
-from lockstitch.session.batch import Batch
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Result, Tool, current_call
+from lockstitch.session.tool_run import Result, Tool, ToolRun, current_call
 
 from .talk import asks, results, says
 from .twins import Twin, check_everywhere
@@ -181,11 +180,11 @@ def test_a_store_that_fails_in_a_way_of_its_own_ends_the_run(
         async with twin.opened(store) as session:
             await asked(session, ("c1", "look", {}))
 
-            def fail(_batch: Batch, _outcome: Finished) -> None:
+            def fail(_batch: ToolRun, _outcome: Finished) -> None:
                 monkeypatch.undo()
                 raise MemoryError
 
-            monkeypatch.setattr(Batch, "_write", fail)
+            monkeypatch.setattr(ToolRun, "_write", fail)
             with pytest.raises(MemoryError):
                 await session.run_tools({"look": twin.tool(lambda: "seen")})
             assert [call.status for call in session.calls] == ["closed"]

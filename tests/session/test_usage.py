@@ -11,8 +11,8 @@ from google.genai import types
 from langchain_core.messages import AIMessage, HumanMessage
 
 from lockstitch.errors import UsageError
+from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.session.sync import Session
 
 from .talk import DIALECTS, faults, says
 from .twins import Twin, check_everywhere

@@ -11,9 +11,9 @@ import pytest
 
 from lockstitch.errors import Busy, Damaged, Fenced, LockstitchError, Moved, Unsure
 from lockstitch.journal.events import Noted
-from lockstitch.journal.records import Entry, Head
+from lockstitch.journal.records import Head, JournalEntry
 from lockstitch.session.store import Store
-from lockstitch.session.tools import Result
+from lockstitch.session.tool_run import Result
 from lockstitch.stores.base import Lease
 from lockstitch.stores.memory import MemoryBackend
 
@@ -30,7 +30,7 @@ class Gate(MemoryBackend):
         self.open = threading.Event()
         self.open.set()
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self.sizes.append(len(entries))
         assert self.open.wait(60)
         return super().append(lease, entries, after)
@@ -91,7 +91,7 @@ class Sick(MemoryBackend):
         self.error: Exception | None = None
         self.is_written = False
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         error, self.error = self.error, None
         if error is None or self.is_written:
             head = super().append(lease, entries, after)
@@ -153,7 +153,7 @@ def test_a_busy_store_is_asked_again_for_what_a_tool_gave(twin: Twin) -> None:
 class Liar(MemoryBackend):
     """A store that says it is somewhere else."""
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         head = super().append(lease, entries, after)
         return Head(head.seq, bytes(16), head.epoch)
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import NEW, Entry, blob_name
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.journal.records import NEW, JournalEntry, blob_name
+from lockstitch.stores.base import Backend, StoreFault
 
 SESSION, OTHER, MADE = "s", "other", "made"
 ORDERS = ("add", "make", "fork", "replace", "delete")
@@ -29,16 +29,16 @@ def _value(word: bytes) -> bytes:
 SHARED, OWN, KEPT, ADDED = map(_value, (b"shared", SECRET, b"kept", b"added"))
 
 
-def _entry(key: str, text: bytes, *blobs: bytes) -> Entry:
+def _entry(key: str, text: bytes, *blobs: bytes) -> JournalEntry:
     body = b'{"kind":"noted","name":"%s","text":"%s"}' % (key.encode(), text * 40)
-    return Entry(key, 1_700_000_000_000, body, blobs)
+    return JournalEntry(key, 1_700_000_000_000, body, blobs)
 
 
 OLD = [_entry("old-1", SECRET, SHARED, OWN), _entry("old-2", SECRET, KEPT)]
 BESIDE = [_entry("beside", b"plain", SHARED)]
 FRESH = [_entry("new", b"fresh", KEPT, ADDED)]
 # The session that changes, and what is in it before and behind the change; None: it is not there.
-States = tuple[str, Sequence[Entry] | None, Sequence[Entry] | None]
+States = tuple[str, Sequence[JournalEntry] | None, Sequence[JournalEntry] | None]
 STATES: dict[str, States] = {
     "add": (SESSION, OLD, [*OLD, *FRESH]),
     "make": (MADE, None, FRESH),
@@ -85,7 +85,7 @@ class Change:
 def is_done(store: Backend, order: str) -> bool:
     """Whether a store is behind a change; one that is neither there nor before it is wrong."""
     session, before, behind = STATES[order]
-    assert not [one for one in store.verify() if isinstance(one, Fault)]
+    assert not [one for one in store.verify() if isinstance(one, StoreFault)]
     _require(store, OTHER, BESIDE)
     if order in {"make", "fork"}:
         _require(store, SESSION, OLD)
@@ -118,11 +118,11 @@ def _keys(store: Backend, session: str) -> list[str] | None:
     return None if store.head(session) is None else [one.key for one in store.read(session)]
 
 
-def _keys_of(entries: Sequence[Entry] | None) -> list[str] | None:
+def _keys_of(entries: Sequence[JournalEntry] | None) -> list[str] | None:
     return None if entries is None else [one.key for one in entries]
 
 
-def _require(store: Backend, session: str, entries: Sequence[Entry] | None) -> None:
+def _require(store: Backend, session: str, entries: Sequence[JournalEntry] | None) -> None:
     """A session holds just that, with all the large values that it names."""
     if entries is None:
         assert store.head(session) is None
@@ -157,10 +157,10 @@ class Op(Struct, frozen=True):
 
     order: str
     session: str
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
 
 
-Model = dict[str, list[Entry]]
+Model = dict[str, list[JournalEntry]]
 
 
 def plan(count: int, names: Sequence[str] = ("a", "b")) -> list[Op]:
@@ -204,7 +204,7 @@ def carry_out(store: Backend, op: Op) -> None:
 
 def require_one_of(store: Backend, possible: Sequence[Model]) -> Model:
     """A store holds what one of the models says, whole, and nothing else; gives which one."""
-    assert not [one for one in store.verify() if isinstance(one, Fault)]
+    assert not [one for one in store.verify() if isinstance(one, StoreFault)]
     return found_of(store, [one.session for one in store.sessions()], possible)
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_backend
@@ -175,11 +175,11 @@ class Child:
         self.process.stdout.close()
 
 
-def entry(key: str, body: bytes = b'{"kind":"noted"}', *blobs: bytes) -> Entry:
-    return Entry(key, now(), body, blobs)
+def entry(key: str, body: bytes = b'{"kind":"noted"}', *blobs: bytes) -> JournalEntry:
+    return JournalEntry(key, now(), body, blobs)
 
 
-def entries(*keys: str) -> list[Entry]:
+def entries(*keys: str) -> list[JournalEntry]:
     return [entry(key) for key in keys]
 
 

@@ -18,7 +18,7 @@ from collections import Counter
 from contextlib import suppress
 
 from lockstitch.errors import Conflict, LockstitchError
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.stores.base import Backend, StoreFault
 from lockstitch.stores.opening import open_backend
 from tests.driven import say
 from tests.stores.contract import entry
@@ -154,7 +154,7 @@ def judged(backend: Backend, said: list[str]) -> Counter[str]:
         if word == "acked":
             session, seq, key, epoch = rest
             assert found[session, int(seq)] == (key, int(epoch)), (session, seq, key)
-    assert not [one for one in backend.verify() if isinstance(one, Fault)]
+    assert not [one for one in backend.verify() if isinstance(one, StoreFault)]
     for session in SESSIONS:
         keys = [key for (name, _), (key, _) in found.items() if name == session]
         assert len(keys) == len(set(keys))

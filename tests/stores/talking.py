@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.journal.events import Ended, Event, Noted, Started, entry_of
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 from lockstitch.stores.base import Backend
 from tests.cli.journals import AT, LARGE, finished, replied, said
 
@@ -27,7 +27,7 @@ def conversation(*, large: bool = False) -> tuple[Event, ...]:
     )
 
 
-def talked(backend: Backend, session: str = "talk", *, large: bool = False) -> list[Record]:
+def talked(backend: Backend, session: str = "talk", *, large: bool = False) -> list[JournalRecord]:
     """Write it in three appends under two leases, and give its records."""
     events = conversation(large=large)
     made = [entry_of(event, f"k{n}", AT + n) for n, event in enumerate(events, 1)]

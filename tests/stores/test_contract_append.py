@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from lockstitch.errors import Fenced, LockstitchError, Moved, UsageError
-from lockstitch.journal.records import NEW, START, Entry, Head, chained
+from lockstitch.journal.records import NEW, START, Head, JournalEntry, chain_entries
 from lockstitch.stores.base import Backend
 from tests.stores.contract import Place, entries, entry, keys
 
@@ -25,7 +25,7 @@ def test_what_is_appended_is_read_in_order_byte_for_byte(backend: Backend) -> No
     first, second = entries("a", "b"), [entry("c", b'{ "x" : 1e400,"x":"\\u0000" }')]
     assert backend.append(lease, first, 0).seq == 2
     head = backend.append(lease, second, 2)
-    expected = chained(NEW, 1, [*first, *second])
+    expected = chain_entries(NEW, 1, [*first, *second])
     assert list(backend.read("s")) == expected
     assert head == backend.head("s") == Head(3, expected[-1].digest, 1)
 
@@ -61,15 +61,15 @@ def test_nothing_can_be_appended(backend: Backend) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        Entry("", 0, b"{}"),
-        Entry("two words", 0, b"{}"),
-        Entry("k" * 129, 0, b"{}"),
-        Entry("é", 0, b"{}"),
-        Entry("k", 0, b"{\n}"),
+        JournalEntry("", 0, b"{}"),
+        JournalEntry("two words", 0, b"{}"),
+        JournalEntry("k" * 129, 0, b"{}"),
+        JournalEntry("é", 0, b"{}"),
+        JournalEntry("k", 0, b"{\n}"),
     ],
     ids=["empty", "space", "long", "foreign", "newline"],
 )
-def test_one_entry_that_cannot_be_kept_keeps_all_out(backend: Backend, bad: Entry) -> None:
+def test_one_entry_that_cannot_be_kept_keeps_all_out(backend: Backend, bad: JournalEntry) -> None:
     lease = backend.acquire("s")
     with pytest.raises(UsageError):
         backend.append(lease, [entry("a"), bad], 0)
@@ -152,16 +152,18 @@ def test_odd_bodies_stay_as_they_are(place: Place, name: str) -> None:
     lease = backend.acquire("s")
     sent = [entry("a"), entry("b", BODIES[name]), entry("c")]
     head = backend.append(lease, sent, 0)
-    assert list(place.open().read("s")) == chained(NEW, 1, sent)
+    assert list(place.open().read("s")) == chain_entries(NEW, 1, sent)
     assert place.open().head("s") == head
 
 
 def test_odd_keys_and_times(backend: Backend) -> None:
     lease = backend.acquire("s")
     odd = ["".join(map(chr, range(0x21, 0x7F))), "%s", "'\"\\", "{}", "k" * 128, "NULL"]
-    sent = [Entry(key, at, b"{}") for key, at in zip(odd, [0, 1, -1, 2**53, 1, 1], strict=True)]
+    sent = [
+        JournalEntry(key, at, b"{}") for key, at in zip(odd, [0, 1, -1, 2**53, 1, 1], strict=True)
+    ]
     backend.append(lease, sent, 0)
-    assert list(backend.read("s")) == chained(NEW, 1, sent)
+    assert list(backend.read("s")) == chain_entries(NEW, 1, sent)
     assert backend.append(lease, sent, 0).seq == len(sent)
 
 
@@ -169,7 +171,7 @@ def test_many_entries_at_once(backend: Backend) -> None:
     lease = backend.acquire("s")
     sent = entries(*(f"k{number}" for number in range(3000)))
     assert backend.append(lease, sent, 0).seq == 3000
-    assert list(backend.read("s")) == chained(NEW, 1, sent)
+    assert list(backend.read("s")) == chain_entries(NEW, 1, sent)
 
 
 def test_eight_threads_write_eight_sessions(backend: Backend) -> None:

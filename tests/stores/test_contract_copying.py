@@ -13,9 +13,9 @@ import pytest
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
 from lockstitch.journal.events import INLINE
 from lockstitch.session import copying
-from lockstitch.session.companions import AUDIT
+from lockstitch.session.listing import AUDIT
 from lockstitch.session.store import Store
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.opening import open_backend
 from tests.session.talk import asks, says
 from tests.stores.contract import KINDS, SHARED, Place, entry
@@ -62,7 +62,7 @@ def test_it_is_the_same_there(source: str, target: str, places: Callable[[str], 
     before, after = one.open(), other.open()
     assert list(after.read("s")) == list(before.read("s"))
     assert done.records == len(list(after.read("s")))
-    assert not any(isinstance(found, Fault) for found in after.verify())
+    assert not any(isinstance(found, StoreFault) for found in after.verify())
     mine, copy = here.read("s"), Store(after).read("s")
     assert copy.request("openai-chat") == mine.request("openai-chat")
     assert (copy.title, copy.tags, copy.metadata) == ("A case", ("copied",), {"n": 1})
@@ -191,7 +191,7 @@ def test_who_is_killed_does_it_again(
     assert told.endswith("done\n")
     backend = other.open()
     assert {name: list(backend.read(name)) for name in expected} == expected
-    assert not any(isinstance(found, Fault) for found in backend.verify())
+    assert not any(isinstance(found, StoreFault) for found in backend.verify())
 
 
 def test_what_belongs_to_a_session_goes_with_it(

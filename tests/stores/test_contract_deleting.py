@@ -9,8 +9,8 @@ import pytest
 
 from lockstitch.errors import Held, Unreadable, UsageError
 from lockstitch.journal.events import INLINE
-from lockstitch.session import removing
-from lockstitch.session.companions import AUDIT
+from lockstitch.session import maintenance
+from lockstitch.session.listing import AUDIT
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend
 from tests.stores.contract import Place
@@ -69,7 +69,7 @@ def test_what_belongs_to_it_goes_with_it_or_nothing_does(
 ) -> None:
     for name in ("s", "s.1-0", "s.2-0"):
         talk(store, name, "Hello")
-    monkeypatch.setattr(removing, "companions", lambda *_: ["s.1-0", "s.2-0", "s.3-0"])
+    monkeypatch.setattr(maintenance, "companions", lambda *_: ["s.1-0", "s.2-0", "s.3-0"])
     with store.session("s.2-0"), pytest.raises(Held):
         store.delete("s")
     assert [listed.session for listed in store.sessions()] == ["s", "s.1-0", "s.2-0"]

@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.errors import Damaged, Held, UsageError
 from lockstitch.journal.records import NEW, START, Head, blob_name
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.stores.base import Backend, StoreFault
 from tests.stores.contract import Place, entries, entry, keys
 
 
@@ -119,7 +119,7 @@ def fill(backend: Backend, session: str, count: int, word: bytes = b"text ") -> 
 
 
 def is_whole(backend: Backend) -> bool:
-    return not any(isinstance(one, Fault) for one in backend.verify())
+    return not any(isinstance(one, StoreFault) for one in backend.verify())
 
 
 def bodies(backend: Backend, session: str) -> list[bytes]:

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.about import About, described
-from lockstitch.journal.events import entry_of
-from lockstitch.journal.records import NEW, Entry
-from lockstitch.session.companions import AUDIT
+from lockstitch.journal.events import About, describe, entry_of
+from lockstitch.journal.records import NEW, JournalEntry
+from lockstitch.session.listing import AUDIT
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend, Listed
 from tests.stores.contract import Place, entries
@@ -25,8 +24,8 @@ def store(backend: Backend) -> Store:
 
 
 def made(backend: Backend, name: str, at: int, *tags: str, title: str = "") -> None:
-    about = entry_of(described(About(), title, tags), "about", at)
-    backend.add(name, [about, Entry("k", at, b'{"kind":"noted","name":"x"}')], NEW)
+    about = entry_of(describe(About(), title, tags), "about", at)
+    backend.add(name, [about, JournalEntry("k", at, b'{"kind":"noted","name":"x"}')], NEW)
 
 
 def names(found: object) -> list[str]:
@@ -98,7 +97,7 @@ def test_nothing_of_it_stays_when_the_records_go(store: Store, backend: Backend)
 def test_records_that_take_the_place_of_others_describe_anew(backend: Backend) -> None:
     made(backend, "s", 5, "a")
     lease = backend.acquire("s")
-    about = entry_of(described(About(), "New", ["b"]), "about", 9)
+    about = entry_of(describe(About(), "New", ["b"]), "about", 9)
     backend.replace(lease, [about], 2)
     backend.release(lease)
     store = Store(backend)
@@ -151,7 +150,7 @@ def test_one_that_changed_moves_to_the_front(backend: Backend) -> None:
         made(backend, f"s{number}", number)
     head = backend.head("s0")
     assert head
-    backend.add("s0", [Entry("later", 10 * MINUTE, b"{}")], head)
+    backend.add("s0", [JournalEntry("later", 10 * MINUTE, b"{}")], head)
     assert names(Store(backend).sessions(order="changed")) == ["s0", "s2", "s1"]
 
 

@@ -26,8 +26,16 @@ from lockstitch.errors import (
     Unreadable,
     UsageError,
 )
-from lockstitch.journal.records import NEW, START, Entry, Head, Record, blob_name, chained
-from lockstitch.stores.base import Backend, Fault, Lease, Listed
+from lockstitch.journal.records import (
+    NEW,
+    START,
+    Head,
+    JournalEntry,
+    JournalRecord,
+    blob_name,
+    chain_entries,
+)
+from lockstitch.stores.base import Backend, Lease, Listed, StoreFault
 from tests.conftest import BUDGET
 from tests.stores.contract import Place
 
@@ -40,7 +48,7 @@ RUNS = count()
 class Model:
     """A session as the contract describes it."""
 
-    def __init__(self, epoch: int = 0, records: list[Record] | None = None) -> None:
+    def __init__(self, epoch: int = 0, records: list[JournalRecord] | None = None) -> None:
         self.epoch = epoch
         self.records = list(records or [])
         self.names: set[str] = set()
@@ -106,19 +114,19 @@ class Stores(RuleBasedStateMachine):
     def append(
         self, held: tuple[str, Lease], bodies: list[tuple[bytes, tuple[bytes, ...]]], off: int
     ) -> object:
-        entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
+        entries = [JournalEntry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
         after = len(self.models.get(held[0], Model()).records) + off
         self.appended(held, entries, after)
         return (entries, after)
 
     @rule(held=leases, what=sent, cut=st.integers(0, 2))
     def append_again(
-        self, held: tuple[str, Lease], what: tuple[list[Entry], int], cut: int
+        self, held: tuple[str, Lease], what: tuple[list[JournalEntry], int], cut: int
     ) -> None:
         entries, after = what
         self.appended(held, entries[cut:], after + cut)
 
-    def appended(self, held: tuple[str, Lease], entries: list[Entry], after: int) -> None:
+    def appended(self, held: tuple[str, Lease], entries: list[JournalEntry], after: int) -> None:
         name, lease = held
         model = self.models.get(name, Model())
         behind = [(record.epoch, record.key) for record in model.records[max(after, 0) :]]
@@ -129,13 +137,13 @@ class Stores(RuleBasedStateMachine):
         elif after != len(model.records) and not (same and entries):
             expected = Moved
         elif not same:
-            model.records += chained(model.head, lease.epoch, entries)
+            model.records += chain_entries(model.head, lease.epoch, entries)
             self.named(model, entries)
         head = outcome(lambda: self.owners[lease.token].append(lease, entries, after), expected)
         if expected is None:
             assert head == model.head
 
-    def named(self, model: Model, entries: list[Entry]) -> None:
+    def named(self, model: Model, entries: list[JournalEntry]) -> None:
         blobs = {blob_name(one): one for entry in entries for one in entry.blobs}
         self.blobs |= blobs
         model.names |= set(blobs)
@@ -154,7 +162,7 @@ class Stores(RuleBasedStateMachine):
         is_new: bool,
     ) -> None:
         model = self.models.get(name)
-        entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
+        entries = [JournalEntry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
         after = NEW if is_new or model is None else model.head
         expected: type[LockstitchError] | None = None
         if model and model.holder:
@@ -171,7 +179,7 @@ class Stores(RuleBasedStateMachine):
         if expected is not None:
             return
         assert isinstance(head, Head)
-        model.records += chained(model.head, head.epoch, entries)
+        model.records += chain_entries(model.head, head.epoch, entries)
         self.named(model, entries)
         assert head == model.head
 
@@ -181,13 +189,13 @@ class Stores(RuleBasedStateMachine):
     ) -> None:
         name, lease = held
         model = self.models.get(name, Model())
-        entries = [Entry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
+        entries = [JournalEntry(f"k{next(self.numbers)}", 5, body, blobs) for body, blobs in bodies]
         after = len(model.records)
         expected = None if model.holder == lease else Fenced
         backend = self.owners[lease.token]
         outcome(lambda: backend.replace(lease, entries, after), expected)
         if expected is None:
-            model.records = chained(Head(0, START, lease.epoch), lease.epoch, entries)
+            model.records = chain_entries(Head(0, START, lease.epoch), lease.epoch, entries)
             model.names = set()
             self.named(model, entries)
             self.forget()
@@ -250,7 +258,7 @@ class Stores(RuleBasedStateMachine):
     @rule(door=st.integers(0, 1))
     def verify(self, door: int) -> None:
         found = list(self.door(door).verify())
-        assert [one for one in found if isinstance(one, Fault)] == []
+        assert [one for one in found if isinstance(one, StoreFault)] == []
         seen = {one.session: one.seq for one in found if isinstance(one, Listed)}
         for name, model in self.models.items():
             assert seen[self.run + name] == len(model.records)

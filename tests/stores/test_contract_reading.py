@@ -7,8 +7,8 @@ from threading import Event, Thread
 import pytest
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
-from lockstitch.journal.records import NEW, Head, blob_name, chained
-from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.journal.records import NEW, Head, blob_name, chain_entries
+from lockstitch.stores.base import Backend, Listed, StoreFault
 from tests.stores.contract import Place, entries, entry, keys
 
 
@@ -48,7 +48,7 @@ def test_reading_inside_of_what_was_appended_at_once(backend: Backend) -> None:
     lease = backend.acquire("s")
     sent = entries("a", "b", "c", "d")
     backend.append(lease, sent, 0)
-    expected = chained(NEW, 1, sent)
+    expected = chain_entries(NEW, 1, sent)
     assert list(backend.read("s", Head(2, expected[1].digest, 1), 3)) == expected[2:3]
     assert list(backend.read("s", upto=2)) == expected[:2]
 
@@ -113,7 +113,7 @@ def test_large_values(place: Place) -> None:
     assert place.open().blobs(names) == dict(zip(names, values, strict=True))
     assert backend.blobs([]) == {}
     assert backend.blobs(names[:1] * 2) == {names[0]: b""}
-    assert [one for one in backend.verify() if isinstance(one, Fault)] == []
+    assert [one for one in backend.verify() if isinstance(one, StoreFault)] == []
 
 
 def test_both_ends_of_a_large_value_and_its_size(place: Place) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.errors import Conflict, Damaged, Fenced, Held, Moved, Unreadable
 from lockstitch.journal.records import NEW, Head, blob_name
-from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.stores.base import Backend, Listed, StoreFault
 from tests.stores.contract import Place, entries, entry, keys
 
 LARGE = b"a large value" * 1000
@@ -17,7 +17,7 @@ OTHER = b"another one" * 1000
 
 
 def whole(backend: Backend) -> bool:
-    return not any(isinstance(one, Fault) for one in backend.verify())
+    return not any(isinstance(one, StoreFault) for one in backend.verify())
 
 
 def is_there(backend: Backend, value: bytes) -> bool:

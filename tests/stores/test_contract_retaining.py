@@ -11,14 +11,13 @@ from datetime import timedelta
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.about import About, described
-from lockstitch.journal.events import Ended, Said, entry_of, text_payload
+from lockstitch.journal.events import About, Ended, Said, describe, entry_of, text_payload
 from lockstitch.journal.records import NEW
-from lockstitch.session import retaining
-from lockstitch.session.auditing import Removal
-from lockstitch.session.companions import AUDIT
+from lockstitch.session import maintenance
+from lockstitch.session.listing import AUDIT
+from lockstitch.session.maintenance import Removal
 from lockstitch.session.store import Store
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.stores.base import Backend, StoreFault
 from tests.session.talk import asks
 from tests.stores.contract import Place, now
 
@@ -33,7 +32,7 @@ def store(backend: Backend) -> Store:
 def made(backend: Backend, name: str, days: float, *tags: str, is_open: bool = False) -> None:
     """A session that was changed last so many days ago."""
     at = now() - round(days * DAY * 1000)
-    events = [described(About(), f"Title of {name}", tags), Said(payload=text_payload("Hello"))]
+    events = [describe(About(), f"Title of {name}", tags), Said(payload=text_payload("Hello"))]
     events += [] if is_open else [Ended()]  # type: ignore[list-item]
     backend.add(name, [entry_of(event, f"k{n}", at) for n, event in enumerate(events)], NEW)
 
@@ -106,14 +105,14 @@ def test_what_is_in_use_stays(store: Store, backend: Backend) -> None:
 
 def test_one_that_went_on_after_it_was_planned_stays(store: Store, backend: Backend) -> None:
     made(backend, "s", 100)
-    (planned,) = retaining.planned(backend, retaining.Rule(older_than=1))
+    (planned,) = maintenance.plan_removals(backend, maintenance.RetentionRule(older_than=1))
     assert isinstance(planned, Removal)
     with store.session("s") as session:
         session.say("Back again")
-        done = retaining.removed(backend, planned)
-        assert done == retaining.Spared("s", "another writer holds it")
-    done = retaining.removed(backend, planned)
-    assert done == retaining.Spared("s", "it was changed meanwhile")
+        done = maintenance.remove_planned(backend, planned)
+        assert done == maintenance.Spared("s", "another writer holds it")
+    done = maintenance.remove_planned(backend, planned)
+    assert done == maintenance.Spared("s", "it was changed meanwhile")
     assert names(store) == ["s"]
     assert list(store.audit()) == []
 
@@ -204,7 +203,7 @@ def test_no_removal_is_without_its_line_whoever_is_killed(shared_place: Place) -
         store = Store(shared_place.open())
         gone = {f"s{number:02}" for number in range(20)} - set(names(store))
         assert gone <= {line.session for line in store.audit()}
-        assert not any(isinstance(found, Fault) for found in shared_place.open().verify())
+        assert not any(isinstance(found, StoreFault) for found in shared_place.open().verify())
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     store = Store(shared_place.open())
     assert names(store) == []

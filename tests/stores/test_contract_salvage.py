@@ -8,10 +8,9 @@ import pytest
 
 from lockstitch.errors import Damaged, Held, Moved, Unreadable
 from lockstitch.heal import check
-from lockstitch.journal.about import About, described
-from lockstitch.journal.events import entry_of
-from lockstitch.journal.records import NEW, Record
-from lockstitch.session import salvaging
+from lockstitch.journal.events import About, describe, entry_of
+from lockstitch.journal.records import NEW, JournalRecord
+from lockstitch.session import maintenance
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend
 from tests.stores.breaking import DAMAGES, broken
@@ -22,13 +21,13 @@ LARGE = 6
 
 
 def salvaged(place: Place) -> list[tuple[int, str]]:
-    found = salvaging.salvage(place.open(), "talk")
+    found = maintenance.read_salvage(place.open(), "talk")
     return [(one.seq, one.proof) for one in found.records]
 
 
 def test_a_whole_session_is_whole(place: Place) -> None:
     records = talked(place.open())
-    found = salvaging.salvage(place.open(), "talk")
+    found = maintenance.read_salvage(place.open(), "talk")
     assert found.is_whole
     assert [one.record for one in found.records] == records
     assert {one.proof for one in found.records} == {"intact"}
@@ -41,7 +40,7 @@ def test_damage_costs_one_record_at_most(shared_place: Place, damage: str, seq: 
     records = talked(shared_place.open())
     broken(shared_place, damage, seq)
     backend = shared_place.open()
-    found = salvaging.salvage(backend, "talk")
+    found = maintenance.read_salvage(backend, "talk")
     assert not found.is_whole
     readable = {one.seq: one.record for one in found.records if one.is_readable}
     for record in records:
@@ -52,7 +51,7 @@ def test_damage_costs_one_record_at_most(shared_place: Place, damage: str, seq: 
             assert damage not in {"garbage", "gone"}
 
 
-def same(one: Record | None, other: Record) -> bool:
+def same(one: JournalRecord | None, other: JournalRecord) -> bool:
     return one is not None and (one.seq, one.key, one.at, one.body) == (
         other.seq,
         other.key,
@@ -79,8 +78,8 @@ def test_a_repaired_session_opens_and_asks_what_is_valid(
     with pytest.raises(Damaged, match=r"Next: `lockstitch repair \S+ --session talk`"):
         store.session("talk")
     backend = shared_place.open()
-    found = salvaging.salvage(backend, "talk")
-    done = salvaging.repaired(backend, found)
+    found = maintenance.read_salvage(backend, "talk")
+    done = maintenance.rewrite_damaged(backend, found)
     assert done.aside == "talk.damaged-1"
     with store.session("talk") as session:
         assert session.seq >= LAST
@@ -88,8 +87,8 @@ def test_a_repaired_session_opens_and_asks_what_is_valid(
             messages = session.request(dialect)
             assert not [one for one in check(messages, dialect) if one.severity == "error"]
         session.say("Go on", key="afterwards")
-    assert salvaging.salvage(backend, "talk").is_whole
-    assert [one.proof for one in salvaging.salvage(backend, done.aside).records] == [
+    assert maintenance.read_salvage(backend, "talk").is_whole
+    assert [one.proof for one in maintenance.read_salvage(backend, done.aside).records] == [
         one.proof for one in found.records
     ]
     assert list(backend.verify())
@@ -99,7 +98,7 @@ def test_what_is_left_of_a_lost_record_is_kept_in_its_place(shared_place: Place)
     records = talked(shared_place.open())
     broken(shared_place, "garbage", 5)
     backend = shared_place.open()
-    salvaging.repaired(backend, salvaging.salvage(backend, "talk"))
+    maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, "talk"))
     now = list(backend.read("talk"))
     assert [one.key for one in now[:4] + now[5:]] == [one.key for one in records[:4] + records[5:]]
     note = json.loads(now[4].body)
@@ -111,15 +110,15 @@ def test_a_repair_is_taken_back_and_made_again(shared_place: Place) -> None:
     talked(shared_place.open())
     broken(shared_place, "garbage", 5)
     backend = shared_place.open()
-    before = salvaging.salvage(backend, "talk")
-    salvaging.repaired(backend, before)
+    before = maintenance.read_salvage(backend, "talk")
+    maintenance.rewrite_damaged(backend, before)
     with Store(backend).session("talk") as session:
         session.say("Said since")
-    back = salvaging.taken_back(backend, "talk")
+    back = maintenance.undo_rewrite(backend, "talk")
     assert back.aside == "talk.repaired-1"
-    assert salvaging.salvage(backend, "talk").records == before.records
+    assert maintenance.read_salvage(backend, "talk").records == before.records
     assert len(list(backend.read("talk.repaired-1"))) > LAST
-    again = salvaging.repaired(backend, salvaging.salvage(backend, "talk"))
+    again = maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, "talk"))
     assert again.aside == "talk.damaged-1"
     assert len(list(backend.read("talk"))) == LAST
 
@@ -128,10 +127,10 @@ def test_a_large_value_that_is_lost_costs_that_value(shared_place: Place) -> Non
     talked(shared_place.open(), large=True)
     broken(shared_place, "large value", LARGE)
     backend = shared_place.open()
-    found = salvaging.salvage(backend, "talk")
+    found = maintenance.read_salvage(backend, "talk")
     assert [*found.lost.values()] == [[LARGE]]
     assert {one.proof for one in found.records} == {"intact"}
-    salvaging.repaired(backend, found)
+    maintenance.rewrite_damaged(backend, found)
     with Store(backend).session("talk") as session:
         told = json.dumps(session.request("anthropic"))
         assert "lost when the store was damaged" in told
@@ -189,7 +188,7 @@ def test_a_program_reads_what_can_be_read(shared_place: Place) -> None:
 
 def test_titles_and_tags_go_with_the_records(backend: Backend) -> None:
     for name, tag in (("s", "old"), ("t", "new")):
-        about = entry_of(described(About(), name, [tag]), "about", 1)
+        about = entry_of(describe(About(), name, [tag]), "about", 1)
         backend.add(name, [about], NEW)
     backend.exchange("s", "aside", "t")
     found = {one.session: (one.title, one.tags) for one in backend.sessions()}
@@ -205,11 +204,11 @@ def test_a_fork_of_what_is_damaged_is_repaired_for_itself(shared_place: Place) -
     broken(shared_place, "garbage", 5)
     backend = shared_place.open()
     for name, last in (("fork", 9), ("talk", LAST)):
-        found = salvaging.salvage(backend, name)
+        found = maintenance.read_salvage(backend, name)
         readable = {one.seq: one.record for one in found.records if one.is_readable}
         assert all(same(readable[one.seq], one) for one in records[:last] if one.seq != 5)
         if not found.is_whole:
-            salvaging.repaired(backend, found)
-        assert salvaging.salvage(backend, name).is_whole
+            maintenance.rewrite_damaged(backend, found)
+        assert maintenance.read_salvage(backend, name).is_whole
         with Store(backend).session(name) as session:
             session.say("Go on")

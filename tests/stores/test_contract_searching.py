@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.errors import Damaged, UsageError
 from lockstitch.journal.events import INLINE
-from lockstitch.journal.searching import Words
+from lockstitch.journal.queries import SearchWords
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend
 from tests.session.talk import DIALECTS, asks, says
@@ -158,4 +158,4 @@ def test_damage_is_passed_by_and_said(tmp_path: Path) -> None:
     ],
 )
 def test_the_quick_look_is_never_wrong_about_no(raw: bytes, expected: bool) -> None:
-    assert Words("teapot").may_be_in(raw) is expected
+    assert SearchWords("teapot").may_be_in(raw) is expected

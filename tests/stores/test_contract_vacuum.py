@@ -9,7 +9,7 @@ import pytest
 
 from lockstitch.errors import Busy, Closed
 from lockstitch.journal.records import NEW
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.stores.base import Backend, StoreFault
 from lockstitch.stores.opening import open_backend
 from tests.stores.contract import Place, entries, entry, keys
 
@@ -18,7 +18,7 @@ FILES = ("jsonl", "sqlite", "sqlite?compress=1")
 
 
 def is_whole(backend: Backend) -> bool:
-    return not any(isinstance(one, Fault) for one in backend.verify())
+    return not any(isinstance(one, StoreFault) for one in backend.verify())
 
 
 def test_what_is_there_stays(place: Place, backend: Backend) -> None:

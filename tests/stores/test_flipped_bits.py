@@ -14,8 +14,8 @@ import pytest
 
 from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.heal import check
-from lockstitch.journal.records import NEW, Record
-from lockstitch.session import salvaging
+from lockstitch.journal.records import NEW, JournalRecord
+from lockstitch.session import maintenance
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend
 from lockstitch.stores.jsonl import JsonlBackend
@@ -27,7 +27,7 @@ FLIPS = 4000 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 250
 Open = Callable[[], Backend]
 
 
-def outcome(open_store: Open, records: list[Record]) -> tuple[str, int]:
+def outcome(open_store: Open, records: list[JournalRecord]) -> tuple[str, int]:
     """Say what became of a session, and how many of its records are lost; repair it if need be."""
     try:
         backend = open_store()
@@ -37,7 +37,7 @@ def outcome(open_store: Open, records: list[Record]) -> tuple[str, int]:
         if is_whole(backend, records):
             return "harmless", 0
         try:
-            found = salvaging.salvage(backend, "talk")
+            found = maintenance.read_salvage(backend, "talk")
         except LockstitchError:
             return "not found", 0
         readable = {one.seq: one.record for one in found.records if one.is_readable}
@@ -48,22 +48,22 @@ def outcome(open_store: Open, records: list[Record]) -> tuple[str, int]:
         if found.is_whole:
             return "found elsewhere", lost
         try:
-            salvaging.repaired(backend, found)
+            maintenance.rewrite_damaged(backend, found)
         except Damaged:
             # Pages that SQLite cannot read cannot be written to: what is left goes elsewhere.
             with MemoryBackend() as other:
-                other.add("talk", salvaging.entries_of(backend, found), NEW)
+                other.add("talk", maintenance.entries_of(backend, found), NEW)
                 is_valid(other)
             return "copied", lost
         is_valid(backend)
         return "repaired", lost
 
 
-def given(record: Record | None) -> tuple[object, ...] | None:
+def given(record: JournalRecord | None) -> tuple[object, ...] | None:
     return None if record is None else (record.seq, record.key, record.at, record.body)
 
 
-def is_whole(backend: Backend, records: list[Record]) -> bool:
+def is_whole(backend: Backend, records: list[JournalRecord]) -> bool:
     try:
         return list(map(given, backend.read("talk"))) == list(map(given, records))
     except LockstitchError:

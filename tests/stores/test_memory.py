@@ -7,8 +7,8 @@ from threading import Thread
 import pytest
 
 from lockstitch.errors import Damaged, Held, UsageError
-from lockstitch.journal.records import Record, blob_name
-from lockstitch.stores.base import Fault, Listed
+from lockstitch.journal.records import JournalRecord, blob_name
+from lockstitch.stores.base import Listed, StoreFault
 from lockstitch.stores.memory import MemoryBackend
 from tests.stores.contract import entries, entry, keys
 
@@ -50,13 +50,13 @@ def test_what_was_changed_behind_its_back_is_found() -> None:
         lease = backend.acquire("s")
         backend.append(lease, [*entries("a", "b"), entry("c", b"{}", b"value")], 0)
         records = backend._sessions["s"].records  # noqa: SLF001
-        records[1] = Record(2, 1, "b", 5, b'{"changed":1}', records[1].digest)
+        records[1] = JournalRecord(2, 1, "b", 5, b'{"changed":1}', records[1].digest)
         backend._blobs[blob_name(b"value")] = b"other"  # noqa: SLF001
         with pytest.raises(Damaged):
             keys(backend, "s")
         first, listed, last = backend.verify()
-        assert isinstance(first, Fault)
+        assert isinstance(first, StoreFault)
         assert (first.session, first.seq) == ("s", 2)
         assert isinstance(listed, Listed)
-        assert isinstance(last, Fault)
+        assert isinstance(last, StoreFault)
         assert last.session == ""

@@ -99,7 +99,7 @@ def _returned(value: type) -> set[type]:
 
 
 # Documented in docs/reference/events.md: the facts of a journal, and what they add up to.
-JOURNAL = {"State", "Spoken", "Reply", "Late"}
+JOURNAL = {"JournalState", "Spoken", "ModelReply", "Late"}
 
 
 @pytest.mark.parametrize(

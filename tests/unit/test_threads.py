@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from lockstitch.threads import through, unless_cancelled
+from lockstitch.session.event_loop import run_to_end, unless_cancelled
 
 
 @pytest.mark.parametrize("way", ["through", "unless cancelled"])
@@ -21,7 +21,7 @@ def test_the_word_that_it_is_done_gets_lost(way: str, monkeypatch: pytest.Monkey
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *_: None)
         if way == "through":
-            return await through(lambda: "done")
+            return await run_to_end(lambda: "done")
         return await unless_cancelled(lambda: "done", lambda _: None)
 
     assert anyio.run(body) == "done"
@@ -39,7 +39,7 @@ def test_a_cancelled_task_sees_its_work_through(kind: str) -> None:
 
     async def body() -> Any:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(through, work)
+            tasks.start_soon(run_to_end, work)
             await anyio.to_thread.run_sync(begun.wait)
             tasks.cancel_scope.cancel()
             go.set()

@@ -18,7 +18,7 @@ from lockstitch.formats.sources import Source
 from lockstitch.places import public
 
 if TYPE_CHECKING:
-    from lockstitch.session.importing import Taken
+    from lockstitch.session.copying import Taken
 
 _OPERANDS = 2
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
@@ -87,7 +87,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
     """Import one session; gives why not, if not."""
     from lockstitch import sessions
     from lockstitch import stored as stores
-    from lockstitch.session.importing import system_in
+    from lockstitch.session.copying import system_in
 
     try:
         if source.error is not None:

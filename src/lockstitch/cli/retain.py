@@ -13,8 +13,7 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
-    from lockstitch.session.auditing import Audited, Removal
-    from lockstitch.session.retaining import Retention
+    from lockstitch.session.maintenance import Audited, Removal, Retention
 
 _AGE = re.compile(r"(\d+)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -86,8 +85,7 @@ def count_of(word: str) -> int:
 def _removed(target: str, planned: Retention) -> Retention:
     from lockstitch import stored
     from lockstitch.cli.progress import Progress
-    from lockstitch.session.auditing import Removal
-    from lockstitch.session.retaining import Retention
+    from lockstitch.session.maintenance import Removal, Retention
 
     done = Retention([], list(planned.spared))
     with told(target), Progress("Deleting", len(planned.removed), "sessions") as advance:

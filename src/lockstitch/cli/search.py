@@ -16,7 +16,7 @@ from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.journal.searching import Match, Words
+    from lockstitch.journal.queries import Match, SearchWords
     from lockstitch.sessions import Summaries
 
 _MOST = "50"
@@ -28,9 +28,9 @@ def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> 
     if not words:
         raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
     most = _number(limit)
-    from lockstitch.journal.searching import Words
+    from lockstitch.journal.queries import SearchWords
 
-    wanted, targets = Words(words[0]), words[1:]
+    wanted, targets = SearchWords(words[0]), words[1:]
     failures: list[tuple[str, str]] = []
     found = islice(_searched(wanted, words[0], targets, session, failures), most)
     if as_json:
@@ -49,7 +49,7 @@ def _number(limit: str) -> int:
 
 
 def _searched(
-    words: Words,
+    words: SearchWords,
     spoken: str,
     targets: list[str],
     session: str | None,
@@ -79,7 +79,9 @@ def _brief(error: LockstitchError, target: str) -> str:
     return brief(str(error), target)
 
 
-def _in_target(words: Words, spoken: str, target: str, session: str | None) -> Iterator[Found]:
+def _in_target(
+    words: SearchWords, spoken: str, target: str, session: str | None
+) -> Iterator[Found]:
     if is_own(target, None):
         yield from _in_store(spoken, target, session)
         return

@@ -12,15 +12,25 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from lockstitch.compaction import chunks
-from lockstitch.compaction.counting import Counter, Weight, calibrated, size_of, weights
-from lockstitch.compaction.digest import digest
-from lockstitch.compaction.plan import BYTES_A_TOKEN, LIMITS, Budget, Cost, Plan, Planner
-from lockstitch.compaction.telling import Told, told
+from lockstitch.compaction import summaries
+from lockstitch.compaction.plan import (
+    BYTES_A_TOKEN,
+    LIMITS,
+    Cost,
+    Counter,
+    CutPlan,
+    Planner,
+    TokenBudget,
+    Weight,
+    calibrated,
+    size_of,
+    weights,
+)
+from lockstitch.compaction.summaries import SpokenLine, digest, spoken_lines
 from lockstitch.errors import Unmet
 from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
 from lockstitch.journal.projection import SUMMARY
-from lockstitch.journal.state import View
+from lockstitch.journal.state import JournalView
 
 Rung = Literal["nothing", "shortened", "summary", "digest"]
 
@@ -43,13 +53,13 @@ class Ask(Struct, frozen=True):
     total: int
 
 
-class Pause(Struct, frozen=True):
+class PauseStep(Struct, frozen=True):
     """Time to let go by before the next question."""
 
     seconds: float
 
 
-class Found(Struct, frozen=True):
+class AcceptedAnswer(Struct, frozen=True):
     """An answer of the model that was taken, to be kept under its key."""
 
     key: str
@@ -86,7 +96,7 @@ class Compaction(Struct, frozen=True):
     unasked: str = ""
 
 
-class Task(Struct):
+class CompactionTask(Struct):
     """A conversation to be shortened, and by what means.
 
     ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
@@ -95,9 +105,9 @@ class Task(Struct):
     ``weighs`` a compaction that may be too much is given as well, marked as tight.
     """
 
-    view: View
+    view: JournalView
     dialect: str
-    budget: Budget
+    budget: TokenBudget
     blobs: Mapping[str, bytes]
     has_model: bool
     counter: Counter | None = None
@@ -108,13 +118,13 @@ class Task(Struct):
     random: Callable[[], float] = lambda: 0.5
 
 
-Step = Ask | Pause | Found
+Step = Ask | PauseStep | AcceptedAnswer
 Answer = str | Failure | Unasked | None
 Steps = Generator[Step, Answer, Compaction]
 Answers = Generator[Step, Answer, str | None]
 
 
-def ladder(task: Task) -> Steps:
+def ladder(task: CompactionTask) -> Steps:
     """Go down as far as needed; raises ``Unmet`` if the budget cannot be met at all."""
     return (yield from _Descent(task).run())
 
@@ -124,7 +134,7 @@ def _unshortened(weight: Weight) -> Weight:
 
 
 class _Descent:
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: CompactionTask) -> None:
         self.task = task
         self.counter = task.counter or calibrated(task.view, task.dialect, task.blobs)
         weighed = weights(task.view, task.dialect, LIMITS, counter=self.counter, blobs=task.blobs)
@@ -134,7 +144,7 @@ class _Descent:
         self.unasked = ""
         self.is_tight = False
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> CutPlan:
         """Plan for the budget; if that cannot be met by the figures, for the least there is.
 
         The figures count more than comes out: thinking that goes with the past it belongs to.
@@ -146,7 +156,7 @@ class _Descent:
         except Unmet as error:
             if not task.weighs or not error.least:
                 raise
-            planner.budget = Budget(error.least, task.budget.bytes)
+            planner.budget = TokenBudget(error.least, task.budget.bytes)
             self.is_tight = True
         return planner.planned()
 
@@ -164,7 +174,7 @@ class _Descent:
             return self._done("summary", plan, self._fact(plan, notes))
         return self._done("digest", plan, self._fact(plan, self._digest(plan)))
 
-    def _done(self, rung: Rung, plan: Plan, event: Compacted | None = None) -> Compaction:
+    def _done(self, rung: Rung, plan: CutPlan, event: Compacted | None = None) -> Compaction:
         return Compaction(
             rung,
             plan.before,
@@ -176,7 +186,7 @@ class _Descent:
             unasked=self.unasked,
         )
 
-    def _carried(self, plan: Plan) -> Compacted:
+    def _carried(self, plan: CutPlan) -> Compacted:
         """Shorten, and keep the summary there is."""
         summary = self.task.view.summary
         payload = summary.event.payload if summary and summary.cut else NOTHING
@@ -189,7 +199,7 @@ class _Descent:
             blob=blob,
         )
 
-    def _fact(self, plan: Plan, text: str) -> Compacted:
+    def _fact(self, plan: CutPlan, text: str) -> Compacted:
         return Compacted(
             through=plan.through,
             shortened=plan.shortened,
@@ -220,11 +230,11 @@ class _Descent:
         value = value_of(type(event.payload)(raw))
         return value if isinstance(value, str) else ""
 
-    def _digest(self, plan: Plan) -> str:
-        lines = told(self.task.view, plan.hidden, self.task.blobs)
+    def _digest(self, plan: CutPlan) -> str:
+        lines = spoken_lines(self.task.view, plan.hidden, self.task.blobs)
         return digest(lines, self._previous, plan.room, self._count, plan.room + self._spare(plan))
 
-    def _spare(self, plan: Plan) -> int:
+    def _spare(self, plan: CutPlan) -> int:
         """Give the tokens that a digest may take of the headroom: half of them."""
         budget = self.task.budget
         left = budget.tokens - plan.after.tokens
@@ -232,16 +242,16 @@ class _Descent:
             left = min(left, (budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
         return max(left, 0) // 2
 
-    def _notes(self, plan: Plan) -> Answers:
+    def _notes(self, plan: CutPlan) -> Answers:
         """Have a model write notes of what is hidden, one part after another."""
-        asking = _Asking(plan, self.task, self._count)
-        notes, lines = self._previous, told(self.task.view, plan.hidden, self.task.blobs)
+        asking = _QuestionSizes(plan, self.task, self._count)
+        notes, lines = self._previous, spoken_lines(self.task.view, plan.hidden, self.task.blobs)
         if not plan.hidden or self._count(notes) > asking.longest:
-            notes, lines = "", [Told(0, "assistant", notes), *lines]
-        parts = chunks.parts(lines, asking.part, self._count)
+            notes, lines = "", [SpokenLine(0, "assistant", notes), *lines]
+        parts = summaries.split_parts(lines, asking.part, self._count)
         for number, part in enumerate(parts, start=1):
             is_last = number == len(parts)
-            asked = chunks.prompt(part, notes, asking.room)
+            asked = summaries.prompt(part, notes, asking.room)
             most = asking.most if is_last else asking.longest
             answer = yield from self._answer(asked, number, len(parts), most)
             if answer is None:
@@ -251,15 +261,15 @@ class _Descent:
 
     def _answer(self, asked: str, number: int, total: int, most: int) -> Answers:
         """Ask until there is an answer, or often enough, for this question and for them all."""
-        key = chunks.key_of(asked)
-        known = chunks.accepted(self.task.known.get(key), most, self._count)
+        key = summaries.key_of(asked)
+        known = summaries.accept_summary(self.task.known.get(key), most, self._count)
         if known is not None:
             return known
         for attempt in range(ATTEMPTS):
             if len(self.failures) >= ATTEMPTS + total:
                 return None
             if attempt:
-                yield Pause(self._pause(attempt))
+                yield PauseStep(self._pause(attempt))
             got = yield Ask(asked, key, number, total)
             if isinstance(got, Unasked):
                 self.unasked = got.reason
@@ -267,13 +277,15 @@ class _Descent:
             self.asked += 1
             text = self._taken(got, most)
             if text is not None:
-                yield Found(key, text)
+                yield AcceptedAnswer(key, text)
                 return text
         return None
 
     def _taken(self, got: str | Failure | None, most: int) -> str | None:
         """Take an answer for what it is, and count failures."""
-        text = None if isinstance(got, Failure) else chunks.accepted(got, most, self._count)
+        text = (
+            None if isinstance(got, Failure) else summaries.accept_summary(got, most, self._count)
+        )
         if text is None:
             no_summary = "the answer was no summary"
             self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
@@ -284,17 +296,17 @@ class _Descent:
         return longest * (0.5 + self.task.random() / 2)
 
 
-class _Asking:
+class _QuestionSizes:
     """How much a model is asked at once, and how long its answers may be, in tokens.
 
     All of a question is within the model's window: instructions, notes, and a part.
     """
 
-    def __init__(self, plan: Plan, task: Task, count: chunks.Count) -> None:
+    def __init__(self, plan: CutPlan, task: CompactionTask, count: summaries.Count) -> None:
         window = task.window or task.budget.tokens
         spare = task.budget.tokens - plan.after.tokens
         self.room = min(plan.room, max(window // _NOTES_SHARE, 1))
         self.longest = self.room * _OVERSIZE
         self.most = max(min(self.longest, plan.room + spare), self.room)
-        rest = window - count(chunks.prompt("", "", plan.room)) - self.longest
+        rest = window - count(summaries.prompt("", "", plan.room)) - self.longest
         self.part = max(min(rest * 9 // 10, _CHUNK_MOST), _CHUNK_LEAST)

@@ -1,16 +1,195 @@
-"""Where to cut a conversation, and what that will cost: decided from figures, changed nowhere."""
+"""Where to cut a conversation, and what that will cost: decided from figures, changed nowhere.
+
+What a conversation costs: tokens by the provider's own figures if there are any, and bytes.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, product
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from lockstitch.compaction.counting import Weight
+from lockstitch.dialects.media import head_of, pixels
+from lockstitch.dialects.usage import tokens_in
 from lockstitch.errors import Unmet, UsageError
-from lockstitch.journal.state import Item, Reply, Spoken, View
+from lockstitch.journal.events import Compacted, Replied, value_of
+from lockstitch.journal.projection import each_item
+from lockstitch.journal.results import said_as
+from lockstitch.journal.state import Item, JournalView, ModelReply, Spoken, SummaryInForce
+
+Counter = Callable[[Sequence[Any], str], int]
+
+CHARACTERS_A_TOKEN = 3.6
+IMAGE_TOKENS = 1600
+_PIXELS_A_TOKEN = 750
+_MESSAGE_TOKENS = 4
+_LEAST, _MOST = 0.25, 4.0
+_EVERYTHING = 1 << 62
+_ENCODE = msgspec.json.Encoder().encode
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_\s-]{64}")
+_DATA_KEYS = frozenset({"data", "bytes", "base64", "image_url", "url", "file_data"})
+_HEAD = 48 * 1024
+_LONG = 256
+
+
+class Weight(Struct, frozen=True):
+    """What an item costs when it is sent whole, and with its results shortened to each limit.
+
+    ``now`` is what it costs as it is sent at present; a compaction in force may shorten it.
+    """
+
+    item: Item
+    tokens: int
+    bytes: int
+    short: Mapping[int, tuple[int, int]]
+    now: tuple[int, int]
+
+
+def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
+    """Estimate tokens: text by its length, an image by its size in pixels, never by its bytes."""
+    characters, images = 0, 0
+    for text, is_data in _texts(messages, ""):
+        if is_data:
+            images += _image_tokens(text)
+        else:
+            characters += len(text)
+    return round(characters / CHARACTERS_A_TOKEN) + images + _MESSAGE_TOKENS * len(messages)
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
+    """Give every text in a value, and whether it is inline data."""
+    if isinstance(value, str):
+        yield value, _is_data(value, key)
+    elif isinstance(value, bytes):
+        yield b64encode(value[:_HEAD]).decode(), True
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield str(name), False
+            yield from _texts(inner, str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
+    elif isinstance(value, int | float):
+        yield str(value), False
+
+
+def _is_data(text: str, key: str) -> bool:
+    if len(text) < _LONG or key not in _DATA_KEYS:
+        return False
+    return text.startswith("data:") or _ENCODED.match(text) is not None
+
+
+def _image_tokens(data: str) -> int:
+    side = pixels(head_of(data.partition(",")[2] if data.startswith("data:") else data))
+    return min(max(side * side // _PIXELS_A_TOKEN, 1), IMAGE_TOKENS) if side else IMAGE_TOKENS
+
+
+def size_of(messages: Sequence[Any]) -> int:
+    """Give the length of messages as JSON, base64 included."""
+    try:
+        return len(_ENCODE(messages))
+    except (ValueError, OverflowError, TypeError):
+        # half an emoji, or a number of very many digits: nothing that is sent, but stored
+        return len(json.dumps(messages, default=str))
+
+
+def weights(
+    view: JournalView,
+    dialect: str,
+    limits: Sequence[int],
+    *,
+    counter: Counter | None = None,
+    blobs: Mapping[str, bytes] | None = None,
+) -> list[Weight]:
+    """Weigh every item of a conversation, whole and shortened to each of some limits."""
+    count = counter or calibrated(view, dialect, blobs)
+
+    def weighed(seen: JournalView) -> list[tuple[int, int]]:
+        sent = (messages for _, messages in each_item(seen, dialect, blobs))
+        return [(count(messages, dialect), size_of(messages)) for messages in sent]
+
+    whole = weighed(structs.replace(view, summary=None))
+    short = {limit: weighed(_short(view, limit)) for limit in limits}
+    now = weighed(view) if view.summary and view.summary.event.shortened else whole
+    return [
+        Weight(item, *whole[n], {limit: costs[n] for limit, costs in short.items()}, now[n])
+        for n, item in enumerate(view.items)
+    ]
+
+
+def _short(view: JournalView, limit: int) -> JournalView:
+    fact = Compacted(shortened=_EVERYTHING, limit=limit)
+    return structs.replace(view, summary=SummaryInForce(0, fact, 0, words=view.last_words))
+
+
+def checked_counter(counter: Counter, dialect: str) -> Counter:
+    """Try a counter of the caller's on a word; raises ``UsageError`` if it cannot count."""
+    told = "a counter is called as counter(messages, dialect) and gives a number of tokens"
+    try:
+        tokens: object = counter([said_as(dialect, "word")], dialect)
+    except Exception as error:
+        raise UsageError(f"{told}; this one raised {type(error).__name__}") from error
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise UsageError(f"{told}; this one gave something else")
+    return counter
+
+
+def calibrated(
+    view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None = None
+) -> Counter:
+    """Give a counter that agrees with what the last request is known to have cost."""
+    factor = _factor(view, dialect, blobs)
+    return lambda messages, dialect: round(estimate(messages, dialect) * factor)
+
+
+def _factor(view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None) -> float:
+    """Compare the newest figure of a provider with the estimate for what it was asked."""
+    last = next((r for r in reversed(view.items) if isinstance(r, ModelReply) and _usage(r)), None)
+    if last is None:
+        return 1.0
+    summary = view.summary
+    is_older = summary is not None and last.after < summary.seq
+    seen = structs.replace(view, summary=None) if is_older else view
+    shown = {id(item) for item in seen.sent() if item.seq <= last.after}
+    asked = [m for item, sent in each_item(seen, dialect, blobs) if id(item) in shown for m in sent]
+    guess = estimate(asked, dialect)
+    if summary is not None and summary.cut and not is_older:
+        guess += estimate([_text(summary.event, blobs)])
+    factor = min(_usage(last) / guess, _MOST) if guess else 1.0
+    if factor < _LEAST:
+        return 1.0  # no provider counts like that: some in between tell nothing, or 1
+    # nobody knows whether it was asked with a summary that stood there before
+    return max(factor, 1.0) if is_older else factor
+
+
+def _text(event: Compacted, blobs: Mapping[str, bytes] | None) -> str:
+    raw = (blobs or {}).get(event.blob, b"") if event.blob else bytes(event.payload)
+    return raw.decode("utf-8", "replace")
+
+
+def _usage(reply: ModelReply) -> int:
+    """Give what a reply's request cost by the provider's own count, 0 if it does not say."""
+    if not isinstance(reply.event, Replied) or reply.event.blob:
+        return 0
+    try:
+        value = value_of(reply.event.payload, inner=True)
+    except (ValueError, RecursionError):
+        return 0
+    return usage_in(value)
+
+
+def usage_in(response: Any) -> int:
+    """Give the tokens of a request as its response tells them, 0 if it does not."""
+    tokens = tokens_in(response)
+    return tokens.input if tokens else 0
+
 
 LIMITS = (2000, 400)
 # A compaction that only just fits is back at the next turn.
@@ -36,7 +215,7 @@ class Cost(Struct, frozen=True):
         return Cost(self.tokens - other.tokens, self.bytes - other.bytes)
 
 
-class Budget(Struct, frozen=True):
+class TokenBudget(Struct, frozen=True):
     """What a request may cost; 0 bytes are no limit."""
 
     tokens: int
@@ -57,7 +236,7 @@ class Budget(Struct, frozen=True):
         return max(min(self.tokens // _ROOM_SHARE, _ROOM_MOST), ROOM_LEAST)
 
 
-def budget_of(tokens: object, most_bytes: object = None) -> Budget:
+def budget_of(tokens: object, most_bytes: object = None) -> TokenBudget:
     """Read a budget that somebody gave; raises ``UsageError`` for what is none."""
     given = [tokens] if most_bytes is None else [tokens, most_bytes]
     limits = [
@@ -65,10 +244,10 @@ def budget_of(tokens: object, most_bytes: object = None) -> Budget:
     ]
     if len(limits) < len(given):
         raise UsageError("a budget is 1 token or more, and 1 byte or more")
-    return Budget(*limits)
+    return TokenBudget(*limits)
 
 
-class Plan(Struct, frozen=True):
+class CutPlan(Struct, frozen=True):
     """What to send less of: see ``Compacted``; ``hidden`` is what a summary has to speak for.
 
     ``after`` counts the summary with all the ``room`` it may take, 0 where the one there is stays.
@@ -112,7 +291,11 @@ class Planner:
     """One conversation, weighed, against one budget; ``carried`` is the summary it has by now."""
 
     def __init__(
-        self, view: View, weights: Sequence[Weight], budget: Budget, carried: Cost | None = None
+        self,
+        view: JournalView,
+        weights: Sequence[Weight],
+        budget: TokenBudget,
+        carried: Cost | None = None,
     ) -> None:
         self.view = view
         self.budget = budget
@@ -140,11 +323,11 @@ class Planner:
         kept = self.view.unsettled(self.cut)
         return all(item.seq in kept for item in self.items if item.seq <= self.cut)
 
-    def planned(self) -> Plan:
+    def planned(self) -> CutPlan:
         """Give the smallest compaction that leaves headroom; raises ``Unmet`` if there is none."""
         before = sum((Cost(*weight.now) for weight in self.weights), self.carried)
         if self.budget.holds(before):
-            return Plan(self.cut, 0, 0, before, before, [])
+            return CutPlan(self.cut, 0, 0, before, before, [])
         for old in self._reaches():
             found = (
                 self._by_shortening(before, old)
@@ -161,17 +344,17 @@ class Planner:
         All before the last reply, or before the last words if later; if that is not enough, the
         last reply as well, unless a call of it waits or is going to run.
         """
-        last = [n for n, item in enumerate(self.items) if isinstance(item, Reply | Spoken)]
+        last = [n for n, item in enumerate(self.items) if isinstance(item, ModelReply | Spoken)]
         old = last[-1] if last else 0
         yield old
         item = self.items[old] if last else None
-        if isinstance(item, Reply) and all(call.status == "closed" for call in item.calls):
+        if isinstance(item, ModelReply) and all(call.status == "closed" for call in item.calls):
             yield old + 1
 
     def _cost(self, begin: int, middle: int, limit: int) -> Cost:
         return self.sums.between(begin, middle, len(self.items), limit)
 
-    def _by_shortening(self, before: Cost, old: int, share: float = TARGET) -> Plan | None:
+    def _by_shortening(self, before: Cost, old: int, share: float = TARGET) -> CutPlan | None:
         """Send less of old results, oldest first, as far as needed."""
         if self.cut and not self._stays:
             return None
@@ -180,7 +363,7 @@ class Planner:
             at = bisect_left(costs, True, key=lambda n: self._fits(self._cost(0, n, limit), share))
             if 0 < at <= old:
                 after = self._cost(0, at, limit) + self.carried
-                return Plan(self.cut, self._reach(at), limit, before, after, [])
+                return CutPlan(self.cut, self._reach(at), limit, before, after, [])
         return None
 
     def _fits(self, cost: Cost, share: float) -> bool:
@@ -190,7 +373,7 @@ class Planner:
         """Give the record up to which items are shortened."""
         return max(item.seq for item in self.items[:count])
 
-    def _by_cutting(self, before: Cost, old: int) -> Plan | None:
+    def _by_cutting(self, before: Cost, old: int) -> CutPlan | None:
         """Put a summary in the place of the beginning, as little of it as needed.
 
         Between turns if that is enough, else in the last one, else anywhere.
@@ -219,7 +402,7 @@ class Planner:
         )
         return [*allowed[max(at - 1, 0) : at + 4], *allowed[-1:]]
 
-    def _cut_at(self, at: int, before: Cost, room: int, old: int) -> Plan:
+    def _cut_at(self, at: int, before: Cost, room: int, old: int) -> CutPlan:
         # up to the record before the first that stays: with the results of what is cut off
         through = max(self.lowest[at] - 1 if at else 0, self.cut)
         kept = self.view.unsettled(through)
@@ -227,13 +410,13 @@ class Planner:
         hidden = [item for item in self.items[:at] if item.seq not in kept]
         whole = self._cost(at, 0, 0) + self._beside(beside, 0) + _told(room)
         if self.budget.holds(whole, TARGET) or old <= at:
-            return Plan(through, 0, 0, before, whole, hidden, room)
+            return CutPlan(through, 0, 0, before, whole, hidden, room)
         rest = {
             limit: self._cost(at, old, limit) + self._beside(beside, limit) + _told(room)
             for limit in LIMITS
         }
         limit = next((one for one in LIMITS if self.budget.holds(rest[one], TARGET)), LIMITS[-1])
-        return Plan(through, self._reach(old), limit, before, rest[limit], hidden, room)
+        return CutPlan(through, self._reach(old), limit, before, rest[limit], hidden, room)
 
     def _beside(self, weights: Sequence[Weight], limit: int) -> Cost:
         """Give what is kept beside a summary costs; the last words of the user go out whole."""
@@ -253,7 +436,7 @@ class Planner:
         return unmet(before, least, self.budget)
 
 
-def unmet(before: Cost, least: Cost, budget: Budget) -> Unmet:
+def unmet(before: Cost, least: Cost, budget: TokenBudget) -> Unmet:
     """Say that a budget cannot be met, with the figures of what can."""
     figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
     if least.tokens >= before.tokens:
@@ -283,5 +466,5 @@ def boundaries(items: Sequence[Item], *, anywhere: bool = False) -> list[int]:
         at
         for at in range(1, len(items))
         if highest[at - 1] < lowest[at]
-        and isinstance(items[at], Spoken if at <= last else Reply | Spoken)
+        and isinstance(items[at], Spoken if at <= last else ModelReply | Spoken)
     ]

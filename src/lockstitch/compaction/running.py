@@ -1,4 +1,10 @@
-"""Drives a compaction: calls the model, keeps the time, and never waits longer than it may."""
+"""Drives a compaction: calls the model, keeps the time, and never waits longer than it may.
+
+The options of a compaction, by name: one list of them for every call that compacts.
+
+As callers write them (``Limits``, ``Options``) and, with what holds where nothing is said, as they
+are read (``Bounds``, ``Wish``).
+"""
 
 from __future__ import annotations
 
@@ -8,20 +14,23 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty, Queue
-from typing import Any
+from typing import Any, TypedDict
+
+from msgspec import Struct, structs
 
 from lockstitch.compaction.ladder import (
+    AcceptedAnswer,
     Answer,
     Ask,
     Compaction,
     Failure,
-    Found,
-    Pause,
+    PauseStep,
     Steps,
     Unasked,
 )
+from lockstitch.compaction.plan import Counter, TokenBudget, budget_of
 from lockstitch.compaction.summarizer import Question, Summarizer
-from lockstitch.errors import UsageError
+from lockstitch.errors import Unmet, UsageError
 
 Summarize = Callable[[str], str]
 Keep = Callable[[str, str], None]
@@ -72,15 +81,15 @@ def run(
         except StopIteration as stop:
             done: Compaction = stop.value
             return done
-        if isinstance(step, Pause):
+        if isinstance(step, PauseStep):
             time.sleep(min(step.seconds, clock.left))
             answer = None
             continue
-        if isinstance(step, Found):
+        if isinstance(step, AcceptedAnswer):
             keep(step.key, step.text)
             answer = None
             continue
-        question = begun(summarizer, clock)
+        question = begin_question(summarizer, clock)
         if isinstance(question, Unasked):
             answer = question
             continue
@@ -88,7 +97,7 @@ def run(
         answer = _asked(step, question)
 
 
-def begun(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
+def begin_question(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
     """Give the next question to the model, or why it is not put."""
     if summarizer is None:
         return Unasked("there is no summarizer")
@@ -103,7 +112,7 @@ def _asked(step: Ask, question: Question) -> str | Failure:
 
     def ask() -> None:
         with question:
-            answers.put(_awaited(attempted(question.asked.function, step.prompt)))
+            answers.put(_awaited(attempt(question.asked.function, step.prompt)))
 
     # a callable that never returns must not hold anybody up, at the end of the program either
     threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
@@ -111,7 +120,7 @@ def _asked(step: Ask, question: Question) -> str | Failure:
         answer = answers.get(timeout=question.seconds)
     except Empty:
         return silence(question)
-    return checked(answer)
+    return check_answer(answer)
 
 
 def silence(question: Question) -> Failure:
@@ -119,7 +128,7 @@ def silence(question: Question) -> Failure:
     return Failure(f"no answer within {question.seconds:.1f} seconds")
 
 
-def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:
+def attempt(summarize: Callable[[Any], Any], prompt: Any) -> Any:
     """Call a model; what it raises is a failure."""
     try:
         return summarize(prompt)
@@ -129,7 +138,7 @@ def attempted(summarize: Callable[[Any], Any], prompt: Any) -> Any:
 
 def _awaited(answer: Any) -> Any:
     """Wait for the answer of an async function, in a thread that has no event loop yet."""
-    return attempted(asyncio.run, answer) if inspect.iscoroutine(answer) else answer
+    return attempt(asyncio.run, answer) if inspect.iscoroutine(answer) else answer
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -139,8 +148,90 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(f"{kind} ({status})" if isinstance(status, int) else kind)
 
 
-def checked(answer: Any) -> str | Failure:
+def check_answer(answer: Any) -> str | Failure:
     """Take nothing but a text for an answer."""
     if isinstance(answer, str | Failure):
         return answer
     return Failure(f"the summary was a {type(answer).__name__}, not a text")
+
+
+class CompactLimits(TypedDict, total=False):
+    """How far a compaction of anything may go.
+
+    ``most_bytes`` is what a request may have beside its tokens, ``deadline`` the seconds that
+    asking a model may take in all, ``call_timeout`` those for each question, and ``on_progress``
+    is told how many questions are done, and of how many. ``ignore_pause`` asks a model also while
+    it is left alone because it failed.
+    """
+
+    most_bytes: int | None
+    deadline: float
+    call_timeout: float | None
+    on_progress: Progress | None
+    ignore_pause: bool
+
+
+class CompactOptions(CompactLimits, total=False):
+    """How a session of a store is compacted.
+
+    ``counter`` counts the tokens of messages, and ``window`` is how many of them the model that
+    sums up may be given at once.
+    """
+
+    counter: Counter | None
+    window: int
+
+
+class CompactBounds(Struct, frozen=True, kw_only=True):
+    """``Limits`` with a budget of tokens; raises ``UsageError`` for what cannot be meant."""
+
+    tokens: int
+    most_bytes: int | None = None
+    deadline: float = 60.0
+    call_timeout: float | None = None
+    on_progress: Progress | None = None
+    ignore_pause: bool = False
+
+    def __post_init__(self) -> None:
+        """Read everything once: what is wrong is told also where nothing has to be done."""
+        _ = self.budget, self.clock
+
+    @property
+    def budget(self) -> TokenBudget:
+        """What a request may cost."""
+        return budget_of(self.tokens, self.most_bytes)
+
+    @property
+    def clock(self) -> Clock:
+        """How long asking may take, from now on."""
+        return Clock(self.deadline, self.call_timeout)
+
+    def show(self, done: int, total: int) -> None:
+        """Tell whoever wants to know how far it is."""
+        if self.on_progress is not None:
+            self.on_progress(done, total)
+
+
+class CompactSettings(CompactBounds, frozen=True, kw_only=True):
+    """``Options`` with a budget of tokens, and the dialect of the request that has to meet it."""
+
+    dialect: str | None = None
+    counter: Counter | None = None
+    window: int = 0
+
+    def loosened(self, error: Unmet) -> CompactSettings:
+        """Return the least that can be met instead; raises the error again if there is none."""
+        if not error.least:
+            raise error
+        return structs.replace(self, tokens=error.least, most_bytes=None)
+
+
+def compact_settings(
+    budget: int | None, dialect: str, options: CompactOptions
+) -> CompactSettings | None:
+    """Return what a request has to keep to; None without a budget."""
+    if budget is not None:
+        return CompactSettings(tokens=budget, dialect=dialect, **options)
+    if CompactSettings(tokens=1, **options).most_bytes is not None:
+        raise UsageError("most_bytes= is for a compaction: give a budget= of tokens, too")
+    return None

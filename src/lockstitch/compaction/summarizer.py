@@ -3,6 +3,10 @@
 The same function gets nothing but a prompt, whoever calls it: if it is down, it is down for every
 session. So its failures are remembered here by the function itself, and by each session, under
 the function's name, for processes to come.
+
+When a summarizer that failed is asked again: after a pause that grows while it goes on failing.
+
+Only decisions: the time, and how long pauses are, is given.
 """
 
 from __future__ import annotations
@@ -13,20 +17,87 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from lockstitch.compaction import pausing
+from msgspec import Struct
+
 from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.pausing import Past
 from lockstitch.errors import UsageError
 
+# Twice as long that often is longer than anybody's longest pause, and no number that overflows.
+_DOUBLINGS = 64
+
+
+class Pauses(Struct, frozen=True):
+    """How long nobody asks, in seconds: twice as long after each failure in a row."""
+
+    first: float = 30.0
+    longest: float = 30 * 60.0
+
+    def after(self, failures: int) -> float:
+        """Return how long the pause is after so many failures in a row."""
+        if failures < 1:
+            return 0.0
+        return min(self.first * 2.0 ** min(failures - 1, _DOUBLINGS), self.longest)
+
+
+PAUSES = Pauses()
+
+
+class SummarizerPast(Struct, frozen=True):
+    """What became of a summarizer: how often in a row it failed, and when it was asked last.
+
+    ``since`` is in seconds since 1970, so that another process can go by it.
+    """
+
+    failures: int = 0
+    since: float = 0.0
+
+    def paused_until(self, now: float, pauses: Pauses = PAUSES) -> float | None:
+        """Return when it may be asked again; None if it may be now.
+
+        A clock that was put back ends a pause: at worst it is asked once too often.
+        """
+        until = self.since + pauses.after(self.failures)
+        return until if self.since <= now < until else None
+
+    def after(self, done: Compaction, now: float) -> SummarizerPast:
+        """Return what is known after a compaction; the same if it asked nobody.
+
+        One answer says that it is not down: what failed before that counts no more.
+        """
+        if not done.asked:
+            return self
+        if done.rung == "summary":
+            return SummarizerPast(0, now)
+        is_down = len(done.failures) >= done.asked
+        return SummarizerPast(self.failures + 1 if is_down else 1, now)
+
+
+def latest_past(pasts: Iterable[SummarizerPast], now: float) -> SummarizerPast:
+    """Return the last that is known; what a clock says is yet to come counts for nothing."""
+    return max((past for past in pasts if past.since <= now), key=_since, default=SummarizerPast())
+
+
+def _since(past: SummarizerPast) -> float:
+    return past.since
+
+
+def pause_reason(past: SummarizerPast, until: float) -> str:
+    """Say that a summarizer is not asked, until when, and why."""
+    moment = datetime.fromtimestamp(until, UTC).isoformat(sep=" ", timespec="seconds")
+    times = "once" if past.failures == 1 else f"{past.failures} times in a row"
+    return f"the summarizer is paused until {moment}: it failed {times}"
+
+
 SILENT = "an earlier question to the summarizer has not come back, and its time is over"
-_UNKNOWN = Past()
+_UNKNOWN = SummarizerPast()
 # What became of functions, for as long as they live.
-_PASTS: list[tuple[weakref.ref[Any], Past]] = []
+_PASTS: list[tuple[weakref.ref[Any], SummarizerPast]] = []
 # The questions that have not come back.
 _OPEN: set[Question] = set()
 # Taken again by the thread that has it, if that collects a question nobody waits for any more.
@@ -72,7 +143,7 @@ class Summarizer:
         function: Callable[[str], Any],
         *,
         scope: str = "",
-        past: Past = _UNKNOWN,
+        past: SummarizerPast = _UNKNOWN,
         ignore_pause: bool = False,
     ) -> None:
         checked_model(function)
@@ -82,7 +153,7 @@ class Summarizer:
         self._ignores = ignore_pause
         self._kept = past
         now = _now()
-        self.past = pausing.latest([past, _remembered(function)], now)
+        self.past = latest_past([past, _remembered(function)], now)
         self._until = self.past.paused_until(now)
 
     @property
@@ -91,7 +162,7 @@ class Summarizer:
         if self._ignores:
             return ""
         if self._until is not None:
-            return pausing.told(self.past, self._until)
+            return pause_reason(self.past, self._until)
         with _LOCK:
             others = [one for one in _OPEN if one.asked.is_same(self)]
         return SILENT if any(one.is_overdue for one in others) else ""
@@ -105,7 +176,7 @@ class Summarizer:
             return True
         return _is_same(self.function, other.function)
 
-    def learn(self, done: Compaction) -> Past | None:
+    def learn(self, done: Compaction) -> SummarizerPast | None:
         """Remember what became of it; gives what a session has to keep, None if that is nothing."""
         if not done.asked:
             return None
@@ -137,12 +208,12 @@ def _is_same(one: object, other: object) -> bool:
     return one is other or (inspect.ismethod(one) and one == other)
 
 
-def _remembered(function: Callable[..., Any]) -> Past:
+def _remembered(function: Callable[..., Any]) -> SummarizerPast:
     with _LOCK:
         return next((past for ref, past in _PASTS if _is_same(ref(), function)), _UNKNOWN)
 
 
-def _remember(function: Callable[..., Any], past: Past) -> None:
+def _remember(function: Callable[..., Any], past: SummarizerPast) -> None:
     """Remember without keeping it alive; what cannot be remembered so is left to its session."""
     is_method = inspect.ismethod(function)
     with _LOCK, suppress(TypeError):

@@ -13,7 +13,7 @@ from lockstitch.dialects.openai_chat.exchange import ChatStream
 from lockstitch.dialects.openai_responses.exchange import ResponsesStream
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.streams import Accumulator
-from lockstitch.session.received import dialect_of_class
+from lockstitch.session.content import dialect_of_class
 
 _CLASSES: dict[str, type[Accumulator]] = {
     "anthropic": AnthropicStream,

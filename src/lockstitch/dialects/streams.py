@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from lockstitch.dialects.profiles import Profile
 from lockstitch.repair.media import scrub
-from lockstitch.session.received import plain_of
+from lockstitch.session.content import plain_of
 
 Fields = dict[str, Any]
 

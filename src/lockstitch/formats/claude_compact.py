@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.compaction.counting import usage_in
+from lockstitch.compaction.plan import usage_in
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_chain import (

@@ -11,9 +11,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lockstitch.compaction.counting import Counter, estimate, size_of
-from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.plan import Budget, Cost
+from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
+from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
@@ -30,10 +29,9 @@ from lockstitch.journal.events import (
     text_payload,
     value_of,
 )
-from lockstitch.journal.fold import State
-from lockstitch.journal.importing import Imported, imported
+from lockstitch.journal.importing import Imported, import_events
 from lockstitch.journal.projection import SUMMARY, each_item
-from lockstitch.journal.state import Spoken, View
+from lockstitch.journal.state import JournalState, JournalView, Spoken
 
 SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
 Owner = tuple[int, str]
@@ -90,10 +88,10 @@ class Story:
         self.setup = (sorting.setup | instructions) - {sorting.summary}
         spared = {*self.setup, *sorting.aside, sorting.summary}
         self._numbers = [n for n in range(len(self.messages)) if n not in spared]
-        said = imported([history.messages[n] for n in self._numbers], history.dialect)
+        said = import_events([history.messages[n] for n in self._numbers], history.dialect)
         self._shift = 0 if sorting.summary == NEW else 2
         self._events = [*self._before(), *map(self._moved, said.events)]
-        self.view = State().snapshot(*self._events)
+        self.view = JournalState().snapshot(*self._events)
         self.owners = self._owned(said)
         self.counter = self._counter()
 
@@ -143,18 +141,20 @@ class Story:
     def _cost(self, messages: Sequence[Any]) -> Cost:
         return Cost(self.counter(messages, self.history.dialect), size_of(messages))
 
-    def steps(self, budget: Budget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
+    def steps(self, budget: TokenBudget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
         """Give the way down to a history that fits; raises ``Unmet`` if nothing can."""
         setup = [self.history.messages[n] for n in self.setup]
         fixed = self._cost(setup) if setup else Cost()
-        left = Budget(budget.tokens - fixed.tokens, budget.bytes and budget.bytes - fixed.bytes)
+        left = TokenBudget(
+            budget.tokens - fixed.tokens, budget.bytes and budget.bytes - fixed.bytes
+        )
         if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
             raise Unmet(
                 f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
                 f" {fixed.bytes} bytes, and the budget is {budget}"
             )
         return ladder(
-            Task(
+            CompactionTask(
                 view=self.view,
                 dialect=self.history.dialect,
                 budget=self._scaled(left),
@@ -167,7 +167,7 @@ class Story:
             )
         )
 
-    def unmet(self, budget: Budget, least: int) -> Unmet:
+    def unmet(self, budget: TokenBudget, least: int) -> Unmet:
         """Say that a budget cannot be met, in the figures of the file."""
         before = self._cost(self.history.messages)
         real, told = self._sizes()
@@ -186,21 +186,21 @@ class Story:
         stored = [self.history.messages[number] for number in self.owners]
         return self._cost(stored), self._cost(facts)
 
-    def _scaled(self, left: Budget) -> Budget:
+    def _scaled(self, left: TokenBudget) -> TokenBudget:
         """Give a budget that is to the facts as this one is to the messages, which hold more."""
         real, told = self._sizes()
-        return Budget(
+        return TokenBudget(
             max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
             left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),
         )
 
-    def shortened(self, done: Compaction, budget: Budget) -> Shortened:
+    def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
         """Say what is left; raises ``Unmet`` if that is no less, or too much all the same."""
         before = self._cost(self.history.messages)
         if done.event is None:
             same = structs.replace(done, before=before, after=before)
             return Shortened([], None, [*enumerate(self.history.messages)], 0, same)
-        view = State().snapshot(*self._events, done.event)
+        view = JournalState().snapshot(*self._events, done.event)
         kept = [*self._kept(view)]
         first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
         out = Shortened(
@@ -225,7 +225,7 @@ class Story:
         words = self.dialect.text_part(text, USER)
         return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
 
-    def _kept(self, view: View) -> Iterator[tuple[int, Any]]:
+    def _kept(self, view: JournalView) -> Iterator[tuple[int, Any]]:
         """Give the messages that no summary stands for; of some only a part."""
         is_cut = view.summary is not None and view.summary.cut > 0
         frees = is_cut and traits_of(self.history.model).binds_reasoning
@@ -240,7 +240,7 @@ class Story:
                 freed = without_reasoning(self.history.dialect, left) if bare else left
                 yield from ((number, one) for one in freed)
 
-    def _left_of(self, number: int, view: View, message: Any) -> list[Any]:
+    def _left_of(self, number: int, view: JournalView, message: Any) -> list[Any]:
         owners = self.owners[number]
         shown = {kind for seq, kind in owners if not view.hides(seq)}
         hidden = {kind for seq, kind in owners if view.hides(seq)}
@@ -258,7 +258,7 @@ def _text_of(event: Compacted) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _require_gain(before: Cost, after: Cost, budget: Budget) -> None:
+def _require_gain(before: Cost, after: Cost, budget: TokenBudget) -> None:
     fewer = after.tokens < before.tokens or bool(budget.bytes and after.bytes < before.bytes)
     if not fewer or not budget.holds(after):
         raise Unmet(

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from lockstitch.conversation.parts import RESULT
 from lockstitch.journal.projection import each_item
-from lockstitch.journal.state import Item, Reply, View
+from lockstitch.journal.state import Item, JournalView, ModelReply
 
 if TYPE_CHECKING:
     from lockstitch.formats.compacting import Story
@@ -18,7 +18,7 @@ _POINTER = "; record {seq} has all of it."
 _ELSEWHERE = "; the file as it was before has all of it."
 
 
-def less_of_results(story: Story, view: View) -> dict[int, Any]:
+def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
     """Give, by number, the messages of which less is sent than the history has."""
     if view.summary is None or not view.summary.event.shortened:
         return {}
@@ -34,7 +34,7 @@ def less_of_results(story: Story, view: View) -> dict[int, Any]:
 
 def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -> None:
     """Put the messages of an item where they stand; the reply itself stays as it came."""
-    kind = "found" if isinstance(item, Reply) else "said"
+    kind = "found" if isinstance(item, ModelReply) else "said"
     homes = [number for number, owners in story.owners.items() if (item.seq, kind) in owners]
     if not homes:
         return
@@ -58,7 +58,7 @@ def _joined(story: Story, old: Any, new: Any) -> Any:
 
 def _pointed(item: Item, messages: list[Any]) -> list[Any]:
     """Let the notes on what is left out lead to where it still is."""
-    if not isinstance(item, Reply):
+    if not isinstance(item, ModelReply):
         return messages
     text = msgspec.json.encode(messages)
     for call in item.calls:

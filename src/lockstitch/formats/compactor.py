@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 
 from msgspec import Struct, structs
 
-from lockstitch.compaction.plan import Budget
+from lockstitch.compaction.plan import TokenBudget
 from lockstitch.compaction.running import Clock, Progress, run
 from lockstitch.compaction.summarizer import Summarizer
 from lockstitch.errors import Unmet, Unreadable
@@ -23,7 +23,7 @@ class Draft(Struct, frozen=True):
     form: Format
     mended: Mended
     story: Story
-    budget: Budget
+    budget: TokenBudget
 
 
 class Condensed(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Condensed(Struct, frozen=True):
         return self.left.done.event is not None
 
 
-def drafted(form: Format, transcript: Transcript, budget: Budget) -> Draft:
+def drafted(form: Format, transcript: Transcript, budget: TokenBudget) -> Draft:
     """Get a session ready; one that is broken is mended, or refused if it cannot be."""
     form.sorting(transcript)
     mended = doctor.mend(form, transcript, Options())

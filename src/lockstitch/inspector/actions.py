@@ -23,7 +23,7 @@ from lockstitch.inspector import foreign, own, timeline
 from lockstitch.inspector.plans import Plan
 from lockstitch.inspector.timeline import Timeline
 from lockstitch.report import OWN, Report
-from lockstitch.session.salvaging import is_aside
+from lockstitch.session.maintenance import is_aside
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
 _NO_SUCH = "there is no such session any more"

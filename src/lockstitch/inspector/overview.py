@@ -11,7 +11,7 @@ from typing import Any
 from lockstitch import stored
 from lockstitch.errors import Damaged
 from lockstitch.journal.events import Compacted, event_of
-from lockstitch.session.listing import listed
+from lockstitch.session.listing import list_sessions
 from lockstitch.stores.base import Backend, Listed, Listing
 
 # Compactions are looked for in so many sessions, those that were changed last.
@@ -27,7 +27,7 @@ def overview(target: str) -> dict[str, Any]:
     """Read what a store holds; changes nothing, and waits for no writer."""
     backend, _ = stored.opened(target)
     with backend:
-        found = list(islice(listed(backend, Listing(newest=True)), _MOST_LISTED))
+        found = list(islice(list_sessions(backend, Listing(newest=True)), _MOST_LISTED))
         made = summed_up(found)
         made["compactions"] = [*islice(_compactions(backend, found[:_MOST_READ]), _MOST_SHOWN)]
     made["read"] = min(len(found), _MOST_READ)

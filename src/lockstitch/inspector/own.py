@@ -12,7 +12,7 @@ from lockstitch.inspector.plans import Plan, Preview, stamp_of
 from lockstitch.journal.events import Rewound
 from lockstitch.measures import several
 from lockstitch.report import Report
-from lockstitch.session.salvaging import is_aside
+from lockstitch.session.maintenance import is_aside
 from lockstitch.stored import DAMAGED, Journal
 
 _NO_NAME = "give the new session a name"

@@ -16,7 +16,7 @@ from lockstitch.dialects.base import as_json
 from lockstitch.formats.base import Transcript
 from lockstitch.formats.doctor import place_in_store
 from lockstitch.formats.history import History
-from lockstitch.journal.state import Item, Reply, Spoken
+from lockstitch.journal.state import Item, ModelReply, Spoken
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
 from lockstitch.transcript.journals import Told
@@ -210,7 +210,7 @@ def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
 def _spoken_by(item: Item) -> str:
     if isinstance(item, Spoken):
         return "user"
-    return "assistant" if isinstance(item, Reply) else "tool"
+    return "assistant" if isinstance(item, ModelReply) else "tool"
 
 
 def shortened(row: Row, *, full: bool = False) -> Row:

@@ -18,7 +18,7 @@ from lockstitch.formats.doctor import place_in_store, plan_history
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.inspector.rows import Placed, Row, journal_as_rows, messages_as_rows
 from lockstitch.journal.events import Rewound
-from lockstitch.journal.fold import fold
+from lockstitch.journal.state import fold
 from lockstitch.measures import several
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal

@@ -12,7 +12,7 @@ from msgspec import Struct
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Reading, Subject
 from lockstitch.inspector.rows import Row, shortened
-from lockstitch.journal.searching import Words
+from lockstitch.journal.queries import SearchWords
 from lockstitch.redaction import redact_value
 from lockstitch.rules import RULES, Finding
 from lockstitch.sessions.summary import problems
@@ -110,7 +110,7 @@ def page(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> list[Row]
 
 def matches(rows: Sequence[Row], text: str) -> dict[str, Any]:
     """Return the numbers of the rows that hold all words of a text."""
-    words = Words(text)
+    words = SearchWords(text)
     found = [number for number, row in enumerate(rows) if words.are_in(_said_in(row))]
     return {"rows": found[:_MOST_MATCHES], "count": len(found)}
 

@@ -27,8 +27,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import NEW, Head, Record
-from lockstitch.journal.searching import Spoken, said_in
+from lockstitch.journal.queries import Spoken, said_in
+from lockstitch.journal.records import NEW, Head, JournalRecord
 
 _FITS = re.compile(r"[A-Za-z0-9._-]{1,118}")
 _FLAT = 8
@@ -203,7 +203,7 @@ class Thread:
         self._latest: dict[str, str] = {}
         self._flat: OrderedDict[int, list[Raw]] = OrderedDict()
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: JournalRecord) -> None:
         """Take the next record in; what is not about a thread changes nothing."""
         self.add(line_of(record.body), record.seq)
         self.size += len(record.body)

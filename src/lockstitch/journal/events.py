@@ -5,17 +5,24 @@ the one large value an event may have, a provider's own bytes among them: it is 
 came, never decoded and encoded again. Beyond ``INLINE`` bytes it goes into a blob of its own.
 Numbers named ``reply`` are the position of the reply in the journal, and ``index`` counts its
 calls from 0: ids repeat across turns with several providers, positions do not.
+
+What a session is called and belongs to: its title, its tags, and the caller's metadata.
+
+It is a fact like any other. A store keeps the body of the last one beside the session, so that a
+listing need not read the journal; it finds it by how such a body begins.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from lockstitch.journal.records import Entry, Record, blob_name
+from lockstitch.errors import UsageError
+from lockstitch.journal.records import JournalEntry, JournalRecord, blob_name
 
 INLINE = 64 * 1024
 NOTHING = Raw(b"null")
@@ -24,7 +31,7 @@ Role = Literal["system", "developer"]
 Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-started"]
 
 
-class Asked(Struct, frozen=True, omit_defaults=True, gc=False):
+class AskedCall(Struct, frozen=True, omit_defaults=True, gc=False):
     """A call inside a reply: the id and the name that the model gave, "" for none."""
 
     id: str = ""
@@ -69,7 +76,7 @@ class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
     dialect: str
     provider: str = ""
     model: str = ""
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[AskedCall, ...] = ()
     stream: str = ""
     after: int = 0
 
@@ -84,7 +91,7 @@ class Partial(Event, frozen=True, kw_only=True, omit_defaults=True):
     dialect: str
     provider: str = ""
     model: str = ""
-    calls: tuple[Asked, ...] = ()
+    calls: tuple[AskedCall, ...] = ()
     stream: str = ""
     after: int = 0
 
@@ -244,11 +251,11 @@ def text_payload(text: str) -> Raw:
     return Raw(_ENCODER.encode(text.encode("utf-8", "replace").decode()))
 
 
-def entry_of(event: Event, key: str, at: int) -> Entry:
+def entry_of(event: Event, key: str, at: int) -> JournalEntry:
     """Write an event; a large payload goes into a blob."""
     lean = as_stored(event)
     blobs = () if lean is event else (bytes(event.payload),)
-    return Entry(key, at, _ENCODER.encode(lean), blobs)
+    return JournalEntry(key, at, _ENCODER.encode(lean), blobs)
 
 
 def as_stored(event: Event) -> Event:
@@ -259,7 +266,7 @@ def as_stored(event: Event) -> Event:
     return structs.replace(event, payload=NOTHING, blob=blob_name(large))
 
 
-def event_of(record: Record) -> Event:
+def event_of(record: JournalRecord) -> Event:
     """Read an event; what cannot be read is ``Unknown``, with its bytes as they are."""
     try:
         event: Event = _DECODER.decode(record.body)
@@ -289,3 +296,98 @@ def _value_in(raw: Raw | str) -> Any:
         return _DECODE(raw)
     except ValueError:
         return json.loads(raw if isinstance(raw, str) else bytes(raw))
+
+
+BEGINNING = b'{"kind":"described"'
+LONGEST_TITLE = 300
+LONGEST_TAG = 100
+MOST_TAGS = 64
+LARGEST = 16 * 1024
+_ABOUT_DECODER = msgspec.json.Decoder(Described)
+
+
+class About(Struct, frozen=True):
+    """A session's title ("" for none), tags and metadata."""
+
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+NO_ABOUT = About()
+
+
+def about_in(bodies: Iterable[bytes]) -> bytes | None:
+    """Find the last body among those of new records that describes their session."""
+    found = None
+    for body in bodies:
+        if body.startswith(BEGINNING):
+            found = body
+    return found
+
+
+def about_of(body: bytes | None) -> About:
+    """Read such a body; one that cannot be read says nothing."""
+    if not body:
+        return NO_ABOUT
+    try:
+        return about_from(_ABOUT_DECODER.decode(body))
+    except (ValueError, RecursionError):
+        return NO_ABOUT
+
+
+def about_from(event: Described | None) -> About:
+    """Return what an event says."""
+    if event is None:
+        return NO_ABOUT
+    metadata = value_of(event.payload)
+    return About(event.title, event.tags, metadata if isinstance(metadata, dict) else {})
+
+
+def describe(
+    before: About,
+    title: str | None = None,
+    tags: Iterable[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Described:
+    """Say what a session is called and belongs to; what is None stays as it was before."""
+    return Described(
+        title=before.title if title is None else check_title(title),
+        tags=before.tags if tags is None else check_tags(tags),
+        payload=_payload(before.metadata if metadata is None else metadata),
+    )
+
+
+def check_title(title: object) -> str:
+    """Give a title back if it may be one."""
+    if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
+        raise UsageError(f"a title is one line of at most {LONGEST_TITLE} characters")
+    return title
+
+
+def check_tags(tags: object) -> tuple[str, ...]:
+    """Give tags back if they may be some, each once, in order."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise UsageError("tags are a list of texts")
+    found = list(tags)
+    if len(found) > MOST_TAGS or not all(map(_may_be_tag, found)):
+        raise UsageError(
+            f"tags are at most {MOST_TAGS} texts of 1 to {LONGEST_TAG} characters on one line"
+        )
+    return tuple(sorted(set(found)))
+
+
+def _may_be_tag(tag: object) -> bool:
+    return isinstance(tag, str) and 0 < len(tag) <= LONGEST_TAG and tag.isprintable()
+
+
+def _payload(metadata: object) -> Raw:
+    if not isinstance(metadata, Mapping):
+        raise UsageError("metadata is a dictionary that can be written as JSON")
+    try:
+        raw = msgspec.json.encode(dict(metadata))
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError("metadata is a dictionary that can be written as JSON") from None
+    if len(raw) > LARGEST:
+        raise UsageError(f"metadata has at most {LARGEST} bytes as JSON; this has {len(raw)}")
+    return Raw(raw)

@@ -15,7 +15,7 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.render import is_failed
 from lockstitch.dialects.replies import calls_in, provider_of
-from lockstitch.journal.events import Asked, Event, Finished, Replied, Said, text_payload
+from lockstitch.journal.events import AskedCall, Event, Finished, Replied, Said, text_payload
 from lockstitch.repair.pairing import ORPHAN_LABEL
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ class Imported(Struct):
     unpaired: int = 0
 
 
-def imported(raw: Sequence[Any], dialect: str, *, keep_unpaired: bool = False) -> Imported:
+def import_events(raw: Sequence[Any], dialect: str, *, keep_unpaired: bool = False) -> Imported:
     """Take a valid list apart; projected again it says the same.
 
     Of a list that is not valid, results that answer no call of it are left out; with
@@ -114,7 +114,7 @@ class _Import:
 
     def _replied(self, group: list[Message]) -> None:
         raw = [message.raw for message in group]
-        asked = tuple(Asked(*call) for call in calls_in(self.dialect.name, raw))
+        asked = tuple(AskedCall(*call) for call in calls_in(self.dialect.name, raw))
         payload = _payload(raw if len(raw) > 1 else raw[0])
         reply = Replied(
             dialect=self.dialect.name, provider=self.provider, calls=asked, payload=payload

@@ -3,14 +3,17 @@
 A store knows nothing of what an event says. It keeps records in order, and every record carries a
 checksum that covers the one before it, so a changed byte, a missing record or two that changed
 places are found on reading, whatever the store's own format lets pass.
+
+Values that are kept apart from the facts that carry them, and read as little as will do.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 
+import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Damaged, UsageError
@@ -23,7 +26,7 @@ _INBOX = "~inbox"
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-class Entry(Struct, frozen=True, gc=False):
+class JournalEntry(Struct, frozen=True, gc=False):
     """An event on its way into a store.
 
     ``key`` names it once in its session: sent again after an unknown outcome it is kept once.
@@ -37,7 +40,7 @@ class Entry(Struct, frozen=True, gc=False):
     blobs: tuple[bytes, ...] = ()
 
 
-class Record(Struct, frozen=True, gc=False):
+class JournalRecord(Struct, frozen=True, gc=False):
     """An event in a store: the ``seq``-th of its session, from 1, written under ``epoch``."""
 
     seq: int
@@ -61,7 +64,7 @@ NEW = Head()
 _fresh = blake2b(digest_size=DIGEST_SIZE).copy
 
 
-def digest_of(before: bytes, seq: int, epoch: int, entry: Entry | Record) -> bytes:
+def digest_of(before: bytes, seq: int, epoch: int, entry: JournalEntry | JournalRecord) -> bytes:
     """Compute a record's checksum, which covers the record before it."""
     hashed = _fresh()
     hashed.update(b"%b%d %d %d %b\n" % (before, seq, epoch, entry.at, entry.key.encode("ascii")))
@@ -69,18 +72,20 @@ def digest_of(before: bytes, seq: int, epoch: int, entry: Entry | Record) -> byt
     return hashed.digest()
 
 
-def chained(head: Head, epoch: int, entries: Iterable[Entry]) -> list[Record]:
+def chain_entries(head: Head, epoch: int, entries: Iterable[JournalEntry]) -> list[JournalRecord]:
     """Make the records that follow a head."""
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     seq, before = head.seq, head.digest
     for entry in entries:
         seq += 1
         before = digest_of(before, seq, epoch, entry)
-        records.append(Record(seq, epoch, entry.key, entry.at, entry.body, before))
+        records.append(JournalRecord(seq, epoch, entry.key, entry.at, entry.body, before))
     return records
 
 
-def verified(records: Iterable[Record], head: Head, where: str) -> Iterator[Record]:
+def verify_chain(
+    records: Iterable[JournalRecord], head: Head, where: str
+) -> Iterator[JournalRecord]:
     """Pass records on that follow ``head``; raises ``Damaged`` at the first that does not."""
     seq, before, epoch = head.seq, head.digest, 0
     for record in records:
@@ -103,7 +108,7 @@ def blob_name(value: bytes) -> str:
 
 def inbox_of(session: str) -> str:
     """Name the journal that holds what others delivered to a session."""
-    return checked_name(session) + _INBOX
+    return check_name(session) + _INBOX
 
 
 def is_inbox(name: str) -> bool:
@@ -111,14 +116,14 @@ def is_inbox(name: str) -> bool:
     return name.endswith(_INBOX)
 
 
-def checked_session(name: object) -> str:
+def check_session_name(name: object) -> str:
     """Give the name of a session's journal back, or of its inbox, if it may be one."""
     if isinstance(name, str) and is_inbox(name):
-        return checked_name(name.removesuffix(_INBOX)) + _INBOX
-    return checked_name(name)
+        return check_name(name.removesuffix(_INBOX)) + _INBOX
+    return check_name(name)
 
 
-def checked_name(name: object) -> str:
+def check_name(name: object) -> str:
     """Give a session's name back if it may be one: it becomes file names and parts of URLs."""
     if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(
@@ -127,8 +132,111 @@ def checked_name(name: object) -> str:
     return name
 
 
-def checked_key(key: object) -> str:
+def check_key(key: object) -> str:
     """Give an idempotency key back if it may be one."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
     return key
+
+
+_decode = msgspec.json.Decoder(str).decode
+# No character takes more bytes in a JSON string, and no escape is longer.
+WIDEST = 6
+# So near to a cut a place is looked for at which a character begins.
+_NEAR = 200
+_CONTINUES = 0b1000_0000
+_MASK = 0b1100_0000
+
+
+class Large:
+    """Large values that are in memory; one that is not there is nothing."""
+
+    def __init__(self, values: Mapping[str, bytes]) -> None:
+        self._values = values
+
+    def whole(self, name: str) -> bytes:
+        """Return all of a value."""
+        return self._values.get(name, b"null")
+
+    def sizes(self, names: list[str]) -> Mapping[str, int]:
+        """Return the lengths of values."""
+        return {name: len(self.whole(name)) for name in names}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        """Return the first and the last bytes of a value."""
+        value = self.whole(name)
+        return value[:head], value[len(value) - tail :]
+
+
+class StoredLarge(Large):
+    """Large values in a store, of which nothing is kept but how large they are.
+
+    The first time a value is read, all of it is, so that its checksum is verified.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[list[str]], Mapping[str, bytes]],
+        sizes: Callable[[list[str]], Mapping[str, int]],
+        ends: Callable[[str, int, int], tuple[bytes, bytes]],
+    ) -> None:
+        super().__init__({})
+        self._fetch, self._sizes, self._ends = fetch, sizes, ends
+        self._known: dict[str, int] = {}
+        self._verified: set[str] = set()
+
+    def whole(self, name: str) -> bytes:
+        return self._fetch([name])[name]
+
+    def sizes(self, names: list[str]) -> Mapping[str, int]:
+        unknown = [name for name in names if name not in self._known]
+        if unknown:
+            self._known.update(self._sizes(unknown))
+        return {name: self._known[name] for name in names}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        if name in self._verified:
+            return self._ends(name, head, tail)
+        value = self.whole(name)
+        self._verified.add(name)
+        return value[:head], value[len(value) - tail :]
+
+
+def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] | None:
+    """Return the first and the last characters of a text without reading what is between.
+
+    None for what is no JSON string, and for one that is better read as a whole.
+    """
+    for width in (1.2, 2, WIDEST):
+        first, last = large.ends(name, int(width * (head + 200)), int(width * (tail + 200)))
+        if first[:1] != b'"' or last[-1:] != b'"':
+            return None
+        before, behind = _beginning(first[1:]), _end(last[:-1])
+        if before is None or behind is None:
+            return None
+        if len(before) >= head and len(behind) >= tail:
+            return before[:head], behind[len(behind) - tail :]
+    return None
+
+
+def _beginning(raw: bytes) -> str | None:
+    """Decode what a JSON string begins with, up to the last place that is no escape's."""
+    for stop in range(len(raw) - 1, max(len(raw) - _NEAR, 0), -1):
+        if raw[stop] & _MASK != _CONTINUES and b"\\" not in raw[max(stop - WIDEST, 0) : stop]:
+            return _decoded(raw[:stop])
+    return None
+
+
+def _end(raw: bytes) -> str | None:
+    """Decode what a JSON string ends with, from the first place that is no escape's."""
+    for start in range(WIDEST, min(len(raw), _NEAR)):
+        if raw[start] & _MASK != _CONTINUES and b"\\" not in raw[start - WIDEST : start]:
+            return _decoded(raw[start:])
+    return None
+
+
+def _decoded(raw: bytes) -> str | None:
+    try:
+        return _decode(b'"%b"' % raw)
+    except ValueError:
+        return None

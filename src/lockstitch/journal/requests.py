@@ -14,20 +14,20 @@ from typing import Any
 from lockstitch.conversation.message_list import MessageList
 from lockstitch.dialects.fitting import Ids
 from lockstitch.journal.events import Partial, Replied
-from lockstitch.journal.judging import Judge
-from lockstitch.journal.large import Large
 from lockstitch.journal.projection import (
     Mark,
     Projector,
     Receiver,
-    healed,
+    heal_request,
     last_reply_in,
-    lightened,
+    lighten,
     needed_limit,
     receiver_of,
     weights,
 )
-from lockstitch.journal.state import Call, Item, Reply, Settled, Spoken, View
+from lockstitch.journal.records import Large
+from lockstitch.journal.state import CallOutcome, CallState, Item, JournalView, ModelReply, Spoken
+from lockstitch.journal.validity import RequestJudge
 
 Who = tuple[str, str | None, str | None]
 # So many requests are kept, each for another receiver.
@@ -38,15 +38,15 @@ _FRESH = 2
 _TRIED = 6
 
 
-class Requests:
+class RequestCache:
     """Makes the requests of one session; ``kept`` is what stays of the last ones."""
 
     def __init__(self) -> None:
-        self.kept: dict[Who, Kept] = {}
+        self.kept: dict[Who, CachedRequest] = {}
 
     def make(
         self,
-        view: View,
+        view: JournalView,
         dialect: str,
         *,
         model: str | None = None,
@@ -58,7 +58,7 @@ class Requests:
         kept = self.kept.pop(who, None)
         messages = kept.next(view, large) if kept is not None and kept.holds(view) else None
         if kept is None or messages is None:
-            kept = Kept(view, who)
+            kept = CachedRequest(view, who)
             messages = kept.next(view, large)
         if messages is None:
             return kept.healed()
@@ -68,34 +68,34 @@ class Requests:
         return messages
 
 
-class Kept:
+class CachedRequest:
     """What stays of a request: the messages of the first ``count`` items of a view.
 
     ``around`` are the last of those and the reply behind it: as long as they stand there, nothing
     was taken out before them, put between them, or joined with what is kept.
     """
 
-    def __init__(self, view: View, who: Who) -> None:
+    def __init__(self, view: JournalView, who: Who) -> None:
         dialect, model, provider = who
         self.who = who
         self.view = view
         self.summary = view.summary
         self.receiver: Receiver = receiver_of(view, dialect, provider, model)
-        self.judge = Judge(dialect, self.receiver.model)
+        self.judge = RequestJudge(dialect, self.receiver.model)
         self.count = 0
         self.around: list[Item] = []
         self.limit = 0
         self.words = 0
-        self.weights = [0] * len(weights(View(), Large({})))
+        self.weights = [0] * len(weights(JournalView(), Large({})))
         self.mark = Mark(0, 0, 0, (0, 0, 0))
         self.messages: list[Any] = []
         self._reply: Replied | Partial | None = None
         self._ids = Ids(self.receiver.profile)
-        self._loose: list[tuple[Call, Settled | None, int]] = []
+        self._loose: list[tuple[CallState, CallOutcome | None, int]] = []
         self._projector: Projector | None = None
         self._made: list[Any] = []
 
-    def holds(self, view: View) -> bool:
+    def holds(self, view: JournalView) -> bool:
         """Whether nothing has happened to what is kept."""
         dialect, model, provider = self.who
         if view is not self.view or view.summary is not self.summary:
@@ -109,7 +109,7 @@ class Kept:
         known = (self.count, self._reply)
         return self.receiver == receiver_of(view, dialect, provider, model, known)
 
-    def next(self, view: View, large: Large) -> list[Any] | None:
+    def next(self, view: JournalView, large: Large) -> list[Any] | None:
         """Return the request; None if it has to be made anew, or a rule finds something in it."""
         more = weights(view, large, self.count)
         limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
@@ -117,7 +117,7 @@ class Kept:
         if self.count and (limit, words) != (self.limit, self.words):
             return None
         self.limit, self.words = limit, words
-        projector = Projector(lightened(view, limit), self.receiver, large, limit)
+        projector = Projector(lighten(view, limit), self.receiver, large, limit)
         messages = self._begun(projector)
         tried, fresh = _last_replies(view, self.count)
         marks: list[Mark] = []
@@ -159,7 +159,7 @@ class Kept:
         new = weights(self.view, projector.large, self.count, mark.item)
         self.weights = list(map(operator.add, self.weights, new))
         for item in items[self.count : mark.item]:
-            if type(item) is Reply:
+            if type(item) is ModelReply:
                 self._loose += [
                     (call, call.outcome, call.changed)
                     for call in item.calls
@@ -175,17 +175,17 @@ class Kept:
     def healed(self) -> list[Any]:
         """Return a request in which what a rule found is repaired."""
         assert self._projector is not None  # noqa: S101 - only after next() gave none
-        return healed(self._projector, self._made, self.who[0])
+        return heal_request(self._projector, self._made, self.who[0])
 
 
-def _spelled_words(view: View) -> int:
+def _spelled_words(view: JournalView) -> int:
     """Return where the user spoke last, if that may hold media, which go out whole as the last."""
     spoken = (item for item in view.items if type(item) is Spoken)
     last = max(spoken, key=lambda item: item.seq, default=None)
     return last.seq if last is not None and last.event.dialect else 0
 
 
-def _last_replies(view: View, start: int) -> tuple[int, int]:
+def _last_replies(view: JournalView, start: int) -> tuple[int, int]:
     """Return the numbers of two items: where places to go on from are looked for, and the last one.
 
     The last replies are not among them.
@@ -194,7 +194,7 @@ def _last_replies(view: View, start: int) -> tuple[int, int]:
     at = len(view.items)
     while at > start and len(found) < _FRESH + _TRIED:
         at -= 1
-        if type(view.items[at]) is Reply:
+        if type(view.items[at]) is ModelReply:
             found.append(at)
     last = found[_FRESH - 1] if len(found) >= _FRESH else -1
     return (found[-1] if found else start), last

@@ -22,7 +22,7 @@ from lockstitch.journal.checkpoints import (
     Wrote,
 )
 from lockstitch.journal.events import INLINE
-from lockstitch.journal.records import Entry, blob_name
+from lockstitch.journal.records import JournalEntry, blob_name
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder().decode
 
 def rewritten(
     thread: Thread, kept: Collection[tuple[str, str]], fetch: Fetch, at: int
-) -> list[Entry]:
+) -> list[JournalEntry]:
     """Write the checkpoints that are kept, and what was written to them, in full.
 
     Writes whose checkpoint was never put go with the others.
@@ -64,11 +64,11 @@ class _Copier:
         self._blobs: dict[str, bytes] = {}
         self._done: set[tuple[str, str]] = set()
 
-    def entry(self, line: Line, at: int) -> Entry:
+    def entry(self, line: Line, at: int) -> JournalEntry:
         """Make an entry of a line, with the large values that it names."""
         self._count += 1
         blobs, self._blobs = self._blobs, {}
-        return Entry(f"kept-{self._count}", at, _encode(line), tuple(blobs.values()))
+        return JournalEntry(f"kept-{self._count}", at, _encode(line), tuple(blobs.values()))
 
     def put(self, place: tuple[str, str], node: Node) -> Put:
         """Write a checkpoint; it says all that it has, so its parent plays no part."""

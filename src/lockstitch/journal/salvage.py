@@ -4,25 +4,37 @@ A record's checksum covers the record before it by that one's checksum only. So 
 record the next ones are proven by the checksum that the damaged one still carries: what stands
 behind damage is not lost with it. One flipped bit is found and put back, since the checksum tells
 which one it was. What cannot be proven is marked, and what makes no sense is kept as it is.
+
+A session written anew from what can be read of it: the same records under the same numbers.
+
+Where a record is lost, a note stands in its place and keeps what is left of it: facts name others
+by their number, so every number has to stay. Nothing is made up: words and results whose large
+value is gone say so, and a reply whose content is gone is a note, too, since nobody knows what it
+asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from lockstitch.errors import UsageError
+from lockstitch.journal.events import Finished, Noted, Said, entry_of, event_of, text_payload
 from lockstitch.journal.records import (
     DIGEST_SIZE,
     START,
     Head,
-    Record,
-    checked_key,
+    JournalEntry,
+    JournalRecord,
+    blob_name,
+    check_key,
     digest_of,
 )
 
@@ -43,7 +55,7 @@ class Remnant(Struct, frozen=True):
     """
 
     seq: int
-    record: Record | None = None
+    record: JournalRecord | None = None
     raw: bytes = b""
     is_altered: bool = False
     is_sealed: bool = False
@@ -74,7 +86,7 @@ class Salvaged(Struct, frozen=True):
 
     seq: int
     proof: Proof
-    record: Record | None = None
+    record: JournalRecord | None = None
     raw: bytes = b""
     why: str = ""
     count: int = 1
@@ -121,15 +133,15 @@ class Salvage(Struct, frozen=True):
         return [one for one in self.records if not one.is_readable]
 
 
-def judged(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
+def judge_remains(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
     """Judge what is left of a session; gives its records, and what is wrong with its end."""
-    judge = _Judge(remains)
+    judge = _RemnantJudge(remains)
     for seq in range(1, judge.last + 1):
         judge.judge(seq)
     return judge.finish(remains.head)
 
 
-class _Judge:
+class _RemnantJudge:
     """Goes through the numbers of a session, with the checksums that may stand before each."""
 
     def __init__(self, remains: Remains) -> None:
@@ -170,7 +182,7 @@ class _Judge:
         else:
             self._doubt(seq, sure[0])
 
-    def _proven(self, one: Remnant, seq: int) -> Record | None:
+    def _proven(self, one: Remnant, seq: int) -> JournalRecord | None:
         """Return a remnant as the record of a number, if a checksum proves that it is that."""
         if one.record is None:
             return None
@@ -190,7 +202,7 @@ class _Judge:
             right = structs.replace(last.record, digest=link)
             self._done[-1] = Salvaged(last.seq, "restored", right, why=_CHECKSUM)
 
-    def _take(self, seq: int, one: Remnant, record: Record) -> None:
+    def _take(self, seq: int, one: Remnant, record: JournalRecord) -> None:
         if one in self._loose:
             self._loose.remove(one)
         if one.is_altered or one.seq != seq:
@@ -227,7 +239,7 @@ class _Judge:
             self._done.append(Salvaged(seq, "unproven", record, why=why))
             self._links = [record.digest]
             return
-        right = next(filter(None, (corrected(link, record) for link in self._links)), None)
+        right = next(filter(None, (correct_bit(link, record) for link in self._links)), None)
         if right is not None:
             self._done.append(Salvaged(seq, "restored", right, why="one bit of it has changed"))
             self._links = [right.digest]
@@ -271,17 +283,17 @@ _CHECKSUM = "its checksum has changed, and nothing else of it"
 _FORM = "it is not in the form in which records are kept"
 
 
-def _makes_sense(record: Record) -> bool:
+def _makes_sense(record: JournalRecord) -> bool:
     """Whether a record that cannot be proven looks like one."""
     try:
-        checked_key(record.key)
+        check_key(record.key)
         msgspec.json.decode(record.body)
     except (UsageError, ValueError, RecursionError):
         return False
     return b"\n" not in record.body and len(record.digest) == DIGEST_SIZE
 
 
-def corrected(link: bytes, record: Record) -> Record | None:
+def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
     """Put the one bit back that changed in a record behind ``link``; None if it was not one."""
     right = digest_of(link, record.seq, record.epoch, record)
     if len(record.digest) == DIGEST_SIZE and _distance(right, record.digest) == 1:
@@ -296,17 +308,17 @@ def _distance(one: bytes, other: bytes) -> int:
     return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
 
 
-def _small_variants(record: Record) -> Iterator[Record]:
+def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
     """Return a record with one bit changed in what stands around its body."""
     for bit in range(_WORD):
         yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
         yield structs.replace(record, at=record.at ^ 1 << bit)
-    for key in flipped(record.key.encode("ascii")):
+    for key in flip_each_bit(record.key.encode("ascii")):
         if key.isascii():
             yield structs.replace(record, key=key.decode("ascii"))
 
 
-def flipped(data: bytes) -> Iterator[bytes]:
+def flip_each_bit(data: bytes) -> Iterator[bytes]:
     """Return bytes with one bit changed, every bit in turn."""
     changed = bytearray(data)
     for place, byte in enumerate(data):
@@ -316,7 +328,7 @@ def flipped(data: bytes) -> Iterator[bytes]:
         changed[place] = byte
 
 
-def _with_body(link: bytes, record: Record) -> Record | None:
+def _with_body(link: bytes, record: JournalRecord) -> JournalRecord | None:
     head = b"%d %d %d %b\n" % (record.seq, record.epoch, record.at, record.key.encode("ascii"))
     running = blake2b(link + head, digest_size=DIGEST_SIZE)
     body = memoryview(record.body)
@@ -334,6 +346,101 @@ def _with_body(link: bytes, record: Record) -> Record | None:
     return None
 
 
-def without_holes(records: Iterable[Salvaged]) -> Iterator[Record]:
+def readable_records(records: Iterable[Salvaged]) -> Iterator[JournalRecord]:
     """Return the records that can be read."""
     return (one.record for one in records if one.is_readable and one.record is not None)
+
+
+# The names of the notes that stand in the place of records.
+DAMAGED = "damaged-record"
+MISSING = "missing-record"
+_LOST = {
+    Said: "[A message of the user stood here; it was lost when the store was damaged.]",
+    Finished: "[The result of this call was lost when the store was damaged.]",
+}
+
+
+class _Large(Struct):
+    blobs: tuple[str, ...] = ()
+
+
+def large_names(record: JournalRecord) -> tuple[str, ...]:
+    """Return the names of the large values that a record names."""
+    if b'"blobs":' in record.body:
+        # The records of others, as those of a LangGraph thread are, list theirs under this name.
+        with suppress(msgspec.MsgspecError):
+            names = msgspec.json.decode(record.body, type=_Large).blobs
+            if names:
+                return names
+    blob = event_of(record).blob if b'"blob":' in record.body else ""
+    return (blob,) if blob else ()
+
+
+def rebuild_entries(salvage: Salvage, blobs: Mapping[str, bytes]) -> list[JournalEntry]:
+    """Make the entries of a session anew; ``blobs`` are the large values that are there.
+
+    A large value that is not among them is lost.
+    """
+    entries: list[JournalEntry] = []
+    at = 0
+    last = salvage.records[-1] if salvage.records else None
+    for one in salvage.records:
+        if one.is_readable and one.record is not None:
+            entries.append(_kept(one.record, blobs))
+            at = one.record.at
+            continue
+        # Numbers behind the last record are named by nobody: one note stands for all.
+        count = 1 if one is last else one.count
+        entries += [_note(one, one.seq + number, at) for number in range(count)]
+    return entries
+
+
+def _kept(record: JournalRecord, blobs: Mapping[str, bytes]) -> JournalEntry:
+    names = large_names(record)
+    if all(name in blobs for name in names):
+        values = tuple(blobs[name] for name in names)
+        return JournalEntry(record.key, record.at, record.body, values)
+    event = event_of(record)
+    if isinstance(event, Said | Finished):
+        words = text_payload(_LOST[type(event)])
+        return entry_of(structs.replace(event, payload=words, blob=""), record.key, record.at)
+    if isinstance(event, Noted):
+        return entry_of(structs.replace(event, blob=""), record.key, record.at)
+    why = f"its large value {event.blob} is gone" if event.blob else "its large values are gone"
+    return _note(Salvaged(record.seq, "damaged", record, why=why), record.seq, record.at)
+
+
+def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
+    """Make the note that keeps what is left of a record."""
+    left: dict[str, Any] = {"why": one.why}
+    raw = one.raw
+    if one.record is not None:
+        record = one.record
+        about = {"epoch": record.epoch, "at": record.at, "key": record.key}
+        left |= {**about, "digest": record.digest.hex()}
+        raw = record.body
+    if one.proof == "missing":
+        left["count"] = one.count
+    else:
+        left |= _shown(raw)
+    name = MISSING if one.proof == "missing" else DAMAGED
+    label = f"record {seq}" if seq else "left over"
+    event = Noted(name=name, label=label, payload=Raw(msgspec.json.encode(left)))
+    # Pieces that have no number are told apart by what they are.
+    return entry_of(event, f"{name}-{seq or blob_name(raw)}", at)
+
+
+def _shown(raw: bytes) -> dict[str, str]:
+    try:
+        return {"body": raw.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(raw).decode("ascii")}
+
+
+def names_in(records: Iterable[JournalRecord]) -> dict[str, list[int]]:
+    """Return the large values that records name, each with the numbers of those records."""
+    found: dict[str, list[int]] = {}
+    for record in records:
+        for name in large_names(record):
+            found.setdefault(name, []).append(record.seq)
+    return found

@@ -1,21 +1,51 @@
 """What a journal adds up to: the conversation as it stands, every call with what became of it.
 
 Nothing here points back at what holds it, so the garbage collector need not look (``gc=False``).
+
+What a model is told before the conversation: the system's and the developer's words.
+
+They are facts of the session: the last one of a role counts, a rewind takes it back, and no
+summary stands for it. Some dialects have them at the head of the messages, in others they are a
+parameter of their own.
+
+Facts added up, one by one: any prefix, any late or doubled fact, and never an exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
-from lockstitch.journal.events import Compacted, Event, Finished, Partial, Replied, Said
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.journal.events import (
+    Approved,
+    Compacted,
+    Denied,
+    Described,
+    Ended,
+    Event,
+    Finished,
+    Instructed,
+    Interrupted,
+    Noted,
+    Partial,
+    Replied,
+    Resumed,
+    Rewound,
+    Role,
+    Said,
+    Started,
+    Waiting,
+    event_of,
+)
+from lockstitch.journal.records import JournalRecord
 
 Status = Literal["open", "waiting", "approved", "started", "closed"]
 
 
-class Settled(Struct, frozen=True, gc=False):
+class CallOutcome(Struct, frozen=True, gc=False):
     """What became of a call: the fact that says so, and the record it stands in."""
 
     seq: int
@@ -23,7 +53,7 @@ class Settled(Struct, frozen=True, gc=False):
     is_real: bool = True
 
 
-class Call(Struct, gc=False):
+class CallState(Struct, gc=False):
     """A tool call of the conversation, known by the reply it stands in and its number there.
 
     ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
@@ -39,7 +69,7 @@ class Call(Struct, gc=False):
     status: Status = "open"
     attempts: int = 0
     effect: str = ""
-    outcome: Settled | None = None
+    outcome: CallOutcome | None = None
     changed: int = 0
     is_outside: bool = False
     is_news: bool = False
@@ -62,12 +92,12 @@ class Spoken(Struct, gc=False):
     event: Said
 
 
-class Reply(Struct, gc=False):
+class ModelReply(Struct, gc=False):
     """What a model replied, in full or in part, with its calls."""
 
     seq: int
     event: Replied | Partial
-    calls: list[Call]
+    calls: list[CallState]
 
     @property
     def after(self) -> int:
@@ -80,11 +110,11 @@ class Late(Struct, gc=False):
     """A real outcome that came when its call had one, or when a summary stood in for the call."""
 
     seq: int
-    call: Call
+    call: CallState
     fact: Finished
 
 
-Item = Spoken | Reply | Late
+Item = Spoken | ModelReply | Late
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
@@ -96,7 +126,7 @@ class Checkpoint(Struct, frozen=True, gc=False):
     label: str = ""
 
 
-class Summary(Struct, frozen=True, gc=False):
+class SummaryInForce(Struct, frozen=True, gc=False):
     """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
 
     Records in ``kept`` go out all the same: the last words of the user, and replies of which a
@@ -118,7 +148,7 @@ class Summary(Struct, frozen=True, gc=False):
         return seq <= self.event.shortened and seq != self.words
 
 
-class View(Struct):
+class JournalView(Struct):
     """The conversation along the visible line of a journal.
 
     ``instructions`` has what the model is told before it, by role. ``turn`` is where the turn
@@ -130,19 +160,19 @@ class View(Struct):
     """
 
     items: list[Item] = field(default_factory=list)
-    calls: dict[tuple[int, int], Call] = field(default_factory=dict)
+    calls: dict[tuple[int, int], CallState] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    streams: dict[str, Reply | None] = field(default_factory=dict)
+    streams: dict[str, ModelReply | None] = field(default_factory=dict)
     renamed: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     instructions: dict[str, Event] = field(default_factory=dict)
-    summary: Summary | None = None
+    summary: SummaryInForce | None = None
     turn: int = 0
     interrupted: int = 0
     replied: int = 0
     reason: str = ""
     has_large: bool = False
 
-    def call(self, reply: int, index: int) -> Call | None:
+    def call(self, reply: int, index: int) -> CallState | None:
         """Find a call."""
         key = (reply, index)
         if self.renamed:
@@ -151,14 +181,14 @@ class View(Struct):
         return self.calls.get(key)
 
     @property
-    def batch(self) -> list[Call]:
+    def batch(self) -> list[CallState]:
         """The calls of the last reply."""
         return self.last_reply.calls if self.last_reply else []
 
     @property
-    def last_reply(self) -> Reply | None:
+    def last_reply(self) -> ModelReply | None:
         """The last reply, if there is one."""
-        return next((item for item in reversed(self.items) if isinstance(item, Reply)), None)
+        return next((item for item in reversed(self.items) if isinstance(item, ModelReply)), None)
 
     def hides(self, seq: int) -> bool:
         """Whether a summary stands for a record."""
@@ -181,16 +211,16 @@ class View(Struct):
         return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
 
     @property
-    def broken_reply(self) -> Reply | None:
+    def broken_reply(self) -> ModelReply | None:
         """What came of a reply that broke off, if the turn is open and nothing came since.
 
         The model is asked again: its new reply takes the place of that.
         """
         end = self.items[-1] if self.items else None
-        if type(end) is Spoken or (type(end) is Reply and type(end.event) is Replied):
+        if type(end) is Spoken or (type(end) is ModelReply and type(end.event) is Replied):
             return None  # as nearly always
         last = next((i for i in reversed(self.items) if not self._is_told(i)), None)
-        if not self.turn or not isinstance(last, Reply) or not isinstance(last.event, Partial):
+        if not self.turn or not isinstance(last, ModelReply) or not isinstance(last.event, Partial):
             return None
         return last
 
@@ -218,11 +248,376 @@ class View(Struct):
             yield self.summary.event
         for item in self.sent(start):
             yield item.fact if isinstance(item, Late) else item.event
-            if isinstance(item, Reply):
+            if isinstance(item, ModelReply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
 
 
-def _is_unsettled(call: Call, through: int, last: int) -> bool:
+def _is_unsettled(call: CallState, through: int, last: int) -> bool:
     if call.status == "open":
         return call.reply == last
     return call.outcome is None or call.is_running or call.outcome.seq > through
+
+
+ROLES: tuple[Role, ...] = get_args(Role)
+Read = Callable[[Event], str]
+
+
+def texts_in(view: JournalView, read: Read) -> dict[Role, str]:
+    """Return the instructions in force, by their role; ``read`` gives an event's text."""
+    found = {role: read(view.instructions[role]) for role in ROLES if role in view.instructions}
+    return {role: text for role, text in found.items() if text}
+
+
+def leading(texts: dict[Role, str], dialect: str) -> list[Any]:
+    """Return the messages that stand before all others; none where instructions go elsewhere."""
+    name = profile_named(dialect).dialect
+    if name == "langchain":
+        return [{"type": "system", "content": text} for text in _joined(texts)]
+    if name == "openai-chat":
+        return [{"role": _role(role, dialect), "content": text} for role, text in texts.items()]
+    if name == "openai-responses":
+        return [
+            {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+            for role, text in texts.items()
+        ]
+    return []
+
+
+def _role(role: Role, dialect: str) -> str:
+    """Only OpenAI's own service knows developers."""
+    return "system" if ":" in dialect else role
+
+
+def _joined(texts: dict[Role, str]) -> list[str]:
+    return ["\n\n".join(texts.values())] if texts else []
+
+
+def beside(texts: dict[Role, str], dialect: str) -> Any:
+    """Return the value of the parameter that stands beside the messages; None where there is none.
+
+    A text for Anthropic (``system``) and Gemini (``system_instruction``), blocks for Bedrock
+    (``system``).
+    """
+    name = profile_named(dialect).dialect
+    if not texts or name not in {"anthropic", "gemini", "bedrock"}:
+        return None
+    [text] = _joined(texts)
+    return [{"text": text}] if name == "bedrock" else text
+
+
+CHECKPOINT = "checkpoint"
+# Stands for a record whose key was seen before.
+REPEATED = Noted(name="repeated")
+# Earlier versions wrote this when they found what a dead writer had left; it ends no turn.
+CRASH = "crash"
+
+
+class Fact(Struct, frozen=True, gc=False):
+    """An event with where and when it was written, and the record that it follows on its line."""
+
+    seq: int
+    at: int
+    event: Event
+    parent: int
+
+
+class JournalState:
+    """A journal as far as it was read: every fact, and the view along the line that counts.
+
+    A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
+    what lies between is off the line, and still there. What a tool gave while its call was off
+    the line (``strays``) counts wherever the call is seen again: it happened in the world. So does
+    how often a call was started, and under which idempotency key (``starts``). How
+    the session was last ``described`` holds whatever was rewound.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.keys: dict[str, int] = {}
+        self.facts: dict[int, Fact] = {}
+        self.view = JournalView()
+        self.strays: list[Fact] = []
+        self.described: Described | None = None
+        self.starts: dict[tuple[int, int], tuple[int, str]] = {}
+
+    def apply(self, record: JournalRecord) -> None:
+        """Add a record; one whose position or key was seen before adds nothing."""
+        seq, before = record.seq, self.seq
+        if seq <= before:
+            return
+        self.seq = seq
+        event = event_of(record)
+        if self.keys.setdefault(record.key, seq) != seq:
+            event = REPEATED
+        if type(event) is Described:
+            self.described = event
+        if type(event) is Rewound and self._is_there(event.to):
+            self.facts[seq] = Fact(seq, record.at, event, event.to)
+            self.view = self._seen()
+            return
+        fact = self.facts[seq] = Fact(seq, record.at, event, before)
+        if type(event) is Finished and self._is_stray(event):
+            self.strays.append(fact)
+        elif type(event) is Started:
+            self._count_start(event)
+        _add(self.view, fact, event)
+
+    def _count_start(self, event: Started) -> None:
+        attempts, effect = self.starts.get((event.reply, event.index), (0, ""))
+        attempts = max(attempts + 1, event.attempt)
+        self.starts[event.reply, event.index] = (attempts, effect or event.effect)
+
+    def _is_there(self, seq: int) -> bool:
+        """Whether a rewind can lead to a place; one to nowhere changes nothing."""
+        return seq == 0 or seq in self.facts
+
+    def _is_stray(self, event: Finished) -> bool:
+        """Whether a tool's own result is for a reply that is off the line."""
+        if event.synthetic or event.reply not in self.facts:
+            return False
+        if self.view.call(event.reply, event.index) is not None:
+            return False
+        at = self.seq
+        while at > event.reply:
+            at = self.facts[at].parent
+        return at != event.reply
+
+    def _seen(self) -> JournalView:
+        """Return the view along the line."""
+        line = self.line(self.seq)
+        if self.strays:
+            on_it = {fact.seq for fact in line}
+            strays = (fact for fact in self.strays if fact.seq not in on_it)
+            line = sorted([*line, *strays], key=lambda fact: fact.seq)
+        return _seen(line)
+
+    def snapshot(self, *events: Event) -> JournalView:
+        """Return the view by itself, as it would be with some more events."""
+        view = self._seen()
+        for seq, event in enumerate(events, start=self.seq + 1):
+            _add(view, Fact(seq, 0, event, seq - 1), event)
+        return view
+
+    def line(self, seq: int) -> list[Fact]:
+        """Return the facts that lead to a record, oldest first."""
+        found: list[Fact] = []
+        while seq in self.facts:
+            found.append(self.facts[seq])
+            seq = found[-1].parent
+        return found[::-1]
+
+
+def fold(records: Iterable[JournalRecord]) -> JournalState:
+    """Add up records."""
+    state = JournalState()
+    for record in records:
+        state.apply(record)
+    return state
+
+
+def _seen(line: Iterable[Fact]) -> JournalView:
+    view = JournalView()
+    for fact in line:
+        _add(view, fact, fact.event)
+    return view
+
+
+def _add(view: JournalView, fact: Fact, event: Event) -> None:
+    if event.blob and not (type(event) is Finished and _is_unknown(view, event)):
+        view.has_large = True
+    step = _STEPS.get(type(event))
+    if step is not None:
+        step(view, fact, event)
+
+
+def _is_unknown(view: JournalView, event: Finished) -> bool:
+    return view.call(event.reply, event.index) is None
+
+
+def _said(view: JournalView, fact: Fact, event: Said) -> None:
+    view.items.append(Spoken(fact.seq, event))
+    view.turn = view.turn or fact.seq
+    view.interrupted = 0
+
+
+def _instructed(view: JournalView, _fact: Fact, event: Instructed) -> None:
+    view.instructions[event.role] = event
+
+
+def _replied(view: JournalView, fact: Fact, event: Replied) -> None:
+    _put_reply(view, fact, event)
+    if event.calls:
+        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "batch"))
+
+
+def _partial(view: JournalView, fact: Fact, event: Partial) -> None:
+    came_whole = event.stream in view.streams and view.streams[event.stream] is None
+    if not came_whole:
+        _put_reply(view, fact, event)
+
+
+def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
+    """Put a reply behind what its model knew, before what came while it was on its way."""
+    seq = fact.seq
+    broken = view.broken_reply
+    if broken is not None and broken.event.stream != event.stream:
+        _take_out(view, broken)
+        view.streams.pop(broken.event.stream, None)
+    calls = [CallState(seq, n, a.id, a.name, changed=seq) for n, a in enumerate(event.calls)]
+    reply = ModelReply(seq, event, calls)
+    if event.stream:
+        _replace_part(view, event, reply)
+    items, after = view.items, reply.after
+    at = len(items)
+    while at and items[at - 1].seq > after and type(items[at - 1]) is not ModelReply:
+        at -= 1
+    items.insert(at, reply)
+    for call in calls:
+        view.calls[seq, call.index] = call
+    view.replied = seq
+    view.turn = view.turn or seq
+    view.interrupted = 0
+
+
+def _replace_part(view: JournalView, event: Replied | Partial, reply: ModelReply) -> None:
+    """Let a reply stand for what had come of its stream before."""
+    part = view.streams.get(event.stream)
+    if part is not None:
+        _take_out(view, part)
+        _carry_over(view, part.calls, reply.calls)
+    view.streams[event.stream] = reply if isinstance(event, Partial) else None
+
+
+def _carry_over(view: JournalView, before: list[CallState], calls: list[CallState]) -> None:
+    """Keep what became and will become of the calls of a part, where the whole has them, too."""
+    for old, new in zip(before, calls, strict=False):
+        if old.id == new.id and old.name == new.name:
+            new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
+            new.outcome, new.changed = old.outcome, old.changed
+            view.renamed[old.reply, old.index] = (new.reply, new.index)
+
+
+def _take_out(view: JournalView, part: ModelReply) -> None:
+    """Take out what had come of a stream before; it stands near the end nearly always."""
+    at = next(n for n in range(len(view.items) - 1, -1, -1) if view.items[n] is part)
+    del view.items[at]
+    for call in part.calls:
+        view.calls.pop((call.reply, call.index), None)
+
+
+def _started(view: JournalView, fact: Fact, event: Started) -> None:
+    call = view.call(event.reply, event.index)
+    if call is None or (call.outcome and call.outcome.is_real):
+        return
+    call.status = "started"
+    call.attempts = max(call.attempts + 1, event.attempt)
+    call.effect = call.effect or event.effect
+    call.changed = fact.seq
+
+
+def _finished(view: JournalView, fact: Fact, event: Finished) -> None:
+    call = view.call(event.reply, event.index)
+    if call is None:
+        return
+    had = call.outcome
+    if had is None or (not event.synthetic and not had.is_real):
+        call.outcome = CallOutcome(fact.seq, event, is_real=not event.synthetic)
+        call.changed = fact.seq
+        call.status = "closed"
+        if event.synthetic:
+            return
+        if call.is_outside:
+            call.is_news = view.replied > call.reply
+            # who broke the turn off is not overruled by a result
+            view.turn = view.turn or (0 if view.interrupted else fact.seq)
+        if call.is_news or view.hides(call.reply):
+            view.items.append(Late(fact.seq, call, event))
+    elif event.synthetic:
+        call.status = "closed"
+    elif had.fact != event:
+        view.items.append(Late(fact.seq, call, event))
+
+
+def _waiting(view: JournalView, fact: Fact, event: Waiting) -> None:
+    call = view.call(event.reply, event.index)
+    if call is not None and call.status == ("started" if event.outside else "open"):
+        call.status, call.changed = "waiting", fact.seq
+        call.is_outside = event.outside
+
+
+def _approved(view: JournalView, fact: Fact, event: Approved) -> None:
+    call = view.call(event.reply, event.index)
+    if call is not None and call.status == "waiting" and not call.is_outside:
+        call.status, call.changed = "approved", fact.seq
+        call.is_news = view.replied > call.reply
+        # after its turn was over, there is something to do again: the tool, then its model
+        view.turn = view.turn or fact.seq
+        view.interrupted = 0
+
+
+def _denied(view: JournalView, fact: Fact, event: Denied) -> None:
+    call = view.call(event.reply, event.index)
+    if call is not None and call.is_open and not call.is_running:
+        call.status, call.changed = "closed", fact.seq
+        call.outcome = CallOutcome(fact.seq, event)
+
+
+def _interrupted(view: JournalView, _fact: Fact, event: Interrupted) -> None:
+    if event.reason == CRASH:
+        return
+    if view.turn:
+        view.interrupted, view.reason = view.turn, event.reason
+    view.turn = 0
+
+
+def _resumed(view: JournalView, _fact: Fact, _event: Resumed) -> None:
+    if view.interrupted:
+        view.turn, view.interrupted = view.interrupted, 0
+
+
+def _ended(view: JournalView, fact: Fact, _event: Ended) -> None:
+    view.checkpoints.append(Checkpoint(fact.seq, fact.at, "turn"))
+    view.turn = _unanswered(view)
+    view.interrupted = 0
+
+
+def _unanswered(view: JournalView) -> int:
+    """Return where the user spoke first while the last reply was under way, 0 for nowhere."""
+    said: list[int] = []
+    for item in reversed(view.items):
+        if isinstance(item, ModelReply):
+            return min((seq for seq in said if seq < item.seq), default=0) if said else 0
+        if isinstance(item, Spoken):
+            said.append(item.seq)
+    return 0
+
+
+def _compacted(view: JournalView, fact: Fact, event: Compacted) -> None:
+    if not event.through and not event.shortened:
+        view.summary = None
+    elif 0 <= event.through < fact.seq:
+        kept = frozenset(view.unsettled(event.through))
+        view.summary = SummaryInForce(fact.seq, event, event.through, kept, view.last_words)
+
+
+def _noted(view: JournalView, fact: Fact, event: Noted) -> None:
+    if event.name == CHECKPOINT:
+        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "named", event.label))
+
+
+_STEPS: dict[type[Event], Callable[[JournalView, Fact, Any], None]] = {
+    Said: _said,
+    Instructed: _instructed,
+    Replied: _replied,
+    Partial: _partial,
+    Started: _started,
+    Finished: _finished,
+    Waiting: _waiting,
+    Approved: _approved,
+    Denied: _denied,
+    Interrupted: _interrupted,
+    Resumed: _resumed,
+    Ended: _ended,
+    Compacted: _compacted,
+    Noted: _noted,
+}

@@ -9,19 +9,16 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from lockstitch.compaction.counting import Counter, calibrated, checked_counter, size_of
-from lockstitch.compaction.ladder import Compaction, Steps, Task, ladder
-from lockstitch.compaction.options import Wish
-from lockstitch.compaction.pausing import Past
-from lockstitch.compaction.plan import Cost, unmet
-from lockstitch.compaction.summarizer import Summarizer, name_of
+from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
+from lockstitch.compaction.plan import Cost, Counter, calibrated, checked_counter, size_of, unmet
+from lockstitch.compaction.running import CompactSettings
+from lockstitch.compaction.summarizer import Summarizer, SummarizerPast, name_of
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
-from lockstitch.journal.fold import State
-from lockstitch.journal.projection import project, wanted
-from lockstitch.journal.state import View
-from lockstitch.session import core
-from lockstitch.session.writing import Writer
+from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.state import JournalState, JournalView
+from lockstitch.session import decisions
+from lockstitch.session.writing import SessionWriter
 
 _DIALECT = "anthropic"
 
@@ -34,7 +31,10 @@ class Compacting:
     """
 
     def __init__(
-        self, writer: Writer, wish: Wish, summarize: Callable[[str], Any] | None = None
+        self,
+        writer: SessionWriter,
+        wish: CompactSettings,
+        summarize: Callable[[str], Any] | None = None,
     ) -> None:
         self._writer = writer
         self._base, self._view, notes = writer.look(_taken)
@@ -42,11 +42,11 @@ class Compacting:
             None if summarize is None else _summarizer(writer, summarize, notes, wish.ignore_pause)
         )
         self._dialect = wish.dialect or _spoken(self._view)
-        self._blobs = writer.fetched(wanted(self._view))
+        self._blobs = writer.fetched(wanted_blobs(self._view))
         self._budget = wish.budget
         self._counter = _counter(wish, self._view, self._dialect, self._blobs)
         self.steps: Steps = ladder(
-            Task(
+            CompactionTask(
                 view=self._view,
                 dialect=self._dialect,
                 budget=wish.budget,
@@ -62,7 +62,7 @@ class Compacting:
 
     def keep(self, key: str, text: str) -> None:
         """Keep an answer of the model."""
-        self._writer.add(Noted(name=core.NOTES, label=key, payload=text_payload(text)))
+        self._writer.add(Noted(name=decisions.NOTES, label=key, payload=text_payload(text)))
 
     def finish(self, done: Compaction) -> Compaction:
         """Write a compaction down if it is one, and if the session is still what it was made of.
@@ -74,7 +74,7 @@ class Compacting:
         if self.summarizer and past:
             label = _label(self.summarizer.name)
             payload = msgspec.Raw(msgspec.json.encode(past))
-            self._writer.add(Noted(name=core.NOTES, label=label, payload=payload))
+            self._writer.add(Noted(name=decisions.NOTES, label=label, payload=payload))
         event = done.event
         if event is None:
             return done
@@ -89,12 +89,12 @@ class Compacting:
         self._writer.decide(lambda state: self._decided(state, event))
         return structs.replace(done, before=before, after=after, is_tight=False)
 
-    def _decided(self, state: State, event: Compacted) -> list[Event]:
+    def _decided(self, state: JournalState, event: Compacted) -> list[Event]:
         """Return the fact, unless it would hide what its summary says nothing of.
 
         Records are kept for what they are at that moment, such as the last words of the user.
         """
-        facts = core.compacted(state, event, self._base)
+        facts = decisions.commit_compaction(state, event, self._base)
         if not self._view.unsettled(event.through) <= state.view.unsettled(event.through):
             raise Moved("the turn that was compacted went on meanwhile; nothing was written")
         return facts
@@ -102,7 +102,7 @@ class Compacting:
     def _weighed(self, *events: Compacted) -> Cost:
         """Weigh the request that would be made now."""
         view = self._writer.look(lambda state: state.snapshot(*events))
-        messages = project(view, self._dialect, blobs=self._writer.fetched(wanted(view)))
+        messages = project(view, self._dialect, blobs=self._writer.fetched(wanted_blobs(view)))
         return Cost(self._counter(messages, self._dialect), size_of(messages))
 
     def _gains(self, before: Cost, after: Cost) -> bool:
@@ -111,16 +111,18 @@ class Compacting:
         return after.tokens < before.tokens
 
 
-def _taken(state: State) -> tuple[int, View, dict[str, Any]]:
+def _taken(state: JournalState) -> tuple[int, JournalView, dict[str, Any]]:
     return state.seq, state.snapshot(), _notes(state)
 
 
-def _notes(state: State) -> dict[str, Any]:
+def _notes(state: JournalState) -> dict[str, Any]:
     """Return what was kept, by label: the model's answers, texts, how summarizers fared."""
     return {
         fact.event.label: value_of(fact.event.payload)
         for fact in state.facts.values()
-        if isinstance(fact.event, Noted) and fact.event.name == core.NOTES and not fact.event.blob
+        if isinstance(fact.event, Noted)
+        and fact.event.name == decisions.NOTES
+        and not fact.event.blob
     }
 
 
@@ -129,22 +131,27 @@ def _label(summarizer: str) -> str:
 
 
 def _summarizer(
-    writer: Writer, summarize: Callable[[str], Any], notes: dict[str, Any], ignore_pause: bool
+    writer: SessionWriter,
+    summarize: Callable[[str], Any],
+    notes: dict[str, Any],
+    ignore_pause: bool,
 ) -> Summarizer:
     try:
-        past = msgspec.convert(notes.get(_label(name_of(summarize))), Past)
+        past = msgspec.convert(notes.get(_label(name_of(summarize))), SummarizerPast)
     except msgspec.ValidationError:
-        past = Past()
+        past = SummarizerPast()
     scope = f"{writer.backend.url} {writer.session}"
     return Summarizer(summarize, scope=scope, past=past, ignore_pause=ignore_pause)
 
 
-def _spoken(view: View) -> str:
+def _spoken(view: JournalView) -> str:
     last = view.last_reply
     return last.event.dialect if last else _DIALECT
 
 
-def is_over(wish: Wish, view: View, messages: list[Any], blobs: Mapping[str, bytes]) -> bool:
+def is_over(
+    wish: CompactSettings, view: JournalView, messages: list[Any], blobs: Mapping[str, bytes]
+) -> bool:
     """Whether a request is over a budget, and the moment is one for a compaction.
 
     In the middle of a batch it is not.
@@ -156,7 +163,9 @@ def is_over(wish: Wish, view: View, messages: list[Any], blobs: Mapping[str, byt
     return not wish.budget.holds(Cost(counter(messages, dialect), size_of(messages)))
 
 
-def _counter(wish: Wish, view: View, dialect: str, blobs: Mapping[str, bytes]) -> Counter:
+def _counter(
+    wish: CompactSettings, view: JournalView, dialect: str, blobs: Mapping[str, bytes]
+) -> Counter:
     if wish.counter is not None:
         return checked_counter(wish.counter, dialect)
     return calibrated(view, dialect, blobs)

@@ -1,18 +1,33 @@
-"""What is said, and what tools give, as payloads of facts."""
+"""What is said, and what tools give, as payloads of facts.
+
+What a provider answered, as an event: its JSON, who issued it, and the calls in it.
+
+JSON that comes as bytes or text is kept byte for byte. Of an SDK's object the JSON is written that
+its provider sent: only fields that were received, under the names they have on the wire, those
+among them that the SDK does not know. Where a wire format carries bytes (Gemini's signatures and
+inline data, Bedrock's redacted reasoning) its JSON has base64, and so has the event.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
+from datetime import date
+from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from lockstitch.conversation.sdk_objects import to_plain
+from lockstitch.conversation import json_text
+from lockstitch.conversation.parts import ASSISTANT
+from lockstitch.conversation.sdk_objects import is_google, is_langchain, reader_of, to_plain
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.errors import UsageError
-from lockstitch.journal.events import text_payload
+from lockstitch.dialects.registry import confirm_dialect, dialect_of, new_dialect
+from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.errors import AmbiguousDialect, UsageError
+from lockstitch.journal.events import AskedCall, Replied, payload_of, text_payload, value_of
 
 _WANTED = "say takes a text, or content blocks as the dialect spells them"
 _USERS = ("user", "human")
@@ -114,3 +129,242 @@ def _plain(value: Any) -> Any:
     """Return an object's plain form: a pydantic model's own, else what it calls itself."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
+
+
+Fields = dict[str, Any]
+
+_HOMES = (
+    ("anthropic.", "anthropic"),
+    ("openai.types.responses.", "openai-responses"),
+    ("openai.types.chat.", "openai-chat"),
+    ("openai.lib.streaming.chat.", "openai-chat"),
+    ("openai.lib.streaming.responses.", "openai-responses"),
+    ("google.genai.", "gemini"),
+)
+# What google-genai hangs on a response of its own accord.
+_NOT_RECEIVED = frozenset({"sdk_http_response", "parsed", "automatic_function_calling_history"})
+_BLOCK_MARKS = ("output_text", "refusal")
+_UNFINISHED = ("queued", "in_progress")
+_UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
+
+
+def reply_event(
+    reply: Any,
+    dialect: str | None = None,
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    likely: str = "",
+) -> Replied:
+    """Make the event of a reply: a whole response, or the message in it, complete in either case.
+
+    ``reply`` is an SDK's object, plain data, or JSON. Without ``dialect`` its class or its shape
+    tells it, and where neither does, it is ``likely``; ``provider`` is by default who serves the
+    dialect, ``model`` what the reply names. Raises ``UsageError`` for what is no reply: a request,
+    an error, somebody else's message.
+    """
+    payload, value = _opened(reply)
+    shaped = dialect_of_class(reply) or shape_of(value)
+    name = _agreed(dialect, shaped, value, likely)
+    messages = _checked(name, value)
+    return Replied(
+        payload=payload,
+        dialect=profile_named(name).dialect,
+        provider=provider if provider is not None else provider_of(name),
+        model=model if model is not None else _model_in(value),
+        calls=tuple(map(_asked, calls_in(name, messages))),
+    )
+
+
+def plain_of(value: Any) -> Any:
+    """Return an SDK's object as the plain data that its provider sent; plain data as it is."""
+    listed = value if type(value) is list else [value]
+    if any(is_google(_class_of(item)) for item in listed):
+        return _google(value)
+    return to_plain(value)[0]
+
+
+def _class_of(value: Any) -> type:
+    return type(value)
+
+
+def dialect_of_class(value: Any) -> str | None:
+    """Name the dialect of an SDK's object by where its class was defined."""
+    kind = _class_of(value)
+    if is_langchain(kind):
+        return "langchain"
+    homes = [f"{base.__module__}." for base in kind.__mro__]
+    return next((name for start, name in _HOMES if any(h.startswith(start) for h in homes)), None)
+
+
+def shape_of(value: Any) -> str | None:
+    """Name the dialect of a whole response by its envelope; None if it has none that is known."""
+    if not isinstance(value, dict):
+        return None
+    if isinstance(value.get("choices"), list):
+        return "openai-chat"
+    if any(key in value for key in ("candidates", "promptFeedback", "prompt_feedback")):
+        return "gemini"
+    output = value.get("output")
+    if value.get("object") == "response" or (isinstance(output, list) and "type" not in value):
+        return "openai-responses"
+    if isinstance(output, dict) and "message" in output:
+        return "bedrock"
+    if value.get("type") == "message":
+        return _message_shape(value)
+    return None
+
+
+def _message_shape(value: Fields) -> str | None:
+    """Tell Anthropic's message from the message item of OpenAI's, which share a type."""
+    content = value.get("content")
+    kinds = {block.get("type") for block in content or () if isinstance(block, dict)}
+    if "status" in value or kinds.intersection(_BLOCK_MARKS):
+        return "openai-responses"
+    return "anthropic" if {"model", "usage", "stop_reason"} & set(value) else None
+
+
+def _opened(reply: Any) -> tuple[Raw, Any]:
+    """Return the JSON to keep and what it says."""
+    if isinstance(reply, (bytes, bytearray, memoryview, str)):
+        return _kept(reply if isinstance(reply, str) else bytes(reply))
+    kind = _class_of(reply)
+    if not isinstance(reply, (dict, list)) and reader_of(kind) is None:
+        raise UsageError(
+            f"cannot read a reply from {kind.__module__}.{kind.__qualname__}; pass the response, "
+            "its JSON, or plain data"
+        )
+    payload = _written(plain_of(reply), _hooked if is_langchain(kind) else None)
+    return payload, value_of(payload, inner=True)
+
+
+def _kept(text: bytes | str) -> tuple[Raw, Any]:
+    try:
+        payload = payload_of(text)
+        return payload, value_of(payload, inner=True)
+    except (ValueError, RecursionError):
+        raise UsageError(_refused(text)) from None
+
+
+def _refused(text: bytes | str) -> str:
+    """Say why a text is not taken for a reply."""
+    try:
+        plain = text.decode() if isinstance(text, bytes) else text
+        json_text.decode(plain, constants=False)
+    except ValueError:
+        return "this reply is text that is not JSON; pass the response itself"
+    return (
+        f"this reply holds an integer of more than {json_text.LONGEST} digits, or is nested too "
+        "deeply, so it cannot be recorded; ask the model again"
+    )
+
+
+def _written(value: Any, hook: Callable[[Any], Any] | None) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(value, enc_hook=hook))
+    except UnicodeError:
+        # half a character: Python can write it down, and what is kept says so
+        return payload_of(json.dumps(msgspec.to_builtins(value, enc_hook=hook)))
+    except _UNWRITABLE:
+        raise UsageError(
+            f"cannot write this {type(value).__name__} as JSON; nothing was recorded"
+        ) from None
+
+
+def _hooked(value: Any) -> Any:
+    """Write what LangChain keeps beside its messages, such as an SDK's object in the metadata."""
+    return plain_of(value) if reader_of(_class_of(value)) is not None else str(value)
+
+
+def _asked(call: tuple[str, str]) -> AskedCall:
+    return AskedCall(*(text.encode("utf-8", "replace").decode() for text in call))
+
+
+def _google(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_google(item) for item in value]
+    if isinstance(value, (bytes, Enum, date)):
+        return msgspec.to_builtins(value)
+    if not is_google(_class_of(value)) or not hasattr(value, "model_fields_set"):
+        return value
+    fields: Fields = type(value).model_fields
+    return {
+        fields[name].alias or name: _google(inner)
+        for name, inner in vars(value).items()
+        if inner is not None and name not in _NOT_RECEIVED
+    }
+
+
+def _agreed(dialect: str | None, shaped: str | None, value: Any, likely: str) -> str:
+    """Return the dialect to use; one that was named must be the one that the reply is in."""
+    if dialect is None:
+        return shaped or _guessed(value, likely)
+    named = profile_named(dialect).dialect
+    if shaped is not None and shaped != named:
+        raise UsageError(f"this is a reply in {shaped}, not in {named}; name that one")
+    return (
+        dialect
+        if shaped
+        else confirm_dialect(value if isinstance(value, list) else [value], dialect)
+    )
+
+
+def _guessed(value: Any, likely: str) -> str:
+    _refuse_others(value)
+    messages = value if isinstance(value, list) else [value]
+    try:
+        return dialect_of(messages)
+    except AmbiguousDialect:
+        if likely:
+            return confirm_dialect(messages, likely)
+        raise AmbiguousDialect(
+            "nothing in this reply tells its dialect apart; name one, or pass the whole response"
+        ) from None
+
+
+def _checked(name: str, value: Any) -> list[Any]:
+    """Return the messages of a reply; raises ``UsageError`` for what is none."""
+    _refuse_others(value)
+    messages = messages_in(name, value)
+    dialect = profile_named(name).dialect
+    view = new_dialect(dialect).read(messages)
+    if shape_of(value) is None and any(message.role != ASSISTANT for message in view):
+        raise UsageError("this is not a reply: it holds a message that no model has sent")
+    if not messages and not _is_empty_reply(dialect, value):
+        raise UsageError(f"this is not a reply in {dialect}: no message is in it")
+    return messages
+
+
+def _refuse_others(value: Any) -> None:
+    """Raise ``UsageError`` for a request, and for an error: neither is part of a conversation."""
+    if not isinstance(value, dict):
+        return
+    if any(isinstance(value.get(key), list) for key in ("messages", "contents", "input")):
+        raise UsageError("this is a request body, not a reply; nothing was recorded")
+    status = value.get("status")
+    if value.get("type") == "error" or value.get("error") or status == "failed":
+        raise UsageError("this is an error of the provider's, not a reply; nothing was recorded")
+    if value.get("object") == "response" and status in _UNFINISHED:
+        raise UsageError("this response is not finished; nothing was recorded")
+
+
+def _is_empty_reply(dialect: str, value: Any) -> bool:
+    """Whether this is a reply with nothing in it: models give those too."""
+    if shape_of(value) == dialect:
+        return True
+    if not isinstance(value, dict):
+        return False
+    fields = value.get("data") or value.get("kwargs") or value
+    fields = fields if isinstance(fields, dict) else value
+    is_said = fields.get("role") in ("assistant", "model") or fields.get("type") == "ai"
+    return is_said or str(value.get("type")) in ("ai", "AIMessageChunk", "constructor")
+
+
+def _model_in(value: Any) -> str:
+    """Return the model that a response names, "" if it names none."""
+    fields = value if isinstance(value, dict) else {}
+    for key in ("data", "kwargs", "response_metadata"):
+        inner = fields.get(key)
+        fields = inner if isinstance(inner, dict) else fields
+    names = (fields.get(key) for key in ("model", "model_name", "modelVersion", "model_version"))
+    return next((name for name in names if isinstance(name, str) and name), "")

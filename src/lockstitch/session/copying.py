@@ -1,29 +1,68 @@
-"""Copying a session from one store to another, as it is: keys, times, checksums, large values."""
+"""Copying a session from one store to another, as it is: keys, times, checksums, large values.
+
+Taking a message list in as a new session, from which an agent can go on.
+
+Copying a session into a new one, to go on there.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import IO
+import time
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import IO, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Held, Unreadable, UsageError
+from lockstitch.conversation.parts import SYSTEM
+from lockstitch.conversation.sdk_objects import is_plain, to_plain
+from lockstitch.dialects.base import as_text
+from lockstitch.dialects.fitting import SYSTEM_LABEL
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import dialect_of, new_dialect
+from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
+from lockstitch.heal import plan_stored
 from lockstitch.journal.checkpoints import Begun, line_of
-from lockstitch.journal.events import Unknown, event_of
-from lockstitch.journal.records import NEW, Head, Record, checked_session
-from lockstitch.session.companions import companions, refuse_internal
-from lockstitch.stores.base import Backend, Incoming
+from lockstitch.journal.events import (
+    Ended,
+    Event,
+    Finished,
+    Forked,
+    Instructed,
+    Noted,
+    Replied,
+    Role,
+    Said,
+    Started,
+    Unknown,
+    entry_of,
+    event_of,
+    text_payload,
+)
+from lockstitch.journal.importing import import_events
+from lockstitch.journal.queries import said_in
+from lockstitch.journal.records import NEW, Head, JournalRecord, check_name, check_session_name
+from lockstitch.journal.results import said_as
+from lockstitch.journal.state import Checkpoint, Fact, JournalState
+from lockstitch.session import decisions
+from lockstitch.session.content import json_payload
+from lockstitch.session.decisions import PAUSED
+from lockstitch.session.listing import companions, refuse_internal
+from lockstitch.session.reader import SessionView
+from lockstitch.session.writing import SessionWriter
+from lockstitch.stores.base import Backend, IncomingSession
 
 Advance = Callable[[int], object]
-Piece = tuple[Record, tuple[bytes, ...]]
+Piece = tuple[JournalRecord, tuple[bytes, ...]]
 _IN_MEMORY = 32 << 20
 _LENGTH = struct.Struct("<Q")
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
-_DECODER = msgspec.msgpack.Decoder(tuple[Record, tuple[bytes, ...]])
+_DECODER = msgspec.msgpack.Decoder(tuple[JournalRecord, tuple[bytes, ...]])
 
 
 class Copy(Struct, frozen=True):
@@ -39,7 +78,7 @@ class Copy(Struct, frozen=True):
     companions: tuple[str, ...] = ()
 
 
-def copied(
+def copy_session(
     source: Backend,
     name: str,
     target: Backend,
@@ -53,7 +92,7 @@ def copied(
     """
     new = name if new_name is None else new_name
     for one in (name, new):
-        refuse_internal(checked_session(one))
+        refuse_internal(check_session_name(one))
     if source is target and new == name:
         raise UsageError(f"session {name}: a copy in the same store needs another name")
     head = source.head(name)
@@ -92,7 +131,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         last = _read(source, name, head, spool, advance)
         end = Head(head.seq, head.digest, last.epoch if last else 0)
         pieces = _pieces(spool)
-        target.receive(Incoming(new, end, last.at if last else 0, pieces))
+        target.receive(IncomingSession(new, end, last.at if last else 0, pieces))
     _verify(target, new, head)
 
 
@@ -122,9 +161,9 @@ def _is_there(target: Backend, new: str, head: Head) -> bool:
 
 def _read(
     source: Backend, name: str, head: Head, spool: IO[bytes], advance: Advance
-) -> Record | None:
+) -> JournalRecord | None:
     """Read a session whole, and verify it, before anything is written elsewhere."""
-    last: Record | None = None
+    last: JournalRecord | None = None
     for record in source.read(name, upto=head.seq):
         piece = msgspec.msgpack.encode((record, _values(source, record)))
         spool.write(_LENGTH.pack(len(piece)))
@@ -136,7 +175,7 @@ def _read(
     return last
 
 
-def _values(source: Backend, record: Record) -> tuple[bytes, ...]:
+def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
     """Return the large values that a record names."""
     line = line_of(record.body)
     if line is not None:
@@ -174,3 +213,260 @@ def _verify(target: Backend, new: str, head: Head) -> None:
             target.blobs([event.blob])
     if last != head.digest:
         raise Damaged(f"session {new}: the copy in {target.url} is not what was read")
+
+
+# The first record of such a session: what was taken in, and as what.
+IMPORTED = "imported"
+# Where a request says what the model is told before the conversation.
+SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
+
+
+class Taken(Struct, frozen=True):
+    """A list that was taken in: as which session, in which dialect, how many messages and records.
+
+    ``is_new`` is false if it was there already. ``healed`` says that the list was broken: then the
+    first record holds it as it was. ``unknown`` counts calls at its end without a result.
+    """
+
+    session: str
+    dialect: str
+    messages: int
+    records: int
+    is_new: bool
+    healed: bool = False
+    unknown: int = 0
+
+
+def import_messages(
+    backend: Backend,
+    name: str,
+    messages: Any,
+    dialect: str | None = None,
+    system: Any = None,
+) -> Taken:
+    """Make a new session of a message list, or of a request's body, all of it or nothing.
+
+    The same list again is done already, also when the session went on since; raises ``Held`` if
+    the name is another session's, and ``UsageError`` for a list that cannot be made valid.
+    """
+    refuse_internal(check_session_name(name))
+    plain = messages if is_plain(messages) else to_plain(messages)[0]
+    full_name = profile_named(dialect or dialect_of(plain)).full_name
+    raw, own = _opened(plain, profile_named(full_name).list_key)
+    system = own if system is None else to_plain(system)[0]
+    plan = plan_stored(raw, full_name, None)
+    if not plan.healed:
+        codes = ", ".join(sorted({finding.code for finding in plan.remaining}))
+        raise UsageError(f"session {name}: the list cannot be made valid ({codes})")
+    healed = with_later_words(plan.plain, full_name)
+    made = import_events(healed, full_name)
+    is_kept = not plan.changed and healed is plan.plain
+    told_first = instructions(full_name, system, made.system)
+    facts = _facts(made.events, first=2 + len(told_first))
+    told = {"dialect": full_name, "messages": len(raw), "healed": plan.changed}
+    told |= {"system": system} if system else {}
+    told |= {"system_messages": made.system} if made.system else {}
+    told |= {} if is_kept else {"original": raw}
+    key = f"import/{_digest([full_name, raw, system])}"
+    events = [Noted(name=IMPORTED, payload=json_payload(told)), *told_first, *facts]
+    unknown = sum(isinstance(fact, Started) for fact in facts)
+    is_new = _is_written(backend, name, events, key)
+    return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
+
+
+def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
+    """Return the messages of a list or a body, and what the body says beside them."""
+    if isinstance(plain, list):
+        return plain, None
+    if isinstance(plain, dict) and isinstance(plain.get(key), list):
+        return plain[key], system_in(plain)
+    raise UsageError("a list of messages is taken in, or a request's body with one")
+
+
+def system_in(body: dict[str, Any]) -> Any:
+    """Return what a request's body tells the model beside the messages, None for nothing."""
+    return next((body[name] for name in SYSTEMS if body.get(name)), None)
+
+
+def _digest(value: Any) -> str:
+    """Tell a list from every other one."""
+    try:
+        data = msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError):
+        data = json.dumps(value, default=str).encode()
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def with_later_words(messages: list[Any], dialect: str) -> list[Any]:
+    """Let words of the system that stand in the conversation be said where they stand."""
+    name = profile_named(dialect).dialect
+    roles = [message.role for message in new_dialect(name).read(messages)]
+    begun = next((n for n, role in enumerate(roles) if role != SYSTEM), len(roles))
+    if SYSTEM not in roles[begun:]:
+        return messages
+    return [
+        said_by_system(name, raw) if n > begun and role == SYSTEM else raw
+        for n, (raw, role) in enumerate(zip(messages, roles, strict=True))
+    ]
+
+
+def said_by_system(dialect: str, raw: Any) -> Any:
+    """Return a message of the system as words in the conversation, labelled as what it is."""
+    return said_as(dialect, f"{SYSTEM_LABEL}\n{_text(dialect, [raw]) or as_text(raw)}")
+
+
+def instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Instructed]:
+    """Return what the model is told before the conversation, by who says it."""
+    name = profile_named(dialect).dialect
+    found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}
+    for raw in messages:
+        is_developer = isinstance(raw, dict) and raw.get("role") == "developer"
+        found["developer" if is_developer else "system"].append(_text(name, [raw]))
+    texts = {role: "\n\n".join(filter(None, said)) for role, said in found.items()}
+    return [
+        Instructed(payload=text_payload(text), role=role) for role, text in texts.items() if text
+    ]
+
+
+def _text(name: str, messages: list[Any]) -> str:
+    return "\n".join(text for _, _, text in said_in(name, messages))
+
+
+def _plain_text(value: Any) -> str:
+    """Return the text of a request's parameter: a text, blocks with texts, or content parts."""
+    if isinstance(value, dict):
+        value = value.get("parts") or value.get("content") or value.get("text")
+    if isinstance(value, list):
+        return "\n".join(filter(None, map(_plain_text, value)))
+    return value if isinstance(value, str) else ""
+
+
+def _facts(events: Sequence[Event], first: int) -> list[Event]:
+    """Return the facts from record ``first`` on, with where turns end.
+
+    The calls of a reply at the end of the list that have no result are left as a writer would that
+    died while they ran: nobody knows what became of them.
+    """
+    last = max((n for n, event in enumerate(events, 1) if isinstance(event, Replied)), default=0)
+    is_open = last > 0 and not any(isinstance(event, Said) for event in events[last:])
+    facts: list[Event] = []
+    places: dict[int, int] = {}
+    for number, event in enumerate(events, 1):
+        if isinstance(event, Finished):
+            facts.append(_placed(event, places, is_last=is_open and event.reply == last))
+            continue
+        facts.append(event)
+        places[number] = len(facts) + first - 1
+        if isinstance(event, Replied) and not event.calls:
+            facts.append(Ended())
+    if is_open:
+        facts += _unanswered(events, last, places)
+    return facts if facts and isinstance(facts[-1], Ended) else [*facts, Noted(name=PAUSED)]
+
+
+def _placed(event: Finished, places: dict[int, int], *, is_last: bool) -> Event:
+    reply = places[event.reply]
+    if is_last and event.synthetic:
+        return Started(reply=reply, index=event.index)
+    return structs.replace(event, reply=reply)
+
+
+def _unanswered(events: Sequence[Event], last: int, places: dict[int, int]) -> list[Event]:
+    reply = events[last - 1]
+    assert isinstance(reply, Replied)  # noqa: S101 - that is how it was found
+    told = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
+    missing = [index for index in range(len(reply.calls)) if index not in told]
+    return [Started(reply=places[last], index=index) for index in missing]
+
+
+def _is_written(backend: Backend, name: str, events: Sequence[Event], key: str) -> bool:
+    """Write a session's first records; False if this very list was taken in before."""
+    now = time.time_ns() // 1_000_000
+    keys = [key, *(f"{key}/{number}" for number in range(1, len(events)))]
+    entries = [entry_of(event, one, now) for event, one in zip(events, keys, strict=True)]
+    if _is_imported(backend, name, key):
+        return False
+    try:
+        backend.add(name, entries, NEW)
+    except Moved:
+        if _is_imported(backend, name, key):
+            return False
+        raise
+    return True
+
+
+def _is_imported(backend: Backend, name: str, key: str) -> bool:
+    head = backend.head(name)
+    if head is None or head.seq == 0:
+        return False
+    try:
+        first = next(iter(backend.read(name, upto=1)), None)
+    except Unreadable as error:
+        if isinstance(error, Damaged):
+            raise
+        return False
+    if first is None or first.key != key:
+        raise Held(f"session {name}: it exists, and is not this list: give another name")
+    return True
+
+
+def fork_session(
+    backend: Backend, source: str, target: str, at: Checkpoint | str | int | None = None
+) -> Head:
+    """Copy the first records of a session, and say in the copy where it came from."""
+    if check_name(target) == source:
+        raise UsageError("a fork is a new session: give it another name")
+    upto = _place(backend, source, at)
+    fork = Forked(source=source, at=upto)
+    done = _done(backend, target, fork)
+    if done is not None:
+        return done
+    backend.fork(source, upto, target)
+    return _told(backend, target, fork)
+
+
+def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> int:
+    """Find where to fork; a record's number needs no reading, whatever is damaged behind it."""
+    if at is None:
+        head = backend.head(source)
+        return head.seq if head else 0
+    if isinstance(at, Checkpoint):
+        return at.seq
+    if isinstance(at, int) and not isinstance(at, bool) and at >= 0:
+        return at
+    seen = SessionView(backend, source)
+    seen.refresh()
+    return seen.look(lambda state: decisions.find_place(state, at))
+
+
+def _done(backend: Backend, target: str, fork: Forked) -> Head | None:
+    """Return where the copy ends if this very fork was made before; raises ``Held`` for another."""
+    head = backend.head(target)
+    if head is None or head.seq <= fork.at:
+        return None
+    seen = SessionView(backend, target)
+    seen.refresh()
+    found: Fact | None = seen.state.facts.get(fork.at + 1)
+    if found is None or found.event != fork:
+        raise Held(f"session {target}: it exists already, and is no fork of that place")
+    return seen.head
+
+
+def _told(backend: Backend, target: str, fork: Forked) -> Head:
+    """Say where the copy came from; what runs in the original does not run in it."""
+    lease = backend.acquire(target, create=False)
+    writer = SessionWriter(backend, lease)
+    try:
+        writer.decide(lambda state: _begun(state, fork))
+        return writer.head
+    finally:
+        writer.close()
+
+
+def _begun(state: JournalState, fork: Forked) -> list[Event]:
+    if state.seq != fork.at:
+        return []
+    left = decisions.conclude_orphans(state, ())
+    # said once more: the store keeps what a new session is called when a record says so
+    left += [state.described] if state.described else []
+    return [fork, *left, Noted(name=decisions.PAUSED)] if left else [fork]

@@ -1,28 +1,320 @@
-"""A session for reading only: it never takes the lease and never waits for a writer."""
+"""A session for reading only: it never takes the lease and never waits for a writer.
+
+A session as far as it was read: what it adds up to, and what can be asked of it.
+
+What a session can tell of itself beside the conversation: its notes, and what it cost.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from lockstitch.journal.fold import Fact
-from lockstitch.journal.usage import Usage
-from lockstitch.session import telling
-from lockstitch.session.calls import Call
-from lockstitch.session.reading import Readable, Seen, advised
-from lockstitch.session.telling import Note
+from msgspec import Raw, Struct
+
+from lockstitch.conversation.message_list import MessageList
+from lockstitch.errors import Damaged, Unreadable, UsageError
+from lockstitch.journal import state as journal
+from lockstitch.journal.events import Event, Noted, Role, about_from, value_of
+from lockstitch.journal.queries import Usage, usage_of
+from lockstitch.journal.records import Head, JournalRecord, StoredLarge
+from lockstitch.journal.requests import RequestCache
+from lockstitch.journal.state import REPEATED, Fact, JournalState, beside, leading, texts_in
+from lockstitch.session.decisions import (
+    RESERVED,
+    Call,
+    CallRequest,
+    Turn,
+    call_of,
+    call_requests_in,
+    outcome_of,
+    turn_of,
+)
 from lockstitch.stores.base import Backend
+
+T = TypeVar("T")
+# So many bytes of large values stay in memory.
+_KEPT = 16 * 1024 * 1024
+
+
+@contextmanager
+def advise_repair(backend: Backend, session: str) -> Iterator[None]:
+    """Say of damage what can be done about it."""
+    try:
+        yield
+    except Damaged as error:
+        url = backend.url.partition("?")[0]
+        raise Damaged(
+            f"{error}. Next: `lockstitch repair {url} --session {session}` keeps all that can be"
+            " read, and the damaged session beside it"
+        ) from error
+
+
+class SessionView:
+    """The records of a session that were read, added up; safe to use from several threads.
+
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from,
+    and ``spoken`` the dialect of that request.
+    """
+
+    def __init__(self, backend: Backend, session: str) -> None:
+        self.backend = backend
+        self.session = session
+        self.state = JournalState()
+        self.head = Head()
+        self.asked = 0
+        self.spoken = ""
+        self._looking = threading.RLock()
+        self._blobs: dict[str, bytes] = {}
+        self._requests = RequestCache()
+        self._large = StoredLarge(backend.blobs, backend.sizes, backend.ends)
+        self._askings: dict[int, list[CallRequest]] = {}
+
+    def refresh(self) -> list[Fact]:
+        """Read what was added since, and give it."""
+        with self._looking:
+            before = self.state.seq
+            self.take(self.backend.read(self.session, self.head))
+            return [self.state.facts[seq] for seq in range(before + 1, self.state.seq + 1)]
+
+    def take(self, records: Iterable[JournalRecord]) -> None:
+        """Add up records that follow those before; up to a damaged one, if there is one."""
+        last: JournalRecord | None = None
+        apply = self.state.apply
+        with self._looking:
+            try:
+                for last in records:
+                    apply(last)
+            finally:
+                if last is not None:
+                    self.head = Head(last.seq, last.digest, last.epoch)
+
+    def look(self, question: Callable[[JournalState], T]) -> T:
+        """Ask something of the state while nothing changes it."""
+        with self._looking:
+            return question(self.state)
+
+    def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
+        """Make the messages of a request from what is known now."""
+        with self._looking:
+            messages = self._requests.make(
+                self.state.view, dialect, model=model, provider=provider, large=self._large
+            )
+            self.asked, self.spoken = self.state.seq, dialect
+            head = leading(self.instructions, dialect)
+        if not head:
+            return messages
+        given = messages if isinstance(messages, MessageList) else MessageList(messages)
+        given.begin_with(head)
+        return given
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation, by role."""
+        view = self.look(lambda state: state.view)
+        return texts_in(view, lambda event: str(value_of(Raw(self.payload(event)))))
+
+    @property
+    def dialect(self) -> str:
+        """The dialect that the session is led in: the last request's, else the last reply's."""
+        last = self.look(lambda state: state.view.last_reply)
+        return self.spoken or (last.event.dialect if last else "")
+
+    def fetched(self, names: list[str]) -> dict[str, bytes]:
+        """Return large values; they never change, so as many as are no burden are kept."""
+        missing = set(names) - self._blobs.keys()
+        found = self.backend.blobs(sorted(missing)) if missing else {}
+        given = {name: found.get(name) or self._blobs[name] for name in names}
+        if sum(map(len, given.values())) <= _KEPT:
+            self._blobs = given
+        return given
+
+    def payload(self, event: Event) -> bytes:
+        """Return an event's payload, wherever it is kept."""
+        return self.fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
+
+    def output(self, call: Call) -> Any:
+        """Return what a call gave, decoded; None while nothing is known of it."""
+        if not isinstance(call, Call):
+            raise UsageError("output takes a call, one of session.calls")
+        fact = self.look(lambda state: outcome_of(state, call.key))
+        return None if fact is None else value_of(Raw(self.payload(fact)))
+
+    def asking(self, reply: int, index: int) -> CallRequest:
+        """Return what a model asked for in a call."""
+        if reply not in self._askings:
+            fact = self.look(lambda state: state.facts.get(reply))
+            if fact is None:
+                raise Unreadable(f"session {self.session}: there is no reply at record {reply}")
+            self._askings[reply] = call_requests_in(fact.event, self.payload(fact.event))
+        found = self._askings[reply]
+        if index >= len(found):
+            raise Damaged(f"session {self.session}: record {reply} holds no call {index}")
+        return found[index]
+
+    def call(self, call: journal.CallState) -> Call:
+        """Return a call as it stands, able to tell its arguments."""
+        key = call.reply, call.index
+        return call_of(call, lambda: self.asking(*key))
+
+
+class SessionReadMixin:
+    """What can be asked of a session at any moment, without waiting for anything but memory."""
+
+    _seen: SessionView
+
+    def __repr__(self) -> str:
+        """Name the session and say where it stands; nothing that was said is shown."""
+        turn = self.turn.state
+        return f"<{type(self).__name__} {self.name}: {self.seq} records, turn {turn}>"
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._seen.session
+
+    @property
+    def seq(self) -> int:
+        """How many records there are, as far as it was read."""
+        return self._seen.head.seq
+
+    @property
+    def title(self) -> str:
+        """What the session is called, "" if nobody said so."""
+        return self._seen.look(lambda state: about_from(state.described).title)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What the session belongs to, in order."""
+        return self._seen.look(lambda state: about_from(state.described).tags)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the caller keeps with the session."""
+        return self._seen.look(lambda state: about_from(state.described).metadata)
+
+    @property
+    def state(self) -> JournalState:
+        """All that the journal adds up to."""
+        return self._seen.state
+
+    @property
+    def instructions(self) -> dict[Role, str]:
+        """What the model is told before the conversation: texts by role, system or developer."""
+        return self._seen.instructions
+
+    def system(self, dialect: str) -> Any:
+        """Return what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
+
+        None if nothing was instructed, and where a request has it among its messages.
+        """
+        return beside(self._seen.instructions, dialect)
+
+    @property
+    def items(self) -> list[journal.Item]:
+        """The conversation along the visible line: what was said, replied, and came late."""
+        return self._seen.look(lambda state: list(state.view.items))
+
+    @property
+    def turn(self) -> Turn:
+        """The last turn: open, waiting, ended or interrupted."""
+        return self._seen.look(lambda state: turn_of(state.view, self._seen.call))
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call of the conversation."""
+        return self._seen.look(lambda state: [*map(self._seen.call, state.view.calls.values())])
+
+    @property
+    def pending(self) -> list[Call]:
+        """The calls that nothing is known of and that wait for nobody: open, approved, started."""
+        return [call for call in self.calls if not call.outcome and call.status != "waiting"]
+
+    @property
+    def waiting(self) -> list[Call]:
+        """The calls that wait for somebody's approval."""
+        return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
+
+    @property
+    def expected(self) -> list[Call]:
+        """The calls whose results somebody else is going to deliver."""
+        return [c for c in self.calls if c.status == "waiting" and c.is_outside]
+
+    @property
+    def checkpoints(self) -> list[journal.Checkpoint]:
+        """The places to go back to, oldest first."""
+        return self._seen.look(lambda state: list(state.view.checkpoints))
+
+
+class Note(Struct, frozen=True):
+    """A note of the caller's: its name, its value, when it was written, and its record's number.
+
+    ``at`` is milliseconds since 1970. ``is_rewound`` says that a rewind has left it behind.
+    """
+
+    name: str
+    value: Any
+    at: int
+    seq: int
+    is_rewound: bool = False
+
+
+def notes(seen: SessionView, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+    """Return the notes of the visible line, oldest first; with ``rewound`` also those off it."""
+    found, visible = seen.look(lambda state: _noted(state, name, rewound=rewound))
+    return [
+        Note(
+            event.name,
+            value_of(Raw(_payload(seen, event))),
+            fact.at,
+            fact.seq,
+            fact.seq not in visible,
+        )
+        for fact, event in found
+    ]
+
+
+def _noted(
+    state: JournalState, name: str | None, *, rewound: bool
+) -> tuple[list[tuple[Fact, Noted]], set[int]]:
+    line = state.line(state.seq)
+    facts = list(state.facts.values()) if rewound else line
+    found = [
+        (fact, fact.event)
+        for fact in facts
+        if isinstance(fact.event, Noted)
+        and fact.event is not REPEATED
+        and fact.event.name not in RESERVED
+        and name in (None, fact.event.name)
+    ]
+    return found, {fact.seq for fact in line}
+
+
+def usage(seen: SessionView) -> Usage:
+    """Add up what the replies of a session cost, those that were rewound among them."""
+    facts = seen.look(lambda state: list(state.facts.values()))
+    return usage_of(facts, lambda event: _payload(seen, event))
+
+
+def _payload(seen: SessionView, event: Event) -> bytes:
+    """Return what an event carries; a large value is looked at once, and not kept in memory."""
+    if not event.blob:
+        return bytes(event.payload)
+    return seen.backend.blobs([event.blob])[event.blob]
+
 
 LISTENING = 1.0
 
 
-class Reader(Readable):
+class Reader(SessionReadMixin):
     """A session as it stood when it was last read; :meth:`refresh` reads on."""
 
     def __init__(self, backend: Backend, name: str) -> None:
-        self._seen = Seen(backend, name)
-        with advised(backend, name):
+        self._seen = SessionView(backend, name)
+        with advise_repair(backend, name):
             self._seen.refresh()
 
     def refresh(self) -> list[Fact]:
@@ -47,11 +339,11 @@ class Reader(Readable):
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
         """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return telling.notes(self._seen, name, rewound=rewound)
+        return notes(self._seen, name, rewound=rewound)
 
     def usage(self) -> Usage:
         """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return telling.usage(self._seen)
+        return usage(self._seen)
 
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
         """Return facts as they are added; ends after ``timeout`` seconds without a new one."""

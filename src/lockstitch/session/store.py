@@ -9,32 +9,37 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
+from lockstitch.journal.queries import Match
 from lockstitch.journal.records import Head
 from lockstitch.journal.salvage import Salvage
-from lockstitch.journal.searching import Match
 from lockstitch.journal.state import Checkpoint
-from lockstitch.session.auditing import Audited, audit
-from lockstitch.session.calls import Call
-from lockstitch.session.children import Parent
-from lockstitch.session.companions import refuse_internal
-from lockstitch.session.conversation import checked_wait
-from lockstitch.session.copying import Copy, copied
-from lockstitch.session.delivering import deliver
-from lockstitch.session.forking import forked
-from lockstitch.session.importing import Taken, taken_in
-from lockstitch.session.listing import Order, listed, listing_of
+from lockstitch.session.children import Parent, deliver
+from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
+from lockstitch.session.decisions import Call
+from lockstitch.session.listing import (
+    Order,
+    list_sessions,
+    listing_of,
+    refuse_internal,
+    search_store,
+)
+from lockstitch.session.maintenance import (
+    Audited,
+    Deleted,
+    Retention,
+    apply_retention,
+    delete_with_reason,
+    read_audit,
+    read_salvage,
+    rule_of,
+)
 from lockstitch.session.reader import Reader
-from lockstitch.session.removing import Deleted
-from lockstitch.session.retaining import Retention, deleted_for, retained, rule_of
-from lockstitch.session.salvaging import salvage
-from lockstitch.session.searching import searched
-from lockstitch.session.sync import Session
-from lockstitch.session.tools import CurrentCall
+from lockstitch.session.session import Session, check_wait
+from lockstitch.session.tool_run import CurrentCall
 from lockstitch.stores.base import VACUUM_SECONDS, Backend, Listed, Listing
 
 if TYPE_CHECKING:
-    from lockstitch.session.aio import Opening
-    from lockstitch.session.aio_reader import AsyncReader
+    from lockstitch.session.async_session import AsyncReader, Opening
 
 
 @contextmanager
@@ -78,7 +83,7 @@ class Store:
         extra ``async``.
         """
         with _anyio():
-            from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
+            from lockstitch.session.async_session import Opening  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
         return Opening(self._backend, name, wait=wait, create=create)
 
@@ -94,7 +99,7 @@ class Store:
     def async_child(self, call: CurrentCall, *, wait: float = 0.0) -> Opening:
         """Open the session that belongs to a call, as :meth:`child` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.session.aio import Opening  # noqa: PLC0415 - anyio is an extra
+            from lockstitch.session.async_session import Opening  # noqa: PLC0415 - anyio is an extra
         parent = Parent(call.session, *call.key)
         return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
@@ -106,9 +111,9 @@ class Store:
     async def async_read(self, name: str) -> AsyncReader:
         """Open a session for reading only, from asyncio or trio; needs the extra ``async``."""
         with _anyio():
-            from lockstitch.session.aio_reader import opened  # noqa: PLC0415 - anyio is an extra
+            from lockstitch.session.async_session import open_reader  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
-        return await opened(self._backend, name)
+        return await open_reader(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Checkpoint | str | int | None = None) -> Head:
         """Copy a session up to a place into a new one, all of it or none; returns where that ends.
@@ -118,7 +123,7 @@ class Store:
         """
         for one in (name, new_name):
             refuse_internal(one)
-        return forked(self._backend, name, new_name, at)
+        return fork_session(self._backend, name, new_name, at)
 
     def import_messages(
         self, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
@@ -130,7 +135,7 @@ class Store:
         left open with an unknown outcome. The same list again is done already; raises ``Held`` if
         the name is another session's.
         """
-        return taken_in(self._backend, name, messages, dialect, system)
+        return import_messages(self._backend, name, messages, dialect, system)
 
     def deliver(
         self, session: str, call: Call | str, result: Any, *, key: str | None = None
@@ -149,8 +154,8 @@ class Store:
     ) -> bool:
         """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.threads import through  # noqa: PLC0415 - anyio is an extra
-        return await through(lambda: self.deliver(session, call, result, key=key), insist=True)
+            from lockstitch.session.event_loop import run_to_end  # noqa: PLC0415 - anyio is an extra
+        return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
         """Copy a session into another store as it is: keys, times, large values, what it is called.
@@ -159,7 +164,7 @@ class Store:
         on since. Nobody has to stop writing the session. Raises ``Held`` if the other store has
         another one of that name.
         """
-        return copied(self._backend, name, to._backend, new_name)
+        return copy_session(self._backend, name, to._backend, new_name)
 
     def delete(self, name: str, *, wait: float = 0.0, reason: str | None = None) -> Deleted:
         """Remove a session for good: its records, and large values that no other session names.
@@ -169,7 +174,7 @@ class Store:
         With a ``reason`` its name stays in the store's :meth:`audit`.
         """
         refuse_internal(name)
-        return deleted_for(self._backend, name, checked_wait(wait), reason)
+        return delete_with_reason(self._backend, name, check_wait(wait), reason)
 
     def retain(  # noqa: PLR0913 - options, all by name
         self,
@@ -190,11 +195,11 @@ class Store:
         is removed, and what would be is given.
         """
         rule = rule_of(older_than, keep, tags, including_open=including_open)
-        return retained(self._backend, rule, dry_run=dry_run, by=by)
+        return apply_retention(self._backend, rule, dry_run=dry_run, by=by)
 
     def audit(self) -> Iterator[Audited]:
         """Return the removals that were written down, oldest first."""
-        return audit(self._backend)
+        return read_audit(self._backend)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Free the space of what was removed, and leave nothing of it in the files.
@@ -203,7 +208,7 @@ class Store:
         meanwhile, but a large store may make their writers wait. Raises ``Busy`` if others have
         the store in hand for longer than ``wait`` seconds.
         """
-        return self._backend.vacuum(wait=checked_wait(wait))
+        return self._backend.vacuum(wait=check_wait(wait))
 
     def sessions(  # noqa: PLR0913 - options, all by name
         self,
@@ -223,7 +228,7 @@ class Store:
         milliseconds since 1970.
         """
         listing = listing_of(order, after, tag, changed_after)
-        return listed(self._backend, listing, title, limit)
+        return list_sessions(self._backend, listing, title, limit)
 
     def search(self, words: str, *, limit: int | None = None, tag: str = "") -> Iterator[Match]:
         """Find records by what was said: all of the words, in any case, in one record.
@@ -231,7 +236,7 @@ class Store:
         What users, models and tools said is looked at, those sessions first that were changed
         last, what was rewound included. It is read as it goes, one record at a time.
         """
-        return searched(self._backend, words, limit, Listing(newest=True, tag=tag))
+        return search_store(self._backend, words, limit, Listing(newest=True, tag=tag))
 
     def salvage(self, name: str) -> Salvage:
         """Read all that can be read of a damaged session, also behind the damage.
@@ -239,7 +244,7 @@ class Store:
         It says of each record whether it is what was written. Nothing is changed: `lockstitch
         repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
         """
-        return salvage(self._backend, name)
+        return read_salvage(self._backend, name)
 
     def close(self) -> None:
         """Release every session and close the store; may be called twice."""

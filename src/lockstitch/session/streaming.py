@@ -14,17 +14,15 @@ from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
 from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import Busy, LockstitchError, UsageError
-from lockstitch.journal.events import Asked, Partial
-from lockstitch.session import core
-from lockstitch.session.content import json_payload
-from lockstitch.session.received import received
-from lockstitch.session.signals import Deferred, reason_of
-from lockstitch.session.writing import Writer, new_name
+from lockstitch.journal.events import AskedCall, Partial
+from lockstitch.session import decisions
+from lockstitch.session.content import json_payload, reply_event
+from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
 OFTEN = 2.0
 
 
-class Gathering:
+class StreamRecorder:
     """A streamed reply on its way into a session; each of these calls may wait for the store.
 
     What had come is written when a block closes and every ``OFTEN`` seconds of text, each time in
@@ -33,7 +31,7 @@ class Gathering:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: SessionWriter,
         dialect: str | None,
         *,
         provider: str | None = None,
@@ -108,7 +106,7 @@ class Gathering:
             dialect=gathered.profile.dialect,
             provider=provider_of(name) if self._provider is None else self._provider,
             model=_model_in(gathered.whole()) if self._model is None else self._model,
-            calls=tuple(Asked(*call) for call in asked),
+            calls=tuple(AskedCall(*call) for call in asked),
             stream=self._name,
             after=self._after,
         )
@@ -117,7 +115,7 @@ class Gathering:
         """End it: with the whole reply if it came, else with what came of it and an interrupt."""
         if self.is_settled:
             return
-        with Deferred():
+        with DeferredSignals():
             if not self._is_recorded():
                 self._broken_off(reason if error is None else reason_of(error))
             self.is_settled = True
@@ -131,7 +129,7 @@ class Gathering:
             return False
         whole = gathered.whole()
         try:
-            event = received(
+            event = reply_event(
                 whole, gathered.profile.full_name, provider=self._provider, model=self._model
             )
         except UsageError:
@@ -143,7 +141,7 @@ class Gathering:
 
     def _broken_off(self, reason: str) -> None:
         part = self._part()
-        self._writer.decide(lambda state: core.cut_off(state, part, self._name, reason))
+        self._writer.decide(lambda state: decisions.end_stream(state, part, self._name, reason))
 
 
 def _model_in(whole: dict[str, Any]) -> str:
@@ -160,9 +158,9 @@ class Stream:
     is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
     """
 
-    def __init__(self, gathering: Gathering, source: Any) -> None:
+    def __init__(self, gathering: StreamRecorder, source: Any) -> None:
         self._gathering = gathering
-        self._source = checked_source(source)
+        self._source = check_source(source)
         self._events: Iterator[Any] | None = None
 
     @property
@@ -179,7 +177,7 @@ class Stream:
         """Go in."""
         self._gathering.begin()
         try:
-            source = opened(self._source)
+            source = stream_in(self._source)
             enter = getattr(source, "__enter__", None)
             self._events = iter(enter() if enter else source)
         except BaseException as error:
@@ -200,7 +198,7 @@ class Stream:
         except StopIteration:
             self._gathering.settle(reason="cut")
             raise
-        with Deferred():
+        with DeferredSignals():
             if self._gathering.take(event):
                 self._gathering.keep()
         return event
@@ -224,7 +222,7 @@ class Stream:
             self._left(kind, error, trace)
 
     def _left(self, *exc: Any) -> None:
-        source = opened(self._source)
+        source = stream_in(self._source)
         if self._events is not None and hasattr(source, "__exit__"):
             source.__exit__(*exc)
         else:
@@ -240,7 +238,7 @@ class Stream:
                 raise
 
 
-def checked_source(source: Any) -> Any:
+def check_source(source: Any) -> Any:
     """Give a source back; raises ``UsageError`` for what can never be a stream of events."""
     if source is None or isinstance(source, str | bytes | int | float):
         kind = type(source).__name__
@@ -248,6 +246,6 @@ def checked_source(source: Any) -> Any:
     return source
 
 
-def opened(source: Any) -> Any:
+def stream_in(source: Any) -> Any:
     """Return the stream in what a client gave: botocore hands it over in a response."""
     return source["stream"] if isinstance(source, dict) and "stream" in source else source

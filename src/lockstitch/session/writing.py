@@ -1,28 +1,122 @@
-"""The one writer of a session: its lease, and the facts it adds."""
+"""The one writer of a session: its lease, and the facts it adds.
+
+Signals: holding back what they raise until a write is done, and why they end something.
+"""
 
 from __future__ import annotations
 
 import secrets
+import signal
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from msgspec import Struct
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError
 from lockstitch.journal.events import Event, Replied, entry_of
-from lockstitch.journal.fold import State
-from lockstitch.journal.records import Entry, Head, Record, chained, checked_key
-from lockstitch.session.core import free_key, replied
-from lockstitch.session.reading import Seen
-from lockstitch.session.signals import Deferred
+from lockstitch.journal.records import Head, JournalEntry, JournalRecord, chain_entries, check_key
+from lockstitch.journal.state import JournalState
+from lockstitch.session.decisions import free_key, reply_events
+from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease
 
+PATIENCE = 5.0
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+_TERMINATED = threading.Event()
+Handler = Callable[[int, FrameType | None], Any]
+
+
+def handle_sigterm() -> None:
+    """Let SIGTERM end this program in order, as Ctrl-C does, with exit status 143.
+
+    Tools that run are told to abort, every call has an outcome, and leases are given back. But
+    nobody said that the turn should end: it stays open, and the same program goes on with it when
+    it is started again. For synchronous programs and asyncio; call it in the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("handle_sigterm() sets a signal handler: call it in the main thread")
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    _TERMINATED.set()
+    raise SystemExit(128 + number)
+
+
+def reason_of(error: BaseException) -> str:
+    """Name what an exception breaks work off with.
+
+    When a program is being terminated, asyncio cancels its tasks: that is the exit, too.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "user"
+    if isinstance(error, SystemExit | GeneratorExit) or _TERMINATED.is_set():
+        return "exit"
+    return "error" if isinstance(error, Exception) else "cancelled"
+
+
+class DeferredSignals:
+    """For the length of a block, Ctrl-C interrupts nothing; at its end it does. So does SIGTERM.
+
+    The handler that was in force is called at once, so that whatever it sets is set; only what it
+    raises is kept back, and ``wake`` is called. Who presses again after ``PATIENCE`` seconds, the
+    store being stuck, gets through. Outside of the main thread, where signals raise nothing, and
+    inside another such block this does nothing.
+    """
+
+    def __init__(self, wake: Callable[[], None] | None = None) -> None:
+        self.raised: BaseException | None = None
+        self._wake = wake
+        self._old: dict[int, Handler] = {}
+        self._since = 0.0
+
+    def __enter__(self) -> Self:
+        """Go in."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _HELD_BACK:
+                old = signal.getsignal(number)
+                if callable(old) and not isinstance(
+                    getattr(old, "__self__", None), DeferredSignals
+                ):
+                    self._old[number] = old
+                    signal.signal(number, self._came)
+        return self
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        old = self._old.get(number)
+        if old is None:
+            return
+        try:
+            old(number, frame)
+        except BaseException as error:
+            now = time.monotonic()
+            if self.raised is None:
+                self.raised, self._since = error, now
+            elif now - self._since > PATIENCE:
+                raise
+            if self._wake is not None:
+                self._wake()
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        for number, old in self._old.items():
+            signal.signal(number, old)
+        if self.raised is not None and error is not self.raised:
+            raise self.raised.with_traceback(None)
+
+
 _LONGEST_KEY = 100
-Decide = Callable[[State], Sequence[Event]]
+Decide = Callable[[JournalState], Sequence[Event]]
 
 
 def new_name() -> str:
@@ -34,7 +128,7 @@ def named_key(kind: str, key: str | None) -> str:
     """Return the key that an entry is kept under; "" if the caller gave none."""
     if key is None:
         return ""
-    if len(checked_key(key)) > _LONGEST_KEY:
+    if len(check_key(key)) > _LONGEST_KEY:
         raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
     return f"{kind}/{key}"
 
@@ -54,9 +148,9 @@ class _Order:
         self.is_plain = decide is None and not key
         self.is_done = False
         self.error: Exception | None = None
-        self.records: list[Record] = []
+        self.records: list[JournalRecord] = []
 
-    def entries(self, state: State) -> list[Entry]:
+    def entries(self, state: JournalState) -> list[JournalEntry]:
         events = self.events if self.decide is None else self.decide(state)
         event = events[0] if events else None
         first = free_key(state, self.key, event) if self.key else new_name()
@@ -66,7 +160,7 @@ class _Order:
         keys = [first, *(new_name() for _ in events)]
         return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
 
-    def result(self) -> list[Record]:
+    def result(self) -> list[JournalRecord]:
         if self.error is not None:
             raise self.error
         return self.records
@@ -76,11 +170,11 @@ class _Torn(Struct):
     """A write that was begun, behind a head, and is not known to be done."""
 
     orders: list[_Order]
-    entries: list[list[Entry]]
+    entries: list[list[JournalEntry]]
     head: Head
 
 
-class Writer(Seen):
+class SessionWriter(SessionView):
     """Adds facts to a session, for all threads, in one order; what is in memory is in the store.
 
     Facts that come in while others are being written go together in one write. After ``Unsure``,
@@ -100,11 +194,11 @@ class Writer(Seen):
         self.streams: list[Any] = []
         self._watch: weakref.finalize[Any, Any] | None = None
 
-    def add(self, *events: Event, key: str = "") -> list[Record]:
+    def add(self, *events: Event, key: str = "") -> list[JournalRecord]:
         """Add facts, durably, all or none; under a key that is there already, nothing."""
         return self._ordered(_Order(None, events, key))
 
-    def decide(self, decide: Decide, key: str = "") -> list[Record]:
+    def decide(self, decide: Decide, key: str = "") -> list[JournalRecord]:
         """Add what ``decide`` makes of the state as it is once it is this one's turn."""
         return self._ordered(_Order(decide, (), key))
 
@@ -120,11 +214,11 @@ class Writer(Seen):
 
     def add_reply(self, event: Replied, key: str | None = None) -> None:
         """Add a reply; one that asks for nothing ends the turn."""
-        self.add(*replied(event), key=named_key("reply", key))
+        self.add(*reply_events(event), key=named_key("reply", key))
 
-    def _ordered(self, order: _Order) -> list[Record]:
+    def _ordered(self, order: _Order) -> list[JournalRecord]:
         self._require_no_write_of_mine()
-        with Deferred():
+        with DeferredSignals():
             self._orders.append(order)
             with self._writing:
                 self._owner = threading.get_ident()
@@ -185,17 +279,17 @@ class Writer(Seen):
             self._answer(self._torn, records)
         self._torn = None
 
-    def _appended(self, torn: _Torn) -> list[Record]:
+    def _appended(self, torn: _Torn) -> list[JournalRecord]:
         entries = [entry for mine in torn.entries for entry in mine]
         if not entries:
             return []
-        records = chained(torn.head, self.lease.epoch, entries)
+        records = chain_entries(torn.head, self.lease.epoch, entries)
         head = self.backend.append(self.lease, entries, torn.head.seq)
         if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
             raise Unsure(f"session {self.session}: the store is not where it should be")
         return records
 
-    def _answer(self, torn: _Torn, records: list[Record]) -> None:
+    def _answer(self, torn: _Torn, records: list[JournalRecord]) -> None:
         begin = 0
         for order, mine in zip(torn.orders, torn.entries, strict=True):
             order.records = records[begin : begin + len(mine)]

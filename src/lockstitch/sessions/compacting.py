@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from lockstitch.compaction.ladder import Compaction
-    from lockstitch.compaction.options import Limits
-    from lockstitch.compaction.running import Summarize
+    from lockstitch.compaction.running import CompactLimits, Summarize
     from lockstitch.formats.compactor import Condensed
 
 # What a compacted session may have, in tokens: three fifths of a usual window.
@@ -51,7 +50,7 @@ def compact(  # noqa: PLR0913 - options, all by name
     session: str | None = None,
     run: str | None = None,
     follow_symlinks: bool = False,
-    **limits: Unpack[Limits],
+    **limits: Unpack[CompactLimits],
 ) -> Shorter:
     """Make a session shorter where it is, as its program does, with a backup.
 
@@ -84,14 +83,14 @@ def condensed(
     *,
     budget: int = BUDGET,
     known: MutableMapping[str, str] | None = None,
-    **limits: Unpack[Limits],
+    **limits: Unpack[CompactLimits],
 ) -> Condensed:
     """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
-    from lockstitch.compaction.options import Bounds  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.running import CompactBounds  # noqa: PLC0415 - few commands need it
     from lockstitch.compaction.summarizer import Summarizer  # noqa: PLC0415 - as above
     from lockstitch.formats import compactor  # noqa: PLC0415 - as above
 
-    bounds = Bounds(tokens=budget, **limits)
+    bounds = CompactBounds(tokens=budget, **limits)
     asked = None
     if summarize is not None:
         asked = Summarizer(summarize, ignore_pause=bounds.ignore_pause)

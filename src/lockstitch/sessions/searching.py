@@ -7,11 +7,11 @@ from itertools import groupby
 
 from lockstitch.errors import Unreadable
 from lockstitch.formats.sources import Source
-from lockstitch.journal.searching import Match, Words, said_in
+from lockstitch.journal.queries import Match, SearchWords, said_in
 from lockstitch.sessions.finding import opened
 
 
-def search(source: Source, words: Words) -> Iterator[Match]:
+def search(source: Source, words: SearchWords) -> Iterator[Match]:
     """Find messages of one session, as a resume would send it; numbers count from 0.
 
     Raises ``Unreadable`` if it cannot be read.

@@ -7,21 +7,19 @@ from typing import Unpack
 
 from msgspec import Struct
 
-from lockstitch.compaction.counting import calibrated
-from lockstitch.compaction.ladder import Compaction, Task, ladder
-from lockstitch.compaction.options import Options
-from lockstitch.compaction.plan import budget_of
-from lockstitch.compaction.running import Clock, Summarize, quiet, run
+from lockstitch.compaction.ladder import Compaction, CompactionTask, ladder
+from lockstitch.compaction.plan import budget_of, calibrated
+from lockstitch.compaction.running import Clock, CompactOptions, Summarize, quiet, run
 from lockstitch.errors import Damaged, UsageError
 from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
 from lockstitch.journal.events import Forked, Rewound
-from lockstitch.journal.state import Checkpoint, Reply, Spoken, View
+from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
 from lockstitch.places import Place, public
 from lockstitch.report import OWN, Report
-from lockstitch.session import core
-from lockstitch.session.forking import forked
+from lockstitch.session import decisions
+from lockstitch.session.copying import fork_session
 from lockstitch.session.reader import Reader
-from lockstitch.session.sync import Session
+from lockstitch.session.session import Session
 from lockstitch.sessions import Shorter
 from lockstitch.stored.journal import Journal, chosen, opened, read, require
 from lockstitch.stores.base import Backend
@@ -53,8 +51,8 @@ class Left(Struct, frozen=True):
 def aim(journal: Journal, to: int | str | None) -> int:
     """Tell which record a rewind would lead to, as :func:`rewind` finds it."""
     if to is not None:
-        return core.place(journal.state, to)
-    [event] = core.undone(journal.state)
+        return decisions.find_place(journal.state, to)
+    [event] = decisions.undo_rewind(journal.state)
     assert isinstance(event, Rewound)  # noqa: S101 - that is what undoing one is
     return event.to
 
@@ -63,7 +61,7 @@ def left_behind(journal: Journal, to: int) -> Left:
     """Count what of the conversation is not in it any more after a rewind to a record."""
     kept = {fact.seq for fact in journal.state.line(to)}
     gone = [item for item in journal.view.items if item.seq not in kept]
-    replies = [item for item in gone if isinstance(item, Reply)]
+    replies = [item for item in gone if isinstance(item, ModelReply)]
     calls = sum(len(reply.calls) for reply in replies)
     return Left(sum(isinstance(item, Spoken) for item in gone), len(replies), calls)
 
@@ -94,7 +92,7 @@ def outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Com
     view, dialect = journal.view, journal.dialect
     counter = calibrated(view, dialect, journal.blobs)
     room = budget_of(budget, most_bytes)
-    task = Task(view, dialect, room, journal.blobs, has_model=False, counter=counter)
+    task = CompactionTask(view, dialect, room, journal.blobs, has_model=False, counter=counter)
     return run(ladder(task), None, Clock(0.0, None), keep=lambda *_: None, on_progress=quiet)
 
 
@@ -104,7 +102,7 @@ def shorter(target: str, journal: Journal, done: Compaction) -> Shorter:
     return _shorter(target, journal.session, view, done)
 
 
-def _shorter(target: str, session: str, view: View, done: Compaction) -> Shorter:
+def _shorter(target: str, session: str, view: JournalView, done: Compaction) -> Shorter:
     hidden = [item for item in view.items if done.event and view.hides(item.seq)]
     turns = sum(isinstance(item, Spoken) for item in hidden)
     return Shorter(Report(public(target), OWN, session), done, turns)
@@ -117,7 +115,7 @@ def compact(
     *,
     budget: int,
     dialect: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[CompactOptions],
 ) -> Shorter:
     """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
     place, name = _existing(target, session)
@@ -141,7 +139,7 @@ def fork(target: str, session: str | None, new: str, *, at: int | str | None = N
     """
     place, name = _existing(target, session)
     with open_backend(place.url) as backend:
-        forked(backend, name, new, at)
+        fork_session(backend, name, new, at)
         facts = Reader(backend, new).state.facts.values()
         return [fact.event.at for fact in facts if isinstance(fact.event, Forked)][-1]
 

@@ -12,10 +12,10 @@ from lockstitch.heal import check as check_list
 from lockstitch.places import brief, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import Finding
-from lockstitch.session.salvaging import salvage
+from lockstitch.session.maintenance import read_salvage
 from lockstitch.stored.journal import Journal, damage, journal_of, opened, require
 from lockstitch.stored.salvaging import findings_of, summary_of
-from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.stores.base import Backend, Listed, StoreFault
 
 
 def check(
@@ -75,11 +75,13 @@ def _brief(report: Report, target: str) -> Report:
     return report
 
 
-def _grouped(found: Iterable[Fault | Listed]) -> Iterator[tuple[Listed | None, list[Fault]]]:
+def _grouped(
+    found: Iterable[StoreFault | Listed],
+) -> Iterator[tuple[Listed | None, list[StoreFault]]]:
     """Return every session with the faults in it; those of the store itself come apart, last."""
-    faults: dict[str, list[Fault]] = {}
+    faults: dict[str, list[StoreFault]] = {}
     for one in found:
-        if isinstance(one, Fault):
+        if isinstance(one, StoreFault):
             faults.setdefault(one.session, []).append(one)
         else:
             yield one, faults.pop(one.session, [])
@@ -92,7 +94,7 @@ def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
     target: str,
     backend: Backend,
     listed: Listed,
-    faults: list[Fault],
+    faults: list[StoreFault],
     dialect: str | None,
     model: str | None,
 ) -> Report:
@@ -112,9 +114,11 @@ def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
     return report
 
 
-def _damages(backend: Backend, session: str, faults: list[Fault], report: Report) -> list[Finding]:
+def _damages(
+    backend: Backend, session: str, faults: list[StoreFault], report: Report
+) -> list[Finding]:
     """Say of a damaged session which records are not what was written, and how many are."""
-    found = salvage(backend, session)
+    found = read_salvage(backend, session)
     if found.is_whole:
         return [damage(fault.seq, fault.message) for fault in faults]
     report.notes.append(f"{summary_of(found)}; `lockstitch repair` keeps all that can be read")

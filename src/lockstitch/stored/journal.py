@@ -11,18 +11,17 @@ from msgspec import Struct, field, structs
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.journaled import Conversation, conversation
-from lockstitch.journal.answers import known
 from lockstitch.journal.checkpoints import Thread, may_be_thread
 from lockstitch.journal.events import Event, Partial, Replied, value_of
-from lockstitch.journal.fold import Fact, State, fold
-from lockstitch.journal.importing import imported
+from lockstitch.journal.importing import import_events
 from lockstitch.journal.projection import project
-from lockstitch.journal.records import NEW, Entry, Record, blob_name, chained
-from lockstitch.journal.state import Reply, Spoken, View
+from lockstitch.journal.records import NEW, JournalEntry, JournalRecord, blob_name, chain_entries
+from lockstitch.journal.results import known
+from lockstitch.journal.state import Fact, JournalState, JournalView, ModelReply, Spoken, fold
 from lockstitch.places import Place, brief, place_of
 from lockstitch.rules import Finding
-from lockstitch.session.listing import listed
-from lockstitch.session.salvaging import entries_of, salvage
+from lockstitch.session.listing import list_sessions
+from lockstitch.session.maintenance import entries_of, read_salvage
 from lockstitch.stores.base import Backend, Listing
 from lockstitch.stores.opening import open_backend
 
@@ -43,14 +42,14 @@ class Journal(Struct):
     """
 
     session: str
-    records: list[Record]
-    state: State
+    records: list[JournalRecord]
+    state: JournalState
     blobs: dict[str, bytes] = field(default_factory=dict)
     fault: Finding | None = None
     thread: Conversation | None = None
 
     @property
-    def view(self) -> View:
+    def view(self) -> JournalView:
         """The conversation along the visible line."""
         return self.state.view
 
@@ -59,13 +58,13 @@ class Journal(Struct):
         """The dialect of the last reply that this version knows."""
         if self.thread is not None:
             return LANGCHAIN
-        replies = (item for item in reversed(self.view.items) if isinstance(item, Reply))
+        replies = (item for item in reversed(self.view.items) if isinstance(item, ModelReply))
         return next(filter(None, (known(one.event.dialect) for one in replies)), _ANY_DIALECT)
 
     @property
     def turns(self) -> int:
         """How many turns the conversation has."""
-        items = [item for item in self.view.items if isinstance(item, Spoken | Reply)]
+        items = [item for item in self.view.items if isinstance(item, Spoken | ModelReply)]
         before = [None, *items]
         return sum(
             isinstance(item, Spoken) and not isinstance(last, Spoken)
@@ -118,7 +117,7 @@ def chosen(backend: Backend, session: str | None) -> str:
     """Return the session that is meant: the one named, or the only one there is."""
     if session is not None:
         return session
-    first = [one.session for one in listed(backend, Listing(), limit=_SHOWN + 1)]
+    first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
     if not first:
         raise Unreadable("holds no session")
     if len(first) > 1:
@@ -132,7 +131,7 @@ def chosen(backend: Backend, session: str | None) -> str:
 
 def journal_of(backend: Backend, session: str) -> Journal:
     """Read a session up to the first damage, which the journal then names."""
-    journal = Journal(session, [], State())
+    journal = Journal(session, [], JournalState())
     thread = Thread()
     try:
         for record in backend.read(session):
@@ -157,10 +156,10 @@ def journal_of(backend: Backend, session: str) -> Journal:
     return journal
 
 
-def _salvaged(backend: Backend, session: str) -> tuple[list[Record], dict[str, bytes]]:
+def _salvaged(backend: Backend, session: str) -> tuple[list[JournalRecord], dict[str, bytes]]:
     """Read what stands behind damage, too; a note stands for each record that is lost."""
-    entries = entries_of(backend, salvage(backend, session))
-    return chained(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
+    entries = entries_of(backend, read_salvage(backend, session))
+    return chain_entries(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
 
 
 def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
@@ -174,11 +173,13 @@ def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
         journal.thread = conversation(thread, lambda names: {n: journal.blobs[n] for n in names})
     except (Damaged, KeyError):
         journal.thread = Conversation([], [], 0)
-    journal.state = State()
-    events = imported(journal.thread.messages, LANGCHAIN).events
+    journal.state = JournalState()
+    events = import_events(journal.thread.messages, LANGCHAIN).events
     at = journal.records[-1].at
-    entries = (Entry(str(n), at, msgspec.json.encode(event)) for n, event in enumerate(events, 1))
-    for record in chained(NEW, 1, entries):
+    entries = (
+        JournalEntry(str(n), at, msgspec.json.encode(event)) for n, event in enumerate(events, 1)
+    )
+    for record in chain_entries(NEW, 1, entries):
         journal.state.apply(record)
     return journal
 

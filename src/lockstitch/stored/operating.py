@@ -9,15 +9,19 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Damaged, Unreadable, UsageError
-from lockstitch.journal.searching import Match, Words
+from lockstitch.journal.queries import Match, SearchWords
 from lockstitch.places import SCHEMES, Place, place_of
-from lockstitch.session.auditing import Audited, Removal
-from lockstitch.session.copying import Copy, copied
-from lockstitch.session.importing import Taken, taken_in
-from lockstitch.session.listing import listed
-from lockstitch.session.removing import Deleted
-from lockstitch.session.retaining import Retention, Spared, deleted_for, removed
-from lockstitch.session.searching import searched, session_searched
+from lockstitch.session.copying import Copy, Taken, copy_session, import_messages
+from lockstitch.session.listing import list_sessions, search_session, search_store
+from lockstitch.session.maintenance import (
+    Audited,
+    Deleted,
+    Removal,
+    Retention,
+    Spared,
+    delete_with_reason,
+    remove_planned,
+)
 from lockstitch.session.store import Store
 from lockstitch.stored.journal import chosen, opened, require
 from lockstitch.stores.base import Backend, Listed, Listing
@@ -73,7 +77,7 @@ def delete(
     """Remove a session for good, as ``Store.delete`` does; with a reason it is written down."""
     name = found(target, session).session
     with open_backend(_place(target).url) as backend:
-        return deleted_for(backend, name, wait, reason)
+        return delete_with_reason(backend, name, wait, reason)
 
 
 def vacuum(target: str) -> int:
@@ -109,7 +113,7 @@ def remove(
     """Remove the sessions that a dry run of :func:`retain` named, unless they changed since."""
     with open_backend(_place(target).url) as backend:
         for removal in planned:
-            yield removed(backend, removal)
+            yield remove_planned(backend, removal)
             advance(1)
 
 
@@ -133,7 +137,7 @@ def search(
     name = session or place.session
     with backend:
         if name is None:
-            yield from searched(backend, words, limit, advance=lambda one: advance(one.seq))
+            yield from search_store(backend, words, limit, advance=lambda one: advance(one.seq))
             return
         require(backend, name)
         yield from _searched_one(backend, name, words, limit)
@@ -141,7 +145,7 @@ def search(
 
 def _searched_one(backend: Backend, name: str, words: str, limit: int | None) -> Iterator[Match]:
     damaged: list[Damaged] = []
-    for number, match in enumerate(session_searched(backend, name, Words(words), damaged), 1):
+    for number, match in enumerate(search_session(backend, name, SearchWords(words), damaged), 1):
         yield match
         if number == limit:
             return
@@ -155,7 +159,7 @@ def records_in(target: str, session: str | None = None) -> int:
     with backend:
         name = session or place.session
         if name is None:
-            return sum(one.seq for one in listed(backend, Listing()))
+            return sum(one.seq for one in list_sessions(backend, Listing()))
         head = backend.head(name)
         return head.seq if head else 0
 
@@ -180,14 +184,14 @@ def migrate(
         if wanted is not None:
             require(backend, wanted)
             with open_backend(url) as other:
-                yield copied(backend, wanted, other, name, advance)
+                yield copy_session(backend, wanted, other, name, advance)
             return
         if name is not None:
             raise UsageError("another name is for one session: name it, too")
         with open_backend(url) as other:
-            for one in listed(backend, Listing()):
+            for one in list_sessions(backend, Listing()):
                 try:
-                    yield copied(backend, one.session, other, None, advance)
+                    yield copy_session(backend, one.session, other, None, advance)
                 except (Conflict, Unreadable, UsageError) as error:
                     yield Failed(one.session, str(error))
 
@@ -197,4 +201,4 @@ def take_in(
 ) -> Taken:
     """Make a session of a message list, as ``Store.import_messages`` does."""
     with open_backend(address_of(target)) as backend:
-        return taken_in(backend, name, messages, dialect, system)
+        return import_messages(backend, name, messages, dialect, system)

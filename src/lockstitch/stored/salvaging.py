@@ -9,13 +9,12 @@ from msgspec import Struct
 
 from lockstitch.errors import Damaged, UsageError
 from lockstitch.formats.base import find
-from lockstitch.journal.rebuilding import names_in
 from lockstitch.journal.records import NEW
-from lockstitch.journal.salvage import Salvage, Salvaged
+from lockstitch.journal.salvage import Salvage, Salvaged, names_in
 from lockstitch.rules import NOTE, Finding
-from lockstitch.session import salvaging
-from lockstitch.session.listing import listed
-from lockstitch.session.salvaging import Exchanged, is_aside, is_thread
+from lockstitch.session import maintenance
+from lockstitch.session.listing import list_sessions
+from lockstitch.session.maintenance import Exchanged, is_aside, is_thread
 from lockstitch.stored.journal import DAMAGED, chosen, opened
 from lockstitch.stores.base import Backend, Listing
 from lockstitch.stores.opening import open_backend
@@ -33,7 +32,7 @@ def salvage(target: str, session: str | None = None) -> Salvage:
     """Read all that can be read of a session, and say of each record what is known of it."""
     backend, place = opened(target)
     with backend:
-        return salvaging.salvage(backend, chosen(backend, session or place.session))
+        return maintenance.read_salvage(backend, chosen(backend, session or place.session))
 
 
 def damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
@@ -44,7 +43,7 @@ def damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
         names = [one.session for one in backend.sessions()] if name is None else [name]
         for one in names:
             if (name is not None or not is_aside(one)) and not _is_whole(backend, one):
-                found = salvaging.salvage(backend, one)
+                found = maintenance.read_salvage(backend, one)
                 if not found.is_whole:
                     yield found
 
@@ -66,7 +65,7 @@ def repair(target: str, session: str | None = None) -> Exchanged:
     ``UsageError`` if nothing is damaged, ``Held`` if somebody writes the session.
     """
     with _writing(target, session) as (backend, name):
-        return salvaging.repaired(backend, salvaging.salvage(backend, name))
+        return maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, name))
 
 
 def can_undo(target: str) -> bool:
@@ -79,7 +78,7 @@ def can_undo(target: str) -> bool:
 def undo(target: str, session: str | None = None) -> Exchanged:
     """Take the last repair of a session back; what it has become is kept beside it."""
     with _writing(target, session) as (backend, name):
-        return salvaging.taken_back(backend, name)
+        return maintenance.undo_rewrite(backend, name)
 
 
 @contextmanager
@@ -95,7 +94,7 @@ def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
 
 def _only(backend: Backend) -> str:
     """Return the only session of a store, apart from those that were put aside."""
-    names = [one.session for one in listed(backend, Listing()) if not is_aside(one.session)]
+    names = [one.session for one in list_sessions(backend, Listing()) if not is_aside(one.session)]
     return names[0] if len(names) == 1 else chosen(backend, None)
 
 
@@ -106,8 +105,8 @@ def copy(target: str, url: str) -> Iterator[Copied]:
         if next(iter(other.sessions(limit=1)), None) is not None:
             raise UsageError("the store to write to holds sessions already: name a new one")
         for one in backend.sessions():
-            found = salvaging.salvage(backend, one.session)
-            entries = salvaging.entries_of(backend, found)
+            found = maintenance.read_salvage(backend, one.session)
+            entries = maintenance.entries_of(backend, found)
             other.add(one.session, entries, NEW)
             yield Copied(one.session, len(entries), len(found.holes) + len(found.lost))
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, Held, Moved
-from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name
+from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
 from lockstitch.journal.salvage import Remains
 
 LEASE_SECONDS = 30.0
@@ -71,7 +71,7 @@ class Listing(Struct, frozen=True):
         return structs.replace(self, name=listed.session, changed=listed.changed)
 
 
-def arranged(found: Iterable[Listed], listing: Listing) -> list[Listed]:
+def arrange(found: Iterable[Listed], listing: Listing) -> list[Listed]:
     """Choose sessions and put them in order, in memory."""
     chosen = [
         one
@@ -89,7 +89,7 @@ def _is_behind(one: Listed, listing: Listing) -> bool:
     return (-one.changed, one.session) > (-listing.changed, listing.name)
 
 
-class Incoming(Struct, frozen=True):
+class IncomingSession(Struct, frozen=True):
     """A session of another store that comes as it is: name, end, time of its last record.
 
     ``pieces`` gives its records in order, each with the large values that it names, once.
@@ -98,7 +98,7 @@ class Incoming(Struct, frozen=True):
     session: str
     head: Head
     changed: int
-    pieces: Iterable[tuple[Record, tuple[bytes, ...]]]
+    pieces: Iterable[tuple[JournalRecord, tuple[bytes, ...]]]
 
     def is_there(self, found: Head | None) -> bool:
         """Whether it has come before; raises ``Held`` if the name is another session's."""
@@ -109,7 +109,7 @@ class Incoming(Struct, frozen=True):
         return True
 
 
-class Fault(Struct, frozen=True):
+class StoreFault(Struct, frozen=True):
     """Something in a store that is not as it was written; ``session`` is "" for the store itself.
 
     ``seq`` is the first record that cannot be trusted, 0 where no single one is meant.
@@ -147,7 +147,7 @@ class Backend(ABC):
         """Give a lease back; does nothing if somebody has taken it over."""
 
     @abstractmethod
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         """Add entries behind record ``after``, all or none, and give the new head.
 
         Raises ``Fenced`` if the lease is not the session's last one, and ``Moved`` if the session
@@ -156,7 +156,7 @@ class Backend(ABC):
         """
 
     def add(
-        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+        self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
     ) -> Head:
         """Add entries behind ``after`` as a holder of a moment would, all or none.
 
@@ -174,7 +174,7 @@ class Backend(ABC):
             self.release(lease)
 
     @abstractmethod
-    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         """Put entries in the place of all records of a session, all or none; returns the new head.
 
         Nothing of what was there before can be read any more, and large values that no record of
@@ -191,7 +191,9 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
         """Read the records behind ``after``, verified, in order; never waits for a writer.
 
         It is one consistent view. Raises ``Damaged`` where a record is not what was written, and
@@ -238,7 +240,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def receive(self, incoming: Incoming) -> Head:
+    def receive(self, incoming: IncomingSession) -> Head:
         """Take a session of another store in, as it is, all or none; its pieces were verified.
 
         Raises ``Held`` if the name is another session's; the same one again is done already. It
@@ -266,7 +268,7 @@ class Backend(ABC):
         """Wait until a session has a record behind ``after``; False if the time is up first."""
 
     @abstractmethod
-    def verify(self) -> Iterator[Fault | Listed]:
+    def verify(self) -> Iterator[StoreFault | Listed]:
         """Read everything there is: each session as it is done, faults as they are found.
 
         Never raises on damage.
@@ -303,7 +305,7 @@ def require_same(found: Head, expected: Head, session: str) -> None:
         )
 
 
-def checked_blob(name: str, value: bytes | None, where: str) -> bytes:
+def check_blob(name: str, value: bytes | None, where: str) -> bytes:
     """Give a stored value back if it is the one that was named."""
     if value is None:
         raise Damaged(f"{where}: the large value {name} is missing")

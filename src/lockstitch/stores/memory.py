@@ -9,42 +9,42 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lockstitch.errors import Closed, Damaged, Fenced, Held, Moved, Unreadable, UsageError
-from lockstitch.journal.about import about_in, about_of
+from lockstitch.journal.events import about_in, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
-    Entry,
     Head,
-    Record,
+    JournalEntry,
+    JournalRecord,
     blob_name,
-    chained,
-    checked_key,
-    checked_session,
-    verified,
+    chain_entries,
+    check_key,
+    check_session_name,
+    verify_chain,
 )
 from lockstitch.journal.salvage import Remains, Remnant
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
-    Fault,
-    Incoming,
+    IncomingSession,
     Lease,
     Listed,
     Listing,
-    arranged,
-    checked_blob,
+    StoreFault,
+    arrange,
+    check_blob,
 )
 
 URL = "memory:"
 
 
-class _Session:
+class _MemorySession:
     """What is kept of one session; ``token`` is "" while nobody holds it."""
 
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
-        self.records: list[Record] = []
+        self.records: list[JournalRecord] = []
         # The large values that records name, each with the first one's number.
         self.names: dict[str, int] = {}
         self.epoch = epoch
@@ -91,12 +91,12 @@ class MemoryBackend(Backend):
         self._pid = os.getpid()
         self._is_closed = False
         self._changed = threading.Condition()
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _MemorySession] = {}
         self._blobs: dict[str, bytes] = {}
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         self._require_open()
-        checked_session(session)
+        check_session_name(session)
         deadline = time.monotonic() + wait
         with self._changed:
             kept = self._kept(session, create=create)
@@ -108,26 +108,26 @@ class MemoryBackend(Backend):
             self._keep_alive(kept)
             return Lease(session, kept.epoch, kept.token, kept.head())
 
-    def _kept(self, name: str, *, create: bool) -> _Session:
+    def _kept(self, name: str, *, create: bool) -> _MemorySession:
         if name not in self._sessions:
             if not create:
                 raise Unreadable(f"session {name}: there is none in this store")
-            self._sessions[name] = _Session(name)
+            self._sessions[name] = _MemorySession(name)
         return self._sessions[name]
 
-    def _is_held(self, kept: _Session) -> bool:
+    def _is_held(self, kept: _MemorySession) -> bool:
         if not kept.token:
             return False
         return self._clock is None or self._clock() < kept.deadline
 
-    def _sleep(self, deadline: float, kept: _Session) -> None:
+    def _sleep(self, deadline: float, kept: _MemorySession) -> None:
         """Wait until something changes; an own clock is looked at now and then."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise Held(f"session {kept.name}: another writer of this process holds it")
         self._changed.wait(left if self._clock is None else min(left, 0.01))
 
-    def _keep_alive(self, kept: _Session) -> None:
+    def _keep_alive(self, kept: _MemorySession) -> None:
         if self._clock is not None:
             kept.deadline = self._clock() + self._lease_seconds
 
@@ -140,7 +140,7 @@ class MemoryBackend(Backend):
                 kept.token = ""
                 self._changed.notify_all()
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _check(entries)
         with self._changed:
@@ -151,17 +151,17 @@ class MemoryBackend(Backend):
                 self._add(kept, lease, entries)
             return kept.head()
 
-    def _add(self, kept: _Session, lease: Lease, entries: Sequence[Entry]) -> None:
+    def _add(self, kept: _MemorySession, lease: Lease, entries: Sequence[JournalEntry]) -> None:
         values = {blob_name(value): value for entry in entries for value in entry.blobs}
         self._blobs |= values
         for seq, entry in enumerate(entries, len(kept.records) + 1):
             for value in entry.blobs:
                 kept.names.setdefault(blob_name(value), seq)
-        kept.records += chained(kept.head(), lease.epoch, entries)
+        kept.records += chain_entries(kept.head(), lease.epoch, entries)
         kept.describe(entry.body for entry in entries)
         self._changed.notify_all()
 
-    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _check(entries)
         with self._changed:
@@ -181,7 +181,7 @@ class MemoryBackend(Backend):
             self._forget_blobs()
             self._changed.notify_all()
 
-    def _held(self, lease: Lease) -> _Session:
+    def _held(self, lease: Lease) -> _MemorySession:
         self._require_open()
         kept = self._sessions.get(lease.session)
         if kept is None or not _holds(kept, lease):
@@ -193,11 +193,13 @@ class MemoryBackend(Backend):
         named: set[str] = set().union(*(kept.names for kept in self._sessions.values()))
         self._blobs = {name: self._blobs[name] for name in self._blobs if name in named}
 
-    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
         self._require_open()
         with self._changed:
             records = self._kept(session, create=False).records[after.seq : upto]
-        return verified(records, after, f"session {session}")
+        return verify_chain(records, after, f"session {session}")
 
     def head(self, session: str) -> Head | None:
         self._require_open()
@@ -208,17 +210,17 @@ class MemoryBackend(Backend):
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         self._require_open()
         with self._changed:
-            return {name: checked_blob(name, self._blobs.get(name), URL) for name in names}
+            return {name: check_blob(name, self._blobs.get(name), URL) for name in names}
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
         with self._changed:
             found = [kept.listed() for kept in self._sessions.values()]
-        return iter(arranged(found, listing)[:limit])
+        return iter(arrange(found, listing)[:limit])
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
-        checked_session(target)
+        check_session_name(target)
         with self._changed:
             records = self._kept(source, create=False).records[:upto]
             if len(records) != upto:
@@ -229,17 +231,17 @@ class MemoryBackend(Backend):
                 raise Held(f"session {target}: it exists, with other records than the fork's")
             return self._sessions[target].head()
 
-    def _copy(self, records: list[Record], names: dict[str, int], target: str) -> None:
-        made = _Session(target, epoch=records[-1].epoch if records else 0)
+    def _copy(self, records: list[JournalRecord], names: dict[str, int], target: str) -> None:
+        made = _MemorySession(target, epoch=records[-1].epoch if records else 0)
         made.records = records
         made.names = {name: seq for name, seq in names.items() if seq <= len(records)}
         made.describe(record.body for record in records)
         self._sessions[target] = made
         self._changed.notify_all()
 
-    def receive(self, incoming: Incoming) -> Head:
+    def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
-        name = checked_session(incoming.session)
+        name = check_session_name(incoming.session)
         pieces = [] if name in self._sessions else list(incoming.pieces)
         with self._changed:
             kept = self._sessions.get(name)
@@ -261,7 +263,7 @@ class MemoryBackend(Backend):
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         self._require_open()
-        checked_session(aside)
+        check_session_name(aside)
         with self._changed:
             old = self._kept(session, create=False)
             new = self._kept(successor, create=False)
@@ -287,18 +289,18 @@ class MemoryBackend(Backend):
         kept = self._sessions.get(session)
         return self._is_closed or (kept is not None and len(kept.records) > after)
 
-    def verify(self) -> Iterator[Fault | Listed]:
+    def verify(self) -> Iterator[StoreFault | Listed]:
         for listed in list(self.sessions()):
             seq = 0
             try:
                 for record in self.read(listed.session):
                     seq = record.seq
             except Damaged as error:
-                yield Fault(listed.session, seq + 1, str(error))
+                yield StoreFault(listed.session, seq + 1, str(error))
             yield listed
         for name, value in list(self._blobs.items()):
             if blob_name(value) != name:
-                yield Fault("", 0, f"{URL}: the large value {name} is not what was written")
+                yield StoreFault("", 0, f"{URL}: the large value {name} is not what was written")
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         self._require_open()
@@ -318,22 +320,24 @@ class MemoryBackend(Backend):
             raise Closed("the store in memory belongs to the process that this one was forked from")
 
 
-def _stamp(kept: _Session) -> str:
+def _stamp(kept: _MemorySession) -> str:
     return f"{len(kept.records)} {kept.head().digest.hex()}"
 
 
-def _check(entries: Sequence[Entry]) -> None:
+def _check(entries: Sequence[JournalEntry]) -> None:
     for entry in entries:
-        checked_key(entry.key)
+        check_key(entry.key)
         if b"\n" in entry.body:
             raise UsageError("the body of an event is one line of JSON, without a line break")
 
 
-def _holds(kept: _Session, lease: Lease) -> bool:
+def _holds(kept: _MemorySession, lease: Lease) -> bool:
     return (kept.epoch, kept.token) == (lease.epoch, lease.token)
 
 
-def _is_done(kept: _Session, lease: Lease, entries: Sequence[Entry], after: int) -> bool:
+def _is_done(
+    kept: _MemorySession, lease: Lease, entries: Sequence[JournalEntry], after: int
+) -> bool:
     """Whether the entries are there already; raises ``Moved`` if others are."""
     behind = kept.records[max(after, 0) :]
     if after == len(kept.records):
@@ -344,7 +348,7 @@ def _is_done(kept: _Session, lease: Lease, entries: Sequence[Entry], after: int)
     raise Moved(_moved(kept, after))
 
 
-def _moved(kept: _Session, after: int) -> str:
+def _moved(kept: _MemorySession, after: int) -> str:
     return f"session {kept.name}: it ends at record {len(kept.records)}, not at {after}"
 
 

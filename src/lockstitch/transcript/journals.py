@@ -14,7 +14,6 @@ from lockstitch.dialects.base import as_text
 from lockstitch.dialects.replies import messages_in
 from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.errors import UsageError
-from lockstitch.journal.answers import answer_in, answer_to, answered, known, late_pieces, said_as
 from lockstitch.journal.events import (
     Compacted,
     Denied,
@@ -27,9 +26,25 @@ from lockstitch.journal.events import (
     Partial,
     Rewound,
 )
-from lockstitch.journal.fold import CHECKPOINT, Fact
-from lockstitch.journal.rebuilding import DAMAGED, MISSING
-from lockstitch.journal.state import Call, Checkpoint, Item, Late, Reply, Spoken
+from lockstitch.journal.results import (
+    answer_in,
+    answer_to,
+    known,
+    late_pieces,
+    said_as,
+    with_results,
+)
+from lockstitch.journal.salvage import DAMAGED, MISSING
+from lockstitch.journal.state import (
+    CHECKPOINT,
+    CallState,
+    Checkpoint,
+    Fact,
+    Item,
+    Late,
+    ModelReply,
+    Spoken,
+)
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
 from lockstitch.transcript.layout import Layout
@@ -94,7 +109,7 @@ def _starts(items: Sequence[Item]) -> list[int]:
         if isinstance(item, Spoken) and is_answered:
             starts.append(number)
             is_answered = False
-        is_answered = is_answered or isinstance(item, Reply)
+        is_answered = is_answered or isinstance(item, ModelReply)
     return starts or [0] * bool(items)
 
 
@@ -158,7 +173,7 @@ class Told(Generic[T]):
             yield from self.page.turn(turn, f"record {item.seq}")
         if isinstance(item, Spoken):
             yield from self._spoken(item)
-        elif isinstance(item, Reply):
+        elif isinstance(item, ModelReply):
             yield from self._reply(item)
         else:
             yield from self._late(item)
@@ -170,7 +185,7 @@ class Told(Generic[T]):
         else:
             yield from Show([said_as(name, content)], name, {}, self.page).body()
 
-    def _reply(self, item: Reply) -> Iterator[T]:
+    def _reply(self, item: ModelReply) -> Iterator[T]:
         checkpoint = self.checkpoints.get(item.seq)
         if checkpoint is not None:
             yield from self._checkpoint(checkpoint)
@@ -186,7 +201,7 @@ class Told(Generic[T]):
         payloads = [self.journal.value(fact) if fact else None for fact in outcomes]
         answers = [answer_to(*pair) for pair in zip(item.calls, payloads, strict=True)]
         said = (
-            answered(name, messages, [call.id for call in item.calls], answers)
+            with_results(name, messages, [call.id for call in item.calls], answers)
             if answers
             else messages
         )
@@ -226,7 +241,7 @@ class _Replied(Show[T]):
         messages: Sequence[Any],
         dialect: str,
         page: Layout[T],
-        calls: Sequence[Call],
+        calls: Sequence[CallState],
         replaced: set[tuple[int, int]],
     ) -> None:
         super().__init__(messages, dialect, {}, page)
@@ -250,7 +265,7 @@ class _Replied(Show[T]):
         )
 
 
-def became(call: Call) -> str:
+def became(call: CallState) -> str:
     """What became of a call, in words; "" if it has a result of its own."""
     if call.outcome is None:
         return _OPEN.get(call.status, "not started")
@@ -271,7 +286,7 @@ def _has_payload(fact: Event) -> bool:
     return bool(fact.blob) or bytes(fact.payload) != b"null"
 
 
-def _attempts(call: Call) -> str:
+def _attempts(call: CallState) -> str:
     return f"  attempt {call.attempts}" if call.attempts > 1 else ""
 
 

@@ -12,7 +12,7 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.reading import Reader
 from lockstitch.formats.langgraph.postgres.tables import Home
-from lockstitch.stores.postgres.pool import Connection
+from lockstitch.stores.postgres.connections import Connection
 from lockstitch.stores.postgres.trust import Untrusted
 from tests.postgres_server import shared
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.jsonl import JsonlBackend
 from tests import tools
 from tests.driven import Driven
@@ -95,7 +95,7 @@ class Writing(Driven):
     def check(self, said: list[str]) -> int:
         """All that was acknowledged is there, once, and the store goes on; its length before."""
         with JsonlBackend(self.folder) as store:
-            assert not [one for one in store.verify() if isinstance(one, Fault)]
+            assert not [one for one in store.verify() if isinstance(one, StoreFault)]
             lease = store.acquire(SESSION)
             seq = lease.head.seq
             found = [(one.key, one.body) for one in store.read(SESSION)]

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from lockstitch.errors import LockstitchError
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl import JsonlBackend
 from tests.stores import changes
@@ -31,10 +31,10 @@ ENDS = (BEFORE, BEFORE + 2, BEFORE + 3)
 LEASE = 0.3
 
 
-def entry(seq: int) -> Entry:
+def entry(seq: int) -> JournalEntry:
     """The record that always stands there."""
     body = b'{"n":%d,"text":"%s"}' % (seq, b"x" * 60)
-    return Entry(f"key-{seq}", seq, body, (b"%d" % seq,) if seq > BEFORE else ())
+    return JournalEntry(f"key-{seq}", seq, body, (b"%d" % seq,) if seq > BEFORE else ())
 
 
 def say(text: str) -> None:

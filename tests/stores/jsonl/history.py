@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from lockstitch.journal.records import NEW, Head, Record
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.journal.records import NEW, Head, JournalRecord
+from lockstitch.stores.base import Backend, StoreFault
 from lockstitch.stores.jsonl import JsonlBackend
 from tests.stores.contract import entries, entry
 
@@ -16,10 +16,10 @@ class History(Struct, frozen=True):
     """The bytes of a file, its records, and which of them were acknowledged at which size."""
 
     data: bytes
-    records: list[Record]
+    records: list[JournalRecord]
     acknowledged: list[tuple[int, int]]
 
-    def upto(self, size: int) -> list[Record]:
+    def upto(self, size: int) -> list[JournalRecord]:
         """The records that count in the first bytes of the file."""
         return self.records[: max(seq for end, seq in self.acknowledged if end <= size)]
 
@@ -51,7 +51,7 @@ def reopened(folder: Path, data: bytes) -> Backend:
     return JsonlBackend(folder)
 
 
-def goes_on(backend: Backend, path: Path, expected: list[Record]) -> None:
+def goes_on(backend: Backend, path: Path, expected: list[JournalRecord]) -> None:
     """Hold a store to it: these records count, more can be added, and no byte was changed."""
     data = path.read_bytes()
     assert list(backend.read("s")) == expected
@@ -65,5 +65,5 @@ def goes_on(backend: Backend, path: Path, expected: list[Record]) -> None:
     assert found[:-3] == expected
     assert [record.key for record in found[-3:]] == ["new", "newer", "newest"]
     assert path.read_bytes().startswith(data)
-    assert [one for one in backend.verify() if isinstance(one, Fault)] == []
+    assert [one for one in backend.verify() if isinstance(one, StoreFault)] == []
     backend.release(lease)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import Record, blob_name
-from lockstitch.stores.base import Backend, Fault, Listed
+from lockstitch.journal.records import JournalRecord, blob_name
+from lockstitch.stores.base import Backend, Listed, StoreFault
 from lockstitch.stores.jsonl import JsonlBackend
 from tests.stores.contract import entries, entry, keys
 from tests.stores.jsonl.history import History, history, reopened
@@ -21,7 +21,7 @@ STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 5
 def is_damaged(backend: Backend, past: History, path: Path) -> int:
     """Hold a damaged store to its promises; how many records it still gives."""
     data = path.read_bytes()
-    found: list[Record] = []
+    found: list[JournalRecord] = []
     with pytest.raises(Damaged):
         found.extend(backend.read("s"))
     found = before_damage(backend)
@@ -31,7 +31,7 @@ def is_damaged(backend: Backend, past: History, path: Path) -> int:
     with pytest.raises(Damaged):
         backend.head("s")
     fault, listed = backend.verify()
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, StoreFault)
     assert (fault.session, fault.seq) == ("s", len(found) + 1)
     assert isinstance(listed, Listed)
     assert listed.seq == len(found)
@@ -39,7 +39,7 @@ def is_damaged(backend: Backend, past: History, path: Path) -> int:
     return len(found)
 
 
-def before_damage(backend: Backend) -> list[Record]:
+def before_damage(backend: Backend) -> list[JournalRecord]:
     found = []
     try:
         for record in backend.read("s"):
@@ -189,20 +189,20 @@ def test_large_values_that_changed_or_are_gone(tmp_path: Path) -> None:
         for name in (one, two):
             with pytest.raises(Damaged, match=name):
                 backend.blobs([name])
-        faults = [(one.session, one.seq) for one in backend.verify() if isinstance(one, Fault)]
+        faults = [(one.session, one.seq) for one in backend.verify() if isinstance(one, StoreFault)]
         assert faults == [("s", 1), ("", 0)]
         # Appended again, they are whole again.
         lease = backend.acquire("s")
         backend.append(lease, [entry("b", b"{}", b"one", b"two")], 1)
         assert backend.blobs([one, two]) == {one: b"one", two: b"two"}
-        assert not [one for one in backend.verify() if isinstance(one, Fault)]
+        assert not [one for one in backend.verify() if isinstance(one, StoreFault)]
 
 
 def test_a_file_of_a_later_version_is_left_alone(folder: Path) -> None:
-    from lockstitch.stores.jsonl import lines
+    from lockstitch.stores.jsonl import log
 
-    line = lines.Opened(2, "s", 1, 5, "", "", None)
-    data = lines._sealed(lines.msgspec.json.encode(line)[:-1])  # noqa: SLF001
+    line = log.OpeningLine(2, "s", 1, 5, "", "", None)
+    data = log._sealed(log.msgspec.json.encode(line)[:-1])  # noqa: SLF001
     with reopened(folder, data) as backend:
         with pytest.raises(Damaged, match="version 2"):
             backend.acquire("s")

@@ -15,8 +15,8 @@ from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, LockstitchError, Unreadable, Unsure, UsageError
 from lockstitch.journal.records import blob_name
 from lockstitch.stores.jsonl import JsonlBackend, forks
-from lockstitch.stores.jsonl.blobs import Blobs
 from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.forks import Blobs
 from tests.stores.contract import entries, entry, keys
 
 

@@ -15,7 +15,7 @@ from threading import Event, Thread
 import pytest
 
 from lockstitch.journal.records import blob_name
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.jsonl import JsonlBackend
 from tests.stores import changes
 from tests.stores.contract import entries
@@ -294,7 +294,7 @@ def taken_over(driven: Writing, pid: int) -> list[str]:
         assert found[-3:] == ["mine", "too", "still"]
         assert found[:-3] == [entry(n).key for n in range(1, lease.head.seq + 1)]
         assert max([BEFORE, *acknowledged(said)]) <= lease.head.seq
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
     return said
 
 
@@ -334,7 +334,7 @@ def written_meanwhile(made: Writing, pid: int) -> str:
         store.append(lease, entries("still"), head.seq)
         found = [record.key for record in store.read(changes.SESSION)]
         assert found == [*before, mine.key, "mine", "still"]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         names = [blob_name(value) for value in mine.blobs]
         assert list(store.blobs(names).values()) == list(mine.blobs)
     return said[-1].split()[1]

@@ -6,16 +6,18 @@ from typing import Any
 
 import psycopg
 
-from lockstitch.journal.records import Entry, Record
-from lockstitch.stores.base import Backend, Fault
+from lockstitch.journal.records import JournalEntry, JournalRecord
+from lockstitch.stores.base import Backend, StoreFault
 
 
-def entry(key: str, *blobs: bytes) -> Entry:
+def entry(key: str, *blobs: bytes) -> JournalEntry:
     """An event whose body says its key."""
-    return Entry(key, 1_700_000_000_000, b'{"kind":"noted","name":"%s"}' % key.encode(), blobs)
+    return JournalEntry(
+        key, 1_700_000_000_000, b'{"kind":"noted","name":"%s"}' % key.encode(), blobs
+    )
 
 
-def entries(*keys: str) -> list[Entry]:
+def entries(*keys: str) -> list[JournalEntry]:
     return [entry(key) for key in keys]
 
 
@@ -23,12 +25,12 @@ def keys(backend: Backend, session: str) -> list[str]:
     return [record.key for record in backend.read(session)]
 
 
-def records(backend: Backend, session: str) -> list[Record]:
+def records(backend: Backend, session: str) -> list[JournalRecord]:
     return list(backend.read(session))
 
 
-def faults(backend: Backend) -> list[Fault]:
-    return [one for one in backend.verify() if isinstance(one, Fault)]
+def faults(backend: Backend) -> list[StoreFault]:
+    return [one for one in backend.verify() if isinstance(one, StoreFault)]
 
 
 def run(dsn: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:

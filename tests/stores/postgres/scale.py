@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 from msgspec import Struct
 
-from lockstitch.journal.records import NEW, START, Entry, chained
+from lockstitch.journal.records import NEW, START, JournalEntry, chain_entries
 from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import PostgresBackend, reading
-from lockstitch.stores.postgres import statements as sql
+from lockstitch.stores.postgres import schema as sql
 from tests.postgres_server import running
 
 BODY = b'{"kind":"said","payload":"%s"}' % (b"a word or two " * 40)
@@ -44,8 +44,8 @@ def name_of(number: int) -> str:
 
 def filled(dsn: str, numbers: range) -> None:
     """Put sessions of three records each behind the store's back, as it would have written them."""
-    entries = [Entry(f"k{count}", 1_700_000_000_000, BODY) for count in range(3)]
-    records = chained(NEW, 1, entries)
+    entries = [JournalEntry(f"k{count}", 1_700_000_000_000, BODY) for count in range(3)]
+    records = chain_entries(NEW, 1, entries)
     first = name_of(numbers.start)
     head = (3, records[-1].digest, 1, 1)
     with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
@@ -128,7 +128,7 @@ def times(backend: PostgresBackend, names: list[str]) -> dict[str, float]:
 
     def add(name: str) -> None:
         lease = leases[name]
-        backend.append(lease, [Entry("new", 1, BODY)], lease.head.seq)
+        backend.append(lease, [JournalEntry("new", 1, BODY)], lease.head.seq)
 
     return {
         "acquire": timed(take, names),
@@ -147,14 +147,15 @@ def long(dsn: str, sizes: list[int]) -> Iterator[Row]:
         for size in sizes:
             while head.seq < size:
                 batch = [
-                    Entry(f"k{n}", 1, BODY) for n in range(head.seq, min(head.seq + 200, size))
+                    JournalEntry(f"k{n}", 1, BODY)
+                    for n in range(head.seq, min(head.seq + 200, size))
                 ]
                 head = backend.append(lease, batch, head.seq)
             known = head
             taken = []
             for _ in range(SAMPLES):
                 begun = time.perf_counter()
-                head = backend.append(lease, [Entry(f"k{head.seq}", 1, BODY)], head.seq)
+                head = backend.append(lease, [JournalEntry(f"k{head.seq}", 1, BODY)], head.seq)
                 taken.append(time.perf_counter() - begun)
             begun = time.perf_counter()
             amount = sum(1 for _ in backend.read(LONG))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Fenced, Held
-from lockstitch.stores import holders, watching
+from lockstitch.stores import leases
 from lockstitch.stores.postgres import PostgresBackend
 from tests import tools
 from tests.postgres_server import open_room, own, running
@@ -169,9 +169,9 @@ def test_an_append_between_two_looks_is_a_sign_of_life(dsn: str) -> None:
 
 def test_what_was_seen_counts_once_it_is_old_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(holders, "steady", lambda: now)
-    watch = watching.Watching(30)
-    seen = watching.Sighted("t", "", 7, 10.0)
+    monkeypatch.setattr(leases, "steady", lambda: now)
+    watch = leases.HolderWatch(30)
+    seen = leases.HolderSighting("t", "", 7, 10.0)
     assert watch.silent("s") == ("", 0)
     assert watch.see("s", seen) == 10
     now = 109.0
@@ -179,17 +179,17 @@ def test_what_was_seen_counts_once_it_is_old_enough(monkeypatch: pytest.MonkeyPa
     assert watch.silent("s") == ("", 0)
     now = 110.0
     assert watch.silent("s") == ("t", 7)
-    assert watch.see("s", watching.Sighted("t", "", 8, 10.0)) == 10
+    assert watch.see("s", leases.HolderSighting("t", "", 8, 10.0)) == 10
     assert watch.silent("s") == ("", 0)
-    note = watch.note("s", watching.Sighted("t", "", 8, 10.0))
+    note = watch.note("s", leases.HolderSighting("t", "", 8, 10.0))
     assert note
-    assert not watch.note("s", watching.Sighted("t", "", 8, 10.0))
+    assert not watch.note("s", leases.HolderSighting("t", "", 8, 10.0))
     now = 119.0
-    other = watching.Watching(30)
-    assert other.see("s", watching.Sighted("t", "", 8, 10.0, note)) == 1
-    assert other.see("s", watching.Sighted("t", "", 9, 10.0, note)) == 10
+    other = leases.HolderWatch(30)
+    assert other.see("s", leases.HolderSighting("t", "", 8, 10.0, note)) == 1
+    assert other.see("s", leases.HolderSighting("t", "", 9, 10.0, note)) == 10
     # A note from before the machine was started again is from the future, or of another boot.
     now = 3.0
-    again = watching.Watching(30)
-    assert again.see("s", watching.Sighted("t", "", 8, 10.0, note)) == 10
-    assert again.see("s", watching.Sighted("t", "", 8, 10.0, "no JSON")) == 10
+    again = leases.HolderWatch(30)
+    assert again.see("s", leases.HolderSighting("t", "", 8, 10.0, note)) == 10
+    assert again.see("s", leases.HolderSighting("t", "", 8, 10.0, "no JSON")) == 10

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from lockstitch.errors import Unsure
 from lockstitch.journal.records import Head
 from lockstitch.stores.base import Lease
-from lockstitch.stores.postgres import PostgresBackend, pool
+from lockstitch.stores.postgres import PostgresBackend, connections
 from tests.stores.postgres.making import entries, faults, keys, run
 from tests.stores.postgres.proxy import Proxy, proxied
 
@@ -142,7 +142,7 @@ def test_when_one_connection_is_lost_the_others_are_not_trusted(
             for _ in range(6):
                 lent.enter_context(backend._pool.connection())  # noqa: SLF001
         run(dsn, END_ALL)
-        monkeypatch.setattr(pool, "_is_usable", lambda _connection: True)
+        monkeypatch.setattr(connections, "_is_usable", lambda _connection: True)
         call()
         monkeypatch.undo()
 

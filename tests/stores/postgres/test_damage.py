@@ -4,7 +4,7 @@ import pytest
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import blob_name
-from lockstitch.stores.base import Fault, Listed
+from lockstitch.stores.base import Listed, StoreFault
 from lockstitch.stores.postgres import PostgresBackend
 from tests.postgres_server import Server, programs, running, started
 from tests.stores.postgres.making import entries, entry, faults, keys, run
@@ -63,7 +63,9 @@ def test_what_is_changed_behind_our_back_is_found(written: str, damage: str) -> 
         with pytest.raises(Damaged, match="session s"):
             keys(backend, "s")
         *found, listed = backend.verify()
-        assert [(one.session, one.seq) for one in found if isinstance(one, Fault)] == [("s", seq)]
+        assert [(one.session, one.seq) for one in found if isinstance(one, StoreFault)] == [
+            ("s", seq)
+        ]
         assert isinstance(listed, Listed)
 
 
@@ -119,7 +121,7 @@ def test_large_values_are_checked(dsn: str, backend: PostgresBackend) -> None:
     with pytest.raises(Damaged, match=name):
         backend.blobs([name])
     run(dsn, "DELETE FROM lockstitch.blobs")
-    assert faults(backend) == [Fault("s", 1, f"the large value {name} is missing")]
+    assert faults(backend) == [StoreFault("s", 1, f"the large value {name} is missing")]
     with pytest.raises(Damaged, match="is missing"):
         backend.blobs([name])
 
@@ -139,7 +141,9 @@ def test_one_bad_session_does_not_hide_another(dsn: str, backend: PostgresBacken
     for number in bad:
         run(dsn, EMPTY_ONE, f"s{number:03}")
     found = list(backend.verify())
-    assert [one.session for one in found if isinstance(one, Fault)] == [f"s{n:03}" for n in bad]
+    assert [one.session for one in found if isinstance(one, StoreFault)] == [
+        f"s{n:03}" for n in bad
+    ]
     assert [one.session for one in found if isinstance(one, Listed)] == [
         f"s{number:03}" for number in range(250)
     ]

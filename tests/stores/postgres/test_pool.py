@@ -7,7 +7,7 @@ import pytest
 
 from lockstitch.errors import Busy, Closed
 from lockstitch.stores.postgres import PostgresBackend
-from lockstitch.stores.postgres.pool import Pool, Turnstile, address_of
+from lockstitch.stores.postgres.connections import FairSemaphore, Pool, address_of
 from tests.stores.postgres.making import entries, keys, run
 
 OPEN = """
@@ -17,7 +17,7 @@ WHERE datname = current_database() AND application_name = 'lockstitch'
 
 
 def test_who_comes_first_is_served_first() -> None:
-    gate = Turnstile(1)
+    gate = FairSemaphore(1)
     assert gate.enter(1)
     served: list[int] = []
 
@@ -40,7 +40,7 @@ def test_who_comes_first_is_served_first() -> None:
 
 
 def test_who_loses_patience_leaves_no_gap() -> None:
-    gate = Turnstile(2)
+    gate = FairSemaphore(2)
     assert gate.enter(1)
     assert gate.enter(1)
     with ThreadPoolExecutor(8) as threads:
@@ -53,7 +53,7 @@ def test_who_loses_patience_leaves_no_gap() -> None:
 
 
 def test_a_turn_that_comes_at_the_last_moment_is_not_lost() -> None:
-    gate = Turnstile(1)
+    gate = FairSemaphore(1)
 
     def go(_: int) -> int:
         got = 0

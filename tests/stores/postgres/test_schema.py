@@ -10,7 +10,7 @@ import pytest
 
 from lockstitch.errors import Held, Unreadable
 from lockstitch.journal.events import Said, entry_of, text_payload
-from lockstitch.journal.records import NEW, blob_name, chained
+from lockstitch.journal.records import NEW, blob_name, chain_entries
 from lockstitch.stores.base import Listing
 from lockstitch.stores.postgres import PostgresBackend, schema
 from tests.postgres_server import shared
@@ -109,7 +109,7 @@ def test_a_store_of_version_1_is_brought_up(dsn: str) -> None:
     """Version 1 did not note which session names which large value; version 2 removes by that."""
     large = text_payload("large " * 40_000)
     made = entry_of(Said(payload=large), "k1", 1)
-    [record] = chained(NEW, 1, [made])
+    [record] = chain_entries(NEW, 1, [made])
     make_of(dsn, 1)
     run(dsn, ADD, "s", 1, record.digest, 1, "gone", "{}")
     run(dsn, ADD_RECORD, "k1", record.body, record.digest)

@@ -17,7 +17,7 @@ import pytest
 from lockstitch.errors import LockstitchError, Unreadable, Unsure
 from lockstitch.journal.records import NEW
 from lockstitch.stores.postgres import PostgresBackend, connections
-from lockstitch.stores.postgres.pool import Pool, address_of
+from lockstitch.stores.postgres.connections import Pool, address_of
 from tests.postgres_server import Server, children, running
 from tests.stores.postgres.making import entries, faults, keys, run
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lockstitch.journal.records import NEW, Entry, blob_name, chained
+from lockstitch.journal.records import NEW, JournalEntry, blob_name, chain_entries
 from lockstitch.stores.postgres import PostgresBackend, reading
 from tests.postgres_server import shared
 from tests.stores.postgres.making import entries, entry, keys, records, run
@@ -26,10 +26,10 @@ LARGE = random.Random(4).randbytes(5_000_000).replace(b"\n", b"")  # noqa: S311
 
 
 def test_odd_bytes_survive(dsn: str, backend: PostgresBackend) -> None:
-    sent = [Entry(f"k{number}", number, body) for number, body in enumerate(ODD)]
+    sent = [JournalEntry(f"k{number}", number, body) for number, body in enumerate(ODD)]
     backend.append(backend.acquire("s"), sent, 0)
     with PostgresBackend(dsn) as other:
-        assert records(other, "s") == chained(NEW, 1, sent)
+        assert records(other, "s") == chain_entries(NEW, 1, sent)
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
@@ -38,17 +38,19 @@ def test_the_encoding_of_the_database_plays_no_part(encoding: str) -> None:
     name = f"encoded_{encoding.lower()}"
     server.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
     with PostgresBackend(server.address(name)) as backend:
-        sent = [Entry(f"k{number}", number, body) for number, body in enumerate(ODD)]
+        sent = [JournalEntry(f"k{number}", number, body) for number, body in enumerate(ODD)]
         backend.append(backend.acquire("s"), sent, 0)
-        assert records(backend, "s") == chained(NEW, 1, sent)
+        assert records(backend, "s") == chain_entries(NEW, 1, sent)
 
 
 def test_large_bodies_and_values_survive(dsn: str, backend: PostgresBackend) -> None:
     lease = backend.acquire("s")
-    sent = [Entry("a", 1, LARGE), Entry("b", 2, b"{}", (LARGE, b"", LARGE[:70_000]))]
+    sent = [JournalEntry("a", 1, LARGE), JournalEntry("b", 2, b"{}", (LARGE, b"", LARGE[:70_000]))]
     backend.append(lease, sent, 0)
     with PostgresBackend(dsn) as other:
-        assert records(other, "s") == chained(NEW, 1, [Entry("a", 1, LARGE), Entry("b", 2, b"{}")])
+        assert records(other, "s") == chain_entries(
+            NEW, 1, [JournalEntry("a", 1, LARGE), JournalEntry("b", 2, b"{}")]
+        )
         names = [blob_name(value) for value in sent[1].blobs]
         assert other.blobs(names) == dict(zip(names, sent[1].blobs, strict=True))
 
@@ -56,9 +58,9 @@ def test_large_bodies_and_values_survive(dsn: str, backend: PostgresBackend) -> 
 def test_the_extremes_of_numbers_and_names(backend: PostgresBackend) -> None:
     session = "A" + "-._9" * 31 + "zzz"
     lease = backend.acquire(session)
-    sent = [Entry("~" * 128, 2**62, b"{}"), Entry("!", -1, b"{}")]
+    sent = [JournalEntry("~" * 128, 2**62, b"{}"), JournalEntry("!", -1, b"{}")]
     backend.append(lease, sent, 0)
-    assert records(backend, session) == chained(NEW, 1, sent)
+    assert records(backend, session) == chain_entries(NEW, 1, sent)
 
 
 def test_a_long_session_is_read_in_chunks(

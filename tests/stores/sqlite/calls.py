@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.sqlite import SqliteBackend
 from tests import tools
 from tests.driven import Driven
@@ -66,7 +66,7 @@ class Writing(Driven):
 
     def _check(self, acked: list[int]) -> int:
         with SqliteBackend(self.path) as store:
-            assert not [one for one in store.verify() if isinstance(one, Fault)]
+            assert not [one for one in store.verify() if isinstance(one, StoreFault)]
             lease = store.acquire(SESSION)
             found = list(store.read(SESSION))
             seq = lease.head.seq

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.sqlite import SqliteBackend
 
 SECRET = b"do-not-tell-anybody"
 BLOB = b"large " * 12_000
 
 
-def entries(count: int, first: int = 1) -> list[Entry]:
+def entries(count: int, first: int = 1) -> list[JournalEntry]:
     """Records that differ in every part."""
     return [
-        Entry(
+        JournalEntry(
             f"key-{number}",
             1000 + number,
             b'{"n":%d,"text":"%s %s"}' % (number, SECRET, b"abc"[number % 3 :] * number * 50),

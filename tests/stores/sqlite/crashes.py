@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.journal.records import blob_name
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores import changes
 from tests.stores.sqlite.recorder import NAME, PLAN, Recording, Step, entry
@@ -118,7 +118,7 @@ def check(state: State, folder: Path) -> int:
     """Open the store as it was left and go on with it; how many unacknowledged records it has."""
     _restore(state, folder)
     with SqliteBackend(folder / NAME) as store:
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         found = {one.session: one.seq for one in store.sessions()}
         for session, seq in state.acked.items():
             assert found.get(session, -1) >= seq, (state.step, session, seq, found)

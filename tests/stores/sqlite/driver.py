@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 
 from lockstitch.errors import LockstitchError
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.base import Lease
-from lockstitch.stores.sqlite import SqliteBackend, connections, writing
+from lockstitch.stores.sqlite import SqliteBackend, connections, writer
 from tests.driven import say
 from tests.stores import changes
 
@@ -26,9 +26,11 @@ SESSION = "s"
 BEFORE = 2
 
 
-def entry(seq: int) -> Entry:
+def entry(seq: int) -> JournalEntry:
     """The record that always stands there."""
-    return Entry(f"key-{seq}", seq, b'{"n":%d,"text":"%s"}' % (seq, b"x" * 3000), (b"y" * 70_000,))
+    return JournalEntry(
+        f"key-{seq}", seq, b'{"n":%d,"text":"%s"}' % (seq, b"x" * 3000), (b"y" * 70_000,)
+    )
 
 
 def stop() -> None:
@@ -72,9 +74,9 @@ def again(path: Path, order: str) -> None:
 
 def child(path: Path, order: str) -> int:
     """Write; the exit status is 0 if it was done, 1 if it raised what it should, else 2."""
-    writing.CHECKPOINT = 1
+    writer.CHECKPOINT = 1
     # A lock that cannot be had is waited for, and that need not be long here.
-    connections.BUSY_SECONDS = writing.BUSY_SECONDS = 0.1
+    connections.BUSY_SECONDS = writer.BUSY_SECONDS = 0.1
     try:
         write(path, order)
     except LockstitchError as error:

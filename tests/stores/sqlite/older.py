@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from lockstitch.journal.records import Entry, Head, blob_name, chained
+from lockstitch.journal.records import Head, JournalEntry, blob_name, chain_entries
 
 SCHEMA = """
 pragma page_size=8192;
@@ -38,7 +38,11 @@ pragma user_version=2;
 
 
 def make(
-    path: Path, sessions: Mapping[str, Sequence[Entry]], *, version: int = 2, compress: bool = False
+    path: Path,
+    sessions: Mapping[str, Sequence[JournalEntry]],
+    *,
+    version: int = 2,
+    compress: bool = False,
 ) -> None:
     """Write a store of an earlier version."""
     path.parent.mkdir(exist_ok=True)
@@ -51,9 +55,14 @@ def make(
 
 
 def _session(
-    base: sqlite3.Connection, number: int, name: str, sent: Sequence[Entry], *, compress: bool
+    base: sqlite3.Connection,
+    number: int,
+    name: str,
+    sent: Sequence[JournalEntry],
+    *,
+    compress: bool,
 ) -> None:
-    chain = chained(Head(), 1, sent)
+    chain = chain_entries(Head(), 1, sent)
     last = chain[-1]
     base.execute(
         "insert into sessions (number, name, seq, digest, epoch, created, changed)"

@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lockstitch.errors import LockstitchError
-from lockstitch.stores.base import Fault
-from lockstitch.stores.sqlite import SqliteBackend, writing
+from lockstitch.stores.base import StoreFault
+from lockstitch.stores.sqlite import SqliteBackend
+from lockstitch.stores.sqlite import writer as writing
 from tests.driven import say
 from tests.stores.sqlite.conftest import entries
 
@@ -120,7 +121,7 @@ class Machine:
             mounted(self.image, self.folder) as folder,
             SqliteBackend(folder / "sessions.db") as store,
         ):
-            assert not [one for one in store.verify() if isinstance(one, Fault)]
+            assert not [one for one in store.verify() if isinstance(one, StoreFault)]
             found = [(one.key, one.body) for one in store.read("s")]
         assert len(found) >= self.acked
         assert len(found) >= self.told - 1

@@ -18,9 +18,9 @@ import apsw
 import msgspec
 from msgspec import Struct
 
-from lockstitch.journal.records import Entry
+from lockstitch.journal.records import JournalEntry
 from lockstitch.stores.base import Lease
-from lockstitch.stores.sqlite import SqliteBackend, writing
+from lockstitch.stores.sqlite import SqliteBackend, writer
 from tests.stores import changes
 
 NAME = "sessions.db"
@@ -157,17 +157,19 @@ class Work:
         self.steps.append(Step("acked", PLAN, number))
 
 
-def entry(session: str, seq: int) -> Entry:
+def entry(session: str, seq: int) -> JournalEntry:
     """The record that always stands there; its large value is named by what is in it."""
     letter = "abc"[seq % 3]
     text = letter * (seq * 977 % 5000)
     blobs = (letter.encode() * 70_000,) if seq % 5 == 0 else ()
-    return Entry(f"{session}-{seq}", seq, b'{"n":%d,"text":"%s"}' % (seq, text.encode()), blobs)
+    return JournalEntry(
+        f"{session}-{seq}", seq, b'{"n":%d,"text":"%s"}' % (seq, text.encode()), blobs
+    )
 
 
 def work(folder: Path, rounds: int) -> Recording:
     """Write to several sessions, so much that the log is moved and begun anew many times."""
-    writing.CHECKPOINT = PAGES * writing.PAGE
+    writer.CHECKPOINT = PAGES * writer.PAGE
     at_work = Work(folder)
     one, other = at_work.open("one"), at_work.open("other")
     ends = {"one": 0, "other": 0}
@@ -183,7 +185,7 @@ def work(folder: Path, rounds: int) -> Recording:
 
 def changed(folder: Path, rounds: int) -> Recording:
     """Add to sessions, replace and remove them, and move the log now and then."""
-    writing.CHECKPOINT = PAGES * writing.PAGE
+    writer.CHECKPOINT = PAGES * writer.PAGE
     at_work = Work(folder)
     for number, op in enumerate(changes.plan(rounds), 1):
         at_work.change(number, op)

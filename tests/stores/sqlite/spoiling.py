@@ -23,7 +23,7 @@ def spoil(path: str | Path, session: str, seq: int, change: Callable[[bytes], by
             "select id, first, body from pieces where codec = 0 and id between ? and ?", where
         ).fetchall()
         first, data = rows[0][1], b"".join(body for _, _, body in rows)
-        begin, end = (pieces.decoded(data, first - 1, upto)[1] for upto in (seq - 1, seq))
+        begin, end = (pieces.decode_records(data, first - 1, upto)[1] for upto in (seq - 1, seq))
         changed = change(data[begin:end])
         assert len(changed) == end - begin
         assert changed != data[begin:end]

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import NEW, Entry, Head
+from lockstitch.journal.records import NEW, Head, JournalEntry
 from lockstitch.stores.sqlite import SqliteBackend, files
 
 ONE, OTHER = "langgraph.one", "langgraph.other"
 
 
-def entry(number: int, size: int = 300) -> Entry:
-    return Entry(f"key-{number}", 1, b'{"n":"%d %s"}' % (number, b"x" * size))
+def entry(number: int, size: int = 300) -> JournalEntry:
+    return JournalEntry(f"key-{number}", 1, b'{"n":"%d %s"}' % (number, b"x" * size))
 
 
 def told(backend: SqliteBackend, session: str) -> list[bytes]:

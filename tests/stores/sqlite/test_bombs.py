@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Damaged
-from lockstitch.stores.base import Fault
-from lockstitch.stores.sqlite import SqliteBackend, inflating, pieces
+from lockstitch.stores.base import StoreFault
+from lockstitch.stores.sqlite import SqliteBackend, connections, pieces
 from tests.stores.sqlite.conftest import entries
 
 MEGABYTES = 400
@@ -121,8 +121,8 @@ def test_what_is_compressed_well_is_read(path: Path) -> None:
     """Hundreds of megabytes of the same line are no bomb if they are one large value."""
     value = b"the same line, again and again\n" * 200_000
     assert bomb(2 << 20) != bomb(3 << 20)
-    assert inflating.inflated(zlib.compress(value, 1), inflating.MOST) == value
+    assert connections.inflate(zlib.compress(value, 1), connections.MOST) == value
     with SqliteBackend(path, compress=True) as store:
         lease = store.acquire("s")
         store.append(lease, entries(200), 0)
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]

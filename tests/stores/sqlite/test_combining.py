@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Busy, Moved, Unsure
-from lockstitch.stores.combining import Combiner, Job
+from lockstitch.stores.group_commit import CommitJob, GroupCommit
 
 PATIENCE = 60
 
@@ -24,9 +24,9 @@ class Gate:
         self.is_open.set()
         self.is_reached = threading.Event()
         self.error: BaseException | None = None
-        self.combiner = Combiner(self)
+        self.combiner = GroupCommit(self)
 
-    def __call__(self, jobs: list[Job]) -> None:
+    def __call__(self, jobs: list[CommitJob]) -> None:
         self.combiner.gather(jobs)
         self.batches.append(len(jobs))
         self.is_reached.set()
@@ -125,7 +125,7 @@ def test_those_in_a_batch_that_broke_off_are_unsure() -> None:
     failures = iter([KeyboardInterrupt()])
     original = crowd.gate.__call__
 
-    def commit(jobs: list[Job]) -> None:
+    def commit(jobs: list[CommitJob]) -> None:
         crowd.gate.error = next(failures, None)
         original(jobs)
 
@@ -142,7 +142,7 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
     original = crowd.gate.__call__
     calls = iter([True])
 
-    def commit(jobs: list[Job]) -> None:
+    def commit(jobs: list[CommitJob]) -> None:
         if next(calls, False):
             crowd.combiner.gather(jobs)
             crowd.combiner.put_back(jobs)
@@ -163,7 +163,7 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
 def test_who_stops_waiting_leaves_the_queue() -> None:
     crowd = Crowd()
     crowd.queue(1)
-    job = Job(lambda _: "never")
+    job = CommitJob(lambda _: "never")
     crowd.combiner._queue.append(job)  # noqa: SLF001
     crowd.combiner._leave(job)  # noqa: SLF001
     assert crowd.end() == {0: 0, 1: 1}
@@ -173,7 +173,7 @@ def test_who_stops_waiting_leaves_the_queue() -> None:
 def test_who_was_to_lead_and_stops_waiting_passes_the_lead_on() -> None:
     crowd = Crowd()
     crowd.queue(0)
-    job = Job(lambda _: "never")
+    job = CommitJob(lambda _: "never")
     crowd.combiner._queue.append(job)  # noqa: SLF001
     crowd.end()
     assert job.leads

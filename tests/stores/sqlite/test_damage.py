@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Damaged, LockstitchError
-from lockstitch.journal.records import Entry, blob_name
-from lockstitch.stores.base import Fault, Listed
+from lockstitch.journal.records import JournalEntry, blob_name
+from lockstitch.stores.base import Listed, StoreFault
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import SECRET, entries
@@ -25,9 +25,9 @@ def change(path: Path, statement: str, *values: object) -> None:
         assert connection.execute(statement, values).rowcount > 0
 
 
-def faults(path: Path) -> list[Fault]:
+def faults(path: Path) -> list[StoreFault]:
     with SqliteBackend(path, readonly=True) as store:
-        found = [one for one in store.verify() if isinstance(one, Fault)]
+        found = [one for one in store.verify() if isinstance(one, StoreFault)]
     assert not any(SECRET.decode() in one.message for one in found)
     return found
 
@@ -82,7 +82,7 @@ def test_a_changed_record_of_an_earlier_version_is_found(
 @pytest.mark.parametrize("part", SHORT)
 @pytest.mark.parametrize("seq", [1, 5, 8])
 def test_a_changed_record_is_found(path: Path, part: str, seq: int, bit: int) -> None:
-    sent = [Entry(f"{n:024x}", one.at, one.body) for n, one in enumerate(entries(8))]
+    sent = [JournalEntry(f"{n:024x}", one.at, one.body) for n, one in enumerate(entries(8))]
     with SqliteBackend(path) as store:
         for session in ("a", "b", "c"):
             store.append(store.acquire(session), sent, 0)
@@ -232,7 +232,7 @@ def flipped(path: Path, whole: bytes, place: int, bit: int) -> str:
     finally:
         is_whole = _is_whole(path)
         path.unlink()
-    if any(isinstance(one, Fault) for one in found):
+    if any(isinstance(one, StoreFault) for one in found):
         return "found"
     assert is_whole
     return "harmless"

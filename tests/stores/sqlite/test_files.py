@@ -15,8 +15,8 @@ import pytest
 
 import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
-from lockstitch.journal.records import Entry, Head, blob_name
-from lockstitch.stores.base import Fault
+from lockstitch.journal.records import Head, JournalEntry, blob_name
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.sqlite import SqliteBackend, connections, files
 from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import entries
@@ -191,7 +191,7 @@ def test_reading_only_makes_and_changes_nothing(filled: Path) -> None:
     with SqliteBackend(filled, readonly=True) as store:
         assert [one.seq for one in store.sessions()] == [8, 8, 8]
         assert len(list(store.read("a"))) == 8
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         assert not store.wait("a", 8, 0.01)
         for write in (lambda: store.acquire("a"), lambda: store.fork("a", 1, "z")):
             with pytest.raises(UsageError, match="reading only"):
@@ -234,7 +234,7 @@ def test_reading_only_what_a_killed_writer_left(filled: Path, lost: tuple[str, .
     before = contents(filled.parent)
     with SqliteBackend(filled, readonly=True) as store:
         assert len(list(store.read("killed"))) == 20
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         assert [one.holder for one in store.sessions()] == [""] * 4
     assert contents(filled.parent) == before
 
@@ -341,7 +341,7 @@ def test_a_store_with_other_pages_is_used_as_it_is(
         store.fork("s", 12, "t")
         store.delete(store.acquire("t"))
         assert [one.body for one in store.read("s")] == [one.body for one in entries(16)]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
     with closing(sqlite3.connect(path)) as connection:
         assert connections.ask(connection, "pragma page_size") == 16384
 
@@ -353,7 +353,7 @@ def test_a_name_tells_which_file_has_it(
     if not has_call:
         monkeypatch.setattr(files, "_statx", lambda: None)
     path, other = tmp_path / "a", tmp_path / "other"
-    name = files.Name(path)
+    name = files.WatchedName(path)
     assert name.identity() == (0, 0)
     for one in (path, other):
         one.write_bytes(b"")
@@ -382,7 +382,7 @@ def test_compressed_and_plain_records_live_together(path: Path) -> None:
             store.append(store.acquire("s"), entries(10, first=number * 10 + 1), number * 10)
     with SqliteBackend(path) as store:
         assert [one.body for one in store.read("s")] == [one.body for one in entries(30)]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
 
 
 def test_a_damaged_store_says_so(path: Path) -> None:
@@ -402,7 +402,9 @@ def test_a_session_of_another_store_in_the_process_is_held(filled: Path) -> None
 # Stores of earlier versions.
 
 LARGE = b"large " * 20_000
-NAMING = Entry("names", 5, b'{"kind":"noted","blob":"%s"}' % blob_name(LARGE).encode(), (LARGE,))
+NAMING = JournalEntry(
+    "names", 5, b'{"kind":"noted","blob":"%s"}' % blob_name(LARGE).encode(), (LARGE,)
+)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -417,7 +419,7 @@ def test_a_store_of_an_earlier_version_is_read_as_it_is(
         assert [one.body for one in store.read("a")] == [one.body for one in sent]
         assert store.blobs([blob_name(LARGE)])
         assert [one.seq for one in store.sessions()] == [7, 3]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
     assert contents(path.parent) == before
 
 
@@ -444,7 +446,7 @@ def test_a_store_of_an_earlier_version_goes_on(path: Path, version: int, compres
         store.replace(other, entries(1, first=20), 3)
         assert [one.key for one in store.read("b")] == ["key-20"]
         assert [one.key for one in store.read("g")] == ["key-1", "key-2"]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         store.release(other)
         for name in ("f0", "f4", "f6", "f9", "b", "g"):
             store.delete(store.acquire(name))

@@ -17,8 +17,8 @@ import pytest
 import lockstitch
 from lockstitch.errors import Busy
 from lockstitch.journal.records import NEW
-from lockstitch.stores.base import Fault
-from lockstitch.stores.sqlite import SqliteBackend, connections, writing
+from lockstitch.stores.base import StoreFault
+from lockstitch.stores.sqlite import SqliteBackend, connections, writer
 from tests import tools
 from tests.stores.sqlite import calls
 from tests.stores.sqlite.calls import PIPE, wait_until_stopped
@@ -46,7 +46,7 @@ class Frozen:
 @pytest.fixture
 def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for as long as the store would by itself never ends here."""
-    for module in (connections, writing):
+    for module in (connections, writer):
         monkeypatch.setattr(module, "BUSY_SECONDS", 3600.0)
 
 
@@ -93,7 +93,7 @@ def test_reading_does_not_wait(frozen: Frozen) -> None:
     with lockstitch.open(frozen.url) as store, SqliteBackend(frozen.path) as backend:
         assert [one.seq for one in store.sessions()] == [2, BEFORE]
         assert len(list(backend.read(SESSION))) == BEFORE
-        assert not [one for one in backend.verify() if isinstance(one, Fault)]
+        assert not [one for one in backend.verify() if isinstance(one, StoreFault)]
         assert not backend.wait("other", 2, 0.01)
         # It is let go of soon, too.
         backend._writer._timeout = store._backend._writer._timeout = SOON  # type: ignore[attr-defined,union-attr]  # noqa: SLF001

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Busy, Unreadable
-from lockstitch.stores.base import Fault
-from lockstitch.stores.sidecar import Sidecar
-from lockstitch.stores.sqlite import SqliteBackend, connections, files, writing
+from lockstitch.stores.base import StoreFault
+from lockstitch.stores.lockfile import LockFile
+from lockstitch.stores.sqlite import SqliteBackend, connections, files, writer
 from tests.stores.sqlite.conftest import entries
 
 
@@ -30,7 +30,7 @@ def trapped(path: Path, how: str) -> list[str]:
 
 def found(path: Path) -> int:
     with SqliteBackend(path) as store:
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         return len(list(store.read("s")))
 
 
@@ -58,7 +58,7 @@ def test_a_database_that_was_removed_is_noticed(path: Path) -> None:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cannot get a lock soon, gives up."""
-    for module in (connections, writing):
+    for module in (connections, writer):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
 
 
@@ -79,7 +79,7 @@ def test_a_program_that_holds_the_database_is_busy_and_nothing_is_lost(filled: P
 def test_a_process_that_stopped_with_the_lock_is_busy_and_then_waited_for(filled: Path) -> None:
     with SqliteBackend(filled) as store:
         lease = store.acquire("a")
-        with Sidecar(files.lock_of(filled)).held(1):
+        with LockFile(files.lock_of(filled)).held(1):
             for _ in range(3):
                 with pytest.raises(Busy, match="does not go on"):
                     store.append(lease, entries(1, first=9), 8)
@@ -109,19 +109,19 @@ def test_nobody_checkpoints_but_we(filled: Path) -> None:
 
 
 def test_the_log_is_moved_when_it_has_grown(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "CHECKPOINT", 64 * writing.PAGE)
+    monkeypatch.setattr(writer, "CHECKPOINT", 64 * writer.PAGE)
     with SqliteBackend(path) as store:
         lease = store.acquire("s")
         for seq in range(200):
             store.append(lease, entries(1, first=seq + 1), seq)
         log = files.wal_of(path).stat().st_size
-        assert log < 2 * 64 * writing.PAGE + 200_000
+        assert log < 2 * 64 * writer.PAGE + 200_000
         assert len(list(store.read("s"))) == 200
 
 
 def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "CHECKPOINT", 8 * writing.PAGE)
-    monkeypatch.setattr(writing, "HUGE", 16 * writing.PAGE)
+    monkeypatch.setattr(writer, "CHECKPOINT", 8 * writer.PAGE)
+    monkeypatch.setattr(writer, "HUGE", 16 * writer.PAGE)
     with SqliteBackend(path) as store:
         lease = store.acquire("s")
         reading = store.read("s")
@@ -129,17 +129,17 @@ def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         next(reading)  # a reader holds the log where it is
         for seq in range(1, 60):
             store.append(lease, entries(1, first=seq + 1), seq)
-        assert files.wal_of(path).stat().st_size > 16 * writing.PAGE
+        assert files.wal_of(path).stat().st_size > 16 * writer.PAGE
         assert list(reading) == []
         for seq in range(60, 70):
             store.append(lease, entries(1, first=seq + 1), seq)
-        assert files.wal_of(path).stat().st_size <= 16 * writing.PAGE
+        assert files.wal_of(path).stat().st_size <= 16 * writer.PAGE
 
 
 def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from lockstitch.stores.sidecar import Sidecar\n"
+        "from lockstitch.stores.lockfile import Sidecar\n"
         "with Sidecar(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(files.lock_of(filled))]

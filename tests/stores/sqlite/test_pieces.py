@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.journal.records import Entry, Head, Record, chained
+from lockstitch.journal.records import Head, JournalEntry, JournalRecord, chain_entries
 from lockstitch.stores.sqlite import SqliteBackend, connections, pieces
 
 PAGE = 512
@@ -38,10 +38,12 @@ ENTRIES = st.tuples(SIZES, KEYS, st.sampled_from([0, 1_790_000_000_000, -5, (1 <
 EPOCHS = st.sampled_from([1, 2, 65_535, 65_536, 4_000_000_000])
 
 
-def made(head: Head, epoch: int, wanted: list[tuple[int, str, int]]) -> list[Record]:
+def made(head: Head, epoch: int, wanted: list[tuple[int, str, int]]) -> list[JournalRecord]:
     keys = {"hex": secrets.token_hex(12), "HEX": secrets.token_hex(12).upper()}
-    entries = [Entry(keys.get(key, key), at, b"\xff\0b" * (size // 3)) for size, key, at in wanted]
-    return chained(head, epoch, entries)
+    entries = [
+        JournalEntry(keys.get(key, key), at, b"\xff\0b" * (size // 3)) for size, key, at in wanted
+    ]
+    return chain_entries(head, epoch, entries)
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,17 +61,17 @@ def test_records_come_back(
 ) -> None:
     bases = _base()
     base = next(bases)
-    sent: list[Record] = []
+    sent: list[JournalRecord] = []
     tail = None
     for epoch, wanted in appends:
         head = Head(len(sent), sent[-1].digest, epoch) if sent else Head(0, bytes(16), epoch)
         more = made(head, epoch, wanted)
         tail = pieces.add(
-            base, tail or pieces.tail_of(base, 7), pieces.encoded(more), compress=compress
+            base, tail or pieces.tail_of(base, 7), pieces.encode_records(more), compress=compress
         )
         assert tail == pieces.tail_of(base, 7)
         # Another session grows beside it.
-        beside = pieces.encoded([] if sent else more[:1])
+        beside = pieces.encode_records([] if sent else more[:1])
         pieces.add(base, pieces.tail_of(base, 8), beside, compress=False)
         sent += more
         if compress:
@@ -98,7 +100,9 @@ def test_bytes_on_disk_at_each_size(size: int) -> None:
             for seq in range(0, max(4_000_000 // size, 100), 10):
                 bodies = [secrets.token_hex(size // 2).encode() for _ in range(10)]
                 payload += sum(map(len, bodies))
-                batch = [Entry(secrets.token_hex(12), 1_790_000_000_000, one) for one in bodies]
+                batch = [
+                    JournalEntry(secrets.token_hex(12), 1_790_000_000_000, one) for one in bodies
+                ]
                 store.append(lease, batch, seq)
         ratio = path.stat().st_size / payload
     print(f"{size}: {ratio:.3f}")  # noqa: T201
@@ -107,7 +111,7 @@ def test_bytes_on_disk_at_each_size(size: int) -> None:
 
 def test_pages_are_filled_by_pieces(base: sqlite3.Connection) -> None:
     """A piece that is full has a page for itself, and no page besides."""
-    more = pieces.encoded(made(Head(), 1, [(1000, "hex", 1)] * 100))
+    more = pieces.encode_records(made(Head(), 1, [(1000, "hex", 1)] * 100))
     pieces.add(base, pieces.tail_of(base, 1), more, compress=False)
     sizes = [size for (size,) in base.execute("select length(body) from pieces order by id")]
     assert set(sizes[:-1]) == {PAGE - 64}

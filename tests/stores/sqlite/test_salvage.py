@@ -10,9 +10,9 @@ import pytest
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError
-from lockstitch.journal.records import Entry, Record
+from lockstitch.journal.records import JournalEntry, JournalRecord
 from lockstitch.journal.salvage import Salvage
-from lockstitch.session import salvaging
+from lockstitch.session import maintenance
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores.sqlite import older
 from tests.stores.sqlite.spoiling import flip, spoil
@@ -25,11 +25,12 @@ INTERIOR = 5
 
 
 MADE = [
-    Entry(f"k{n}", n, b'{"kind":"noted","name":"n%s"}' % (b"%d" % n * 200)) for n in range(MANY)
+    JournalEntry(f"k{n}", n, b'{"kind":"noted","name":"n%s"}' % (b"%d" % n * 200))
+    for n in range(MANY)
 ]
 
 
-def filled(path: Path, *, compress: bool = False) -> list[Record]:
+def filled(path: Path, *, compress: bool = False) -> list[JournalRecord]:
     """Write a store as an earlier version did: a row for each record."""
     older.make(path, {"many": MADE, "other": MADE[:3]}, compress=compress)
     with SqliteBackend(path) as store:
@@ -38,10 +39,10 @@ def filled(path: Path, *, compress: bool = False) -> list[Record]:
 
 def found_in(path: Path, session: str = "many") -> Salvage:
     with SqliteBackend(path, readonly=True) as store:
-        return salvaging.salvage(store, session)
+        return maintenance.read_salvage(store, session)
 
 
-def right(found: Salvage, records: list[Record]) -> list[int]:
+def right(found: Salvage, records: list[JournalRecord]) -> list[int]:
     read = {one.seq: one.record for one in found.records if one.is_readable}
     return [one.seq for one in records if (r := read.get(one.seq)) and r.body == one.body]
 
@@ -140,7 +141,7 @@ def test_every_page_with_records_is_torn_in_turn(tmp_path: Path) -> None:
 # Records in pieces.
 
 
-def written(path: Path, *, compress: bool = False) -> list[Record]:
+def written(path: Path, *, compress: bool = False) -> list[JournalRecord]:
     with SqliteBackend(path, compress=compress) as store:
         for session in ("many", "other"):
             lease = store.acquire(session)

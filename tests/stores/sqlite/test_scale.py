@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.journal.records import Entry, Head, chained
+from lockstitch.journal.records import Head, JournalEntry, chain_entries
 from lockstitch.stores.base import Listing
-from lockstitch.stores.sqlite import SqliteBackend, connections, listing, pieces, rows
+from lockstitch.stores.sqlite import SqliteBackend, connections, pieces, rows
+from lockstitch.stores.sqlite import rows as listing
 from tests.stores.sqlite.conftest import entries
 
 MANY = 100_000
@@ -38,13 +39,15 @@ class Steps:
 
 def filled(path: Path, sessions: int, records: int) -> None:
     """A store with many short sessions and a long one."""
-    chain = chained(Head(), 1, [Entry(f"k{n}", n, b"{}") for n in range(1, records + 1)])
+    chain = chain_entries(
+        Head(), 1, [JournalEntry(f"k{n}", n, b"{}") for n in range(1, records + 1)]
+    )
 
     def fill(connection: connections.Connection) -> None:
         last = Head(records, chain[-1].digest, 1)
         number = rows.add_session(connection, "long", last, 1, records)
         tail = pieces.tail_of(connection, number)
-        pieces.add(connection, tail, pieces.encoded(chain), compress=False)
+        pieces.add(connection, tail, pieces.encode_records(chain), compress=False)
         for name in range(sessions):
             number = rows.add_session(connection, f"s{name:06}", Head(), 1, name * 30_000)
             if name % 3 == 0:
@@ -108,7 +111,9 @@ def test_bytes_are_about_those_of_the_payload(tmp_path: Path) -> None:
     for compress, limit in ((False, 1.2), (True, 0.6)):
         path = tmp_path / f"{compress}.db"
         sent = [
-            Entry(f"{n:026}", n, b'{"n":%d,"text":"%s"}' % (n, text[n % 5000 : n % 5000 + size]))
+            JournalEntry(
+                f"{n:026}", n, b'{"n":%d,"text":"%s"}' % (n, text[n % 5000 : n % 5000 + size])
+            )
             for n, size in enumerate(sizes)
         ]
         with SqliteBackend(path, compress=compress) as store:

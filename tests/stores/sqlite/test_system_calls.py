@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.stores.base import Fault
+from lockstitch.stores.base import StoreFault
 from lockstitch.stores.sqlite import SqliteBackend
 from tests.stores import changes
 from tests.stores.sqlite import calls, driver
@@ -113,7 +113,7 @@ def test_out_of_space_at_every_length_of_the_log(tmp_path: Path) -> None:
             store.append(store.acquire(SESSION), [entry(1), entry(2)], 0)
         told = short_of_space(path, room)
         with SqliteBackend(path) as store:
-            assert not [one for one in store.verify() if isinstance(one, Fault)]
+            assert not [one for one in store.verify() if isinstance(one, StoreFault)]
             keys = [one.key for one in store.read(SESSION)]
             assert keys[:2] == ["key-1", "key-2"]
             assert told != "done" or len(keys) == 3

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Closed, Fenced, Moved, Unsure, UsageError
-from lockstitch.journal.records import Entry
-from lockstitch.stores.base import Fault, Lease
-from lockstitch.stores.sqlite import SqliteBackend, writing
+from lockstitch.journal.records import JournalEntry
+from lockstitch.stores.base import Lease, StoreFault
+from lockstitch.stores.sqlite import SqliteBackend
+from lockstitch.stores.sqlite import writer as writing
 from lockstitch.stores.sqlite.connections import connect
 from tests.stores.sqlite.conftest import entries
 
@@ -41,7 +42,7 @@ def test_each_thread_its_session(path: Path) -> None:
                 assert store.append(lease, entries(1, first=seq + 1), seq).seq == seq + 1
 
         in_threads(work)
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         for number in range(THREADS):
             assert [one.body for one in store.read(f"s{number}")] == [
                 one.body for one in entries(EACH)
@@ -59,7 +60,7 @@ def test_one_session_of_all_threads(path: Path) -> None:
                 head = store.head("s")
                 assert head is not None
                 try:
-                    store.append(lease, [Entry(f"{number}-{done}", 1, b"{}")], head.seq)
+                    store.append(lease, [JournalEntry(f"{number}-{done}", 1, b"{}")], head.seq)
                     done += 1
                 except Moved:
                     conflicts.append(number)
@@ -79,7 +80,9 @@ def test_one_that_is_fenced_or_late_does_not_spoil_the_batch(path: Path) -> None
 
         def work(number: int) -> None:
             try:
-                outcomes[number] = store.append(leases[number], [Entry("k", 1, b"{}")], 0).seq
+                outcomes[number] = store.append(
+                    leases[number], [JournalEntry("k", 1, b"{}")], 0
+                ).seq
             except (Fenced, Moved) as error:
                 outcomes[number] = type(error)
 
@@ -190,7 +193,7 @@ def test_an_interrupted_leader_spoils_nobody(failing: SqliteBackend) -> None:
 
         in_threads(work, 6)
         assert interrupted
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         seqs = {one.session: one.seq for one in store.sessions()}
         assert [seqs[f"s{number}"] for number in range(8)] == [EACH] * 6 + [0, 0]
 
@@ -206,13 +209,13 @@ def test_what_a_broken_off_leader_did_for_others_is_done_anew(failing: SqliteBac
                     fail_at("commit", KeyboardInterrupt())
                 while True:
                     try:
-                        store.append(leases[number], [Entry(f"{seq}", 1, b"x" * 3000)], seq)
+                        store.append(leases[number], [JournalEntry(f"{seq}", 1, b"x" * 3000)], seq)
                         break
                     except KeyboardInterrupt:
                         pass
 
         in_threads(work, 8)
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
         for number in range(8):
             assert [one.key for one in store.read(f"s{number}")] == [f"{n}" for n in range(EACH)]
 
@@ -227,7 +230,7 @@ def test_real_interrupts_while_writing(path: Path) -> None:
     assert opened < caught / 20
     with SqliteBackend(path) as store:
         assert [one.key for one in store.read("s")] == [f"key-{n + 1}" for n in range(seq)]
-        assert not [one for one in store.verify() if isinstance(one, Fault)]
+        assert not [one for one in store.verify() if isinstance(one, StoreFault)]
 
 
 def test_a_forked_child_leaves_the_store_to_its_parent(path: Path) -> None:
@@ -260,7 +263,7 @@ def _use(store: SqliteBackend, lease: Lease) -> int:
 def test_a_wrong_entry_spoils_nobody(path: Path) -> None:
     with SqliteBackend(path) as store:
         lease = store.acquire("s")
-        for wrong in (Entry("k", 1 << 63, b"{}"), Entry("k k", 1, b"{}")):
+        for wrong in (JournalEntry("k", 1 << 63, b"{}"), JournalEntry("k k", 1, b"{}")):
             with pytest.raises(UsageError):
                 store.append(lease, [wrong], 0)
         assert store.append(lease, entries(1), 0).seq == 1

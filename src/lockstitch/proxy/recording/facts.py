@@ -18,9 +18,8 @@ from lockstitch.conversation.parts import ASSISTANT, SYSTEM
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import Unreadable
-from lockstitch.journal.answers import said_as
 from lockstitch.journal.events import (
-    Asked,
+    AskedCall,
     Ended,
     Event,
     Finished,
@@ -31,10 +30,11 @@ from lockstitch.journal.events import (
     Said,
     text_payload,
 )
-from lockstitch.journal.importing import Imported, imported
+from lockstitch.journal.importing import Imported, import_events
+from lockstitch.journal.results import said_as
 from lockstitch.proxy.recording.chains import Linked, Linking, without_markers
 from lockstitch.redaction import redact_value
-from lockstitch.session.importing import SYSTEMS, instructions, said_by_system, system_in
+from lockstitch.session.copying import SYSTEMS, instructions, said_by_system, system_in
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw]).decode
 _ITEMS = msgspec.json.Decoder(list[Raw]).decode
@@ -133,7 +133,7 @@ def _text(raw: bytes | None) -> str:
 # The note that holds a message in which nothing can be read.
 MESSAGE = "message"
 _LOST = "[lockstitch] A tool result whose call cannot be told any more:"
-Known = Sequence[tuple[int, int, Asked]]
+Known = Sequence[tuple[int, int, AskedCall]]
 
 
 class NewFact(Struct, frozen=True):
@@ -160,7 +160,7 @@ def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> l
     return tail.facts()
 
 
-def _stub(asked: Asked) -> dict[str, str]:
+def _stub(asked: AskedCall) -> dict[str, str]:
     """Stand for a call that the provider keeps and the client does not send."""
     return {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
 
@@ -182,7 +182,7 @@ def _imported(dialect: str, messages: list[Any]) -> Imported:
         said_by_system(dialect, raw) if role == SYSTEM else without_markers(raw)
         for raw, role in zip(messages, roles, strict=True)
     ]
-    return imported(spoken, dialect, keep_unpaired=True)
+    return import_events(spoken, dialect, keep_unpaired=True)
 
 
 class _NewMessages:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from lockstitch.errors import Busy, Damaged, Unreadable, Unsure
 from lockstitch.journal.events import (
-    Asked,
+    AskedCall,
     Described,
     Ended,
     Event,
@@ -32,7 +32,14 @@ from lockstitch.journal.events import (
     Replied,
     event_of,
 )
-from lockstitch.journal.records import NEW, Entry, Head, Record, blob_name, chained
+from lockstitch.journal.records import (
+    NEW,
+    Head,
+    JournalEntry,
+    JournalRecord,
+    blob_name,
+    chain_entries,
+)
 from lockstitch.proxy.recording.chains import HashChain, spell_hash, tag_of
 from lockstitch.stores.base import Backend, Listing
 
@@ -74,9 +81,9 @@ class SessionBranch:
         self._said = 0
         self._told: list[tuple[int, str]] = []
         self._fields: list[tuple[int, str, str]] = []
-        self._calls: list[tuple[int, tuple[Asked, ...]]] = []
+        self._calls: list[tuple[int, tuple[AskedCall, ...]]] = []
 
-    def take(self, records: Iterable[Record]) -> list[bytes]:
+    def take(self, records: Iterable[JournalRecord]) -> list[bytes]:
         """Read more records; return the hashes that are new."""
         new: list[bytes] = []
         for record in records:
@@ -92,7 +99,7 @@ class SessionBranch:
             self.head = Head(record.seq, record.digest, record.epoch)
         return new
 
-    def _note(self, record: Record, event: Event) -> None:
+    def _note(self, record: JournalRecord, event: Event) -> None:
         seq = record.seq
         if isinstance(event, Described):
             self.about = event
@@ -118,7 +125,7 @@ class SessionBranch:
         """Return the digests of a request's other fields, by their names."""
         return {label: digest for at, label, digest in self._fields if at <= seq}
 
-    def calls_at(self, seq: int) -> list[tuple[int, int, Asked]]:
+    def calls_at(self, seq: int) -> list[tuple[int, int, AskedCall]]:
         """Return all calls up to a record: their reply's, their number in it, their names."""
         return [
             (at, index, asked)
@@ -341,7 +348,7 @@ class Keeper:
         with self._lock:
             return branch.head if branch.is_free(seq) else None
 
-    def add(self, branch: SessionBranch, entries: Sequence[Entry], after: Head) -> int:
+    def add(self, branch: SessionBranch, entries: Sequence[JournalEntry], after: Head) -> int:
         """Add to a session where it ended; return the number of the last record.
 
         Raises ``Moved`` if somebody added something since, and ``Held`` if they are at it.
@@ -349,7 +356,7 @@ class Keeper:
         head = self.backend.add(branch.name, entries, after, wait=_HELD)
         with self._lock:
             if branch.head.seq == after.seq:
-                self._tree.learn(branch, branch.take(chained(after, head.epoch, entries)))
+                self._tree.learn(branch, branch.take(chain_entries(after, head.epoch, entries)))
         return head.seq
 
     def fork(self, source: SessionBranch, seq: int, name: str) -> SessionBranch:

@@ -22,10 +22,10 @@ from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import calls_in, messages_in, provider_of
 from lockstitch.dialects.streaming_registry import accumulator_for
 from lockstitch.errors import Held, Moved, Unreadable, UsageError
-from lockstitch.journal import about
+from lockstitch.journal import events as about
 from lockstitch.journal.events import (
     NOTHING,
-    Asked,
+    AskedCall,
     Described,
     Event,
     Forked,
@@ -37,8 +37,8 @@ from lockstitch.journal.events import (
     text_payload,
     value_of,
 )
-from lockstitch.journal.instructions import ROLES
-from lockstitch.journal.records import NEW, Entry, blob_name
+from lockstitch.journal.records import NEW, JournalEntry, blob_name
+from lockstitch.journal.state import ROLES
 from lockstitch.proxy.recording.chains import (
     HashChain,
     beginning,
@@ -58,8 +58,7 @@ from lockstitch.proxy.recording.keeping import (
     instructions_key,
     node_key,
 )
-from lockstitch.session.content import json_payload
-from lockstitch.session.received import received
+from lockstitch.session.content import json_payload, reply_event
 from lockstitch.session.writing import new_name, now
 
 # The note that holds what came and is no reply.
@@ -92,7 +91,7 @@ def read_reply(
     if events:
         return _streamed(dialect, events, model)
     try:
-        return _came(received(data, dialect), model)
+        return _came(reply_event(data, dialect), model)
     except UsageError:
         how = f"status {status}" if complete else f"status {status}, cut off"
         text = text_payload(data.decode("utf-8", "replace"))
@@ -104,7 +103,7 @@ def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
     for event in events:
         gathered.feed(event)
     if gathered.complete:
-        return _came(received(gathered.whole(), dialect), model)
+        return _came(reply_event(gathered.whole(), dialect), model)
     message = gathered.closed()
     if message is None:
         return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
@@ -114,7 +113,7 @@ def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
         dialect=dialect,
         provider=provider_of(dialect),
         model=_text(gathered.whole(), "model") or model,
-        calls=tuple(Asked(*call) for call in asked),
+        calls=tuple(AskedCall(*call) for call in asked),
     )
     return _came(part, model)
 
@@ -308,7 +307,9 @@ class _RequestRecording:
         asking = self.asking
         return KeptRequest(branch.name, seq, self.chain, asking.dialect, asking.model, step)
 
-    def _entries(self, branch: SessionBranch, decision: Placement, source: str) -> list[Entry]:
+    def _entries(
+        self, branch: SessionBranch, decision: Placement, source: str
+    ) -> list[JournalEntry]:
         seq = decision.head.seq
         entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
         described = self._description(branch, decision.step)
@@ -323,7 +324,7 @@ class _RequestRecording:
 
     def _description(self, branch: SessionBranch, step: Relation) -> Described | None:
         tags = {TAG, *map(tag_of, self.chain.marks.values())}
-        had = about.told(branch.about)
+        had = about.about_from(branch.about)
         if step is Relation.NEW:
             names = {"dialect": self.asking.dialect, "model": self.asking.model}
             return _described(_title(self.asking), tags, {**names, "client": self.client})
@@ -333,9 +334,9 @@ class _RequestRecording:
         kept = had.tags if step is Relation.CONTINUES or self.base else ()
         return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
 
-    def _marked(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[Entry]:
+    def _marked(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[JournalEntry]:
         """Write facts; the last of each message carries where the chain is then."""
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         chain, seen = self.chain, set(branch.nodes)
         for fact in facts:
             key = ""
@@ -360,7 +361,7 @@ class _ReplyRecording:
         self.facts = self._facts()
         self.is_tried = False
 
-    def _facts(self) -> list[Entry]:
+    def _facts(self) -> list[JournalEntry]:
         if isinstance(self.came.event, Noted):
             return [_entry(self.came.event)]
         *first, last = facts_of_reply(self.came.event)
@@ -410,7 +411,7 @@ class _ReplyRecording:
         self.keeper.add(fork, [came_from, *described, *self.facts], fork.head)
         return fork.name
 
-    def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[Entry]:
+    def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[JournalEntry]:
         """Say what the session is found by; nothing where that is no news."""
         event = branch.about or Described()
         tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
@@ -431,11 +432,11 @@ def _response_tag(digest: str) -> str:
 
 def _described(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
     metadata = {key: value[:_LONGEST_NAME] for key, value in names.items() if value}
-    return about.described(about.NOTHING, title, _tags(tags), metadata)
+    return about.describe(about.NO_ABOUT, title, _tags(tags), metadata)
 
 
 def _tags(tags: Iterable[str]) -> tuple[str, ...]:
-    return about.checked_tags(sorted(tags)[: about.MOST_TAGS])
+    return about.check_tags(sorted(tags)[: about.MOST_TAGS])
 
 
 def _title(asking: ParsedRequest) -> str:
@@ -461,7 +462,7 @@ def _instructed(told: Sequence[Instructed], *, is_first: bool) -> list[Instructe
     return [given.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
 
 
-def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[Entry]:
+def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]:
     """Write the fields of a request that are not what they were."""
     events = [
         Noted(name=FIELD, label=label, payload=Raw(value))
@@ -474,11 +475,11 @@ def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[Entry]:
     return [_shared(event) for event in events]
 
 
-def _entry(event: Event, key: str = "") -> Entry:
+def _entry(event: Event, key: str = "") -> JournalEntry:
     return entry_of(event, key or new_name(), now())
 
 
-def _shared(event: Event, key: str = "") -> Entry:
+def _shared(event: Event, key: str = "") -> JournalEntry:
     """Write an event whose value many sessions have: that is kept once."""
     value = bytes(event.payload)
     if len(value) < _SHARED:

@@ -27,15 +27,15 @@ from lockstitch.errors import (
     UsageError,
     reason_of,
 )
-from lockstitch.journal.about import about_of
+from lockstitch.journal.events import about_of
 from lockstitch.journal.records import (
     NEW,
-    Entry,
     Head,
-    Record,
+    JournalEntry,
+    JournalRecord,
     blob_name,
-    checked_key,
-    checked_session,
+    check_key,
+    check_session_name,
 )
 from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
@@ -43,22 +43,18 @@ from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
-    Fault,
-    Incoming,
+    IncomingSession,
     Lease,
     Listed,
     Listing,
-    arranged,
+    StoreFault,
+    arrange,
 )
-from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.jsonl.blobs import Blobs
-from lockstitch.stores.jsonl.claims import Watch, locked, read_claim
-from lockstitch.stores.jsonl.files import Files
-from lockstitch.stores.jsonl.forks import forked, keep_shared
-from lockstitch.stores.jsonl.opening import opened
-from lockstitch.stores.jsonl.receiving import received
-from lockstitch.stores.jsonl.salvaging import exchanged, remains
-from lockstitch.stores.jsonl.writer import Writer
+from lockstitch.stores.jsonl.files import ClaimWatch, Files, hold_lock, read_claim
+from lockstitch.stores.jsonl.forks import Blobs, fork_file, keep_shared, receive_file
+from lockstitch.stores.jsonl.salvage import exchange_files, remains
+from lockstitch.stores.jsonl.writer import LogWriter, open_writer
+from lockstitch.stores.leases import Heartbeat
 
 _GRACE = 1.0
 _STEPS = (0.002, 0.005, 0.01, 0.02, 0.05)
@@ -76,13 +72,13 @@ class JsonlBackend(Backend):
         self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
-        self._watch = Watch(lease_seconds)
+        self._watch = ClaimWatch(lease_seconds)
         self._lease_seconds = lease_seconds
         self._grace = min(_GRACE, lease_seconds)
         self._pid = os.getpid()
         self._is_closed = False
         self._guard = threading.Lock()
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, LogWriter] = {}
         self._heart = Heartbeat(self._beat, lease_seconds / 3)
         self._prepare()
 
@@ -95,7 +91,7 @@ class JsonlBackend(Backend):
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         self._require_open()
-        checked_session(session)
+        check_session_name(session)
         deadline = time.monotonic() + wait
         for count in range(sys.maxsize):
             try:
@@ -118,9 +114,9 @@ class JsonlBackend(Backend):
             if self._blobs.is_unfinished():
                 with self._blobs.alone(self._is_stuck):
                     pass
-            with locked(self._files.lock(session), lambda waited: self._passes(session, waited)):
+            with hold_lock(self._files.lock(session), lambda waited: self._passes(session, waited)):
                 self._require_free(session)
-                writer = opened(self._files, session, self._lease_seconds, create=create)
+                writer = open_writer(self._files, session, self._lease_seconds, create=create)
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {session}: it could not be taken ({reason})") from error
@@ -162,7 +158,7 @@ class JsonlBackend(Backend):
             with writer.guard:
                 writer.close()
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _check(entries)
         writer = self._writer(lease)
@@ -172,7 +168,7 @@ class JsonlBackend(Backend):
             self._require_open()
             try:
                 with (
-                    locked(lock, self._is_stuck),
+                    hold_lock(lock, self._is_stuck),
                     self._blobs.alone(self._is_stuck) if has_blobs else nullcontext(),
                 ):
                     head = writer.append(entries, after, self._blobs.keep)
@@ -181,7 +177,7 @@ class JsonlBackend(Backend):
             writer.beat(if_due=True)
         return head
 
-    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _check(entries)
         with self._removing(lease) as writer:
@@ -200,14 +196,14 @@ class JsonlBackend(Backend):
         self.release(lease)
 
     @contextmanager
-    def _removing(self, lease: Lease) -> Iterator[Writer]:
+    def _removing(self, lease: Lease) -> Iterator[LogWriter]:
         """Be alone with a session's file, and with all large values."""
         writer = self._writer(lease)
         with writer.guard:
             self._require_open()
             try:
                 with (
-                    locked(self._files.lock(lease.session), self._is_stuck),
+                    hold_lock(self._files.lock(lease.session), self._is_stuck),
                     self._blobs.alone(self._is_stuck),
                 ):
                     self._files.tidy()
@@ -220,17 +216,19 @@ class JsonlBackend(Backend):
     def _is_stuck(self, waited: float) -> bool:
         return waited > self._lease_seconds
 
-    def _writer(self, lease: Lease) -> Writer:
+    def _writer(self, lease: Lease) -> LogWriter:
         writer = self._writers.get(lease.token)
         if writer is None or writer.lease.epoch != lease.epoch:
             raise Fenced(f"session {lease.session}: this lease was given back")
         return writer
 
-    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
         self._require_open()
         return self._records(session, after, upto)
 
-    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[Record]:
+    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[JournalRecord]:
         for whole in self._files.appends(session, after):
             for part in whole:
                 if part.record.seq > after.seq and (upto is None or part.record.seq <= upto):
@@ -252,7 +250,7 @@ class JsonlBackend(Backend):
         self._require_open()
         names = self._files.sessions()
         if listing.newest or listing.tag or listing.since > -LATEST:
-            return iter(arranged(map(self._listed, names), listing)[:limit])
+            return iter(arrange(map(self._listed, names), listing)[:limit])
         chosen = [name for name in names if name > listing.name]
         return (self._listed(name) for name in chosen[:limit])
 
@@ -279,24 +277,24 @@ class JsonlBackend(Backend):
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
-        checked_session(target)
+        check_session_name(target)
         try:
             self._files.ensure(self.folder)
             # Nobody removes the source, and what it names, before the copy names it, too.
             with self._blobs.alone(self._is_stuck):
-                return forked(self._files, source, upto, target)
+                return fork_file(self._files, source, upto, target)
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
 
-    def receive(self, incoming: Incoming) -> Head:
+    def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
-        session = checked_session(incoming.session)
+        session = check_session_name(incoming.session)
         try:
             self._files.ensure(self.folder)
             with self._blobs.alone(self._is_stuck):
                 if not incoming.is_there(self.head(session)):
-                    received(self._files, self._blobs, incoming)
+                    receive_file(self._files, self._blobs, incoming)
                 # another one may have been quicker
                 incoming.is_there(self.head(session))
                 return self._files.state(session).head
@@ -310,7 +308,7 @@ class JsonlBackend(Backend):
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         self._require_open()
-        checked_session(aside)
+        check_session_name(aside)
         for name in (session, successor):
             if not self._files.exists(name):
                 raise Unreadable(f"session {name}: there is none in {self.folder}")
@@ -319,12 +317,12 @@ class JsonlBackend(Backend):
         self._files.ensure(self._files.leases)
         try:
             with (
-                locked(self._files.lock(session), self._is_stuck),
-                locked(self._files.lock(successor), self._is_stuck),
+                hold_lock(self._files.lock(session), self._is_stuck),
+                hold_lock(self._files.lock(successor), self._is_stuck),
             ):
                 for name in (session, successor):
                     self._require_unclaimed(name)
-                exchanged(self._files, session, aside, successor, stamp)
+                exchange_files(self._files, session, aside, successor, stamp)
         except OSError as error:
             reason = error.strerror or "failed"
             raise Unsure(f"session {session}: renaming failed ({reason}); try again") from error
@@ -358,14 +356,14 @@ class JsonlBackend(Backend):
         except OSError:
             return 0
 
-    def verify(self) -> Iterator[Fault | Listed]:
+    def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()
         for session in self._files.sessions():
             yield from self._faults(session)
             yield self._listed(session)
         yield from self._blobs.faults(str(self._files.blobs))
 
-    def _faults(self, session: str) -> Iterator[Fault]:
+    def _faults(self, session: str) -> Iterator[StoreFault]:
         """Read a session from its first byte on, and every large value that it names."""
         seq = 0
         self._files.forget(session)
@@ -375,12 +373,12 @@ class JsonlBackend(Backend):
                     yield from self._missing(session, part.record.seq, part.blobs)
                     seq = part.record.seq
         except LockstitchError as error:
-            yield Fault(session, seq + 1, str(error))
+            yield StoreFault(session, seq + 1, str(error))
 
-    def _missing(self, session: str, seq: int, names: tuple[str, ...]) -> Iterator[Fault]:
+    def _missing(self, session: str, seq: int, names: tuple[str, ...]) -> Iterator[StoreFault]:
         for name in names:
             if not self._blobs.exists(name):
-                yield Fault(session, seq, f"the large value {name} is missing")
+                yield StoreFault(session, seq, f"the large value {name} is missing")
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         self._require_open()
@@ -426,8 +424,8 @@ class JsonlBackend(Backend):
             raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
 
 
-def _check(entries: Sequence[Entry]) -> None:
+def _check(entries: Sequence[JournalEntry]) -> None:
     for entry in entries:
-        checked_key(entry.key)
+        check_key(entry.key)
         if b"\n" in entry.body:
             raise UsageError("the body of an event is one line of JSON, without a line break")

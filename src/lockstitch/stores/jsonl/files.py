@@ -1,23 +1,42 @@
-"""Where a store of lines keeps what: ``<session>.jsonl``, ``blobs``, ``bases`` and ``.leases``."""
+"""Where a store of lines keeps what: ``<session>.jsonl``, ``blobs``, ``bases`` and ``.leases``.
+
+Who holds a session's file, and whose turn it is to write: small files in ``.leases``.
+
+None of this is needed to read a session or to keep it right: which writer counts is in the file
+itself. A claim says that the last writer is alive, and the lock keeps two writers from adding
+lines at once. A process that was stopped while it had the lock is passed by: its lines, when it
+wakes, come behind the next writer's opening line and count for nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from lockstitch import disk
 from lockstitch.errors import Damaged, Unreadable, UsageError, reason_of
-from lockstitch.journal.records import NEW, Head, checked_session
-from lockstitch.stores.jsonl.lines import Base, Opened, Written, parsed
-from lockstitch.stores.jsonl.log import State, Walk, walked
+from lockstitch.journal.records import NEW, Head, check_session_name
+from lockstitch.stores.jsonl.log import (
+    Base,
+    LogState,
+    LogWalk,
+    OpeningLine,
+    RecordLine,
+    parse_line,
+    walk_file,
+)
+from lockstitch.stores.leases import Holder, HolderSighting, HolderWatch, clock, is_gone, myself
 
 SUFFIX = ".jsonl"
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
@@ -37,13 +56,13 @@ class Files:
         self.leases = folder / ".leases"
         self.blobs = folder / "blobs"
         self.bases = folder / "bases"
-        self._known: dict[str, tuple[bytes, State]] = {}
+        self._known: dict[str, tuple[bytes, LogState]] = {}
         self._durable: set[Path] = set()
         self._guard = threading.Lock()
 
     def log(self, session: str) -> Path:
         """The file of a session."""
-        return self.folder / f"{checked_session(session)}{SUFFIX}"
+        return self.folder / f"{check_session_name(session)}{SUFFIX}"
 
     def base(self, name: str) -> Path:
         """The file whose first records forks share."""
@@ -137,15 +156,15 @@ class Files:
             raise Unreadable(f"{self.log(session)}: is not a regular file")
         return handle
 
-    def walk(self, session: str, handle: int, *, upto: int | None = None) -> Walk:
+    def walk(self, session: str, handle: int, *, upto: int | None = None) -> LogWalk:
         """Begin to go through a session's file, from where it was read to, if that is not late."""
-        ending, state = self._known.get(session, (b"", State()))
+        ending, state = self._known.get(session, (b"", LogState()))
         is_late = upto is not None and state.seq > upto
         if is_late or _ending(handle, state) != ending:
-            state = State()
-        return Walk(state, session)
+            state = LogState()
+        return LogWalk(state, session)
 
-    def learn(self, session: str, handle: int, walk: Walk) -> State:
+    def learn(self, session: str, handle: int, walk: LogWalk) -> LogState:
         """Keep how far a file was read, and tell it."""
         state = walk.state
         ending = _ending(handle, state)
@@ -156,7 +175,7 @@ class Files:
             self._known[session] = (ending, state)
         return state
 
-    def appends(self, session: str, after: Head = NEW) -> Iterator[list[Written]]:
+    def appends(self, session: str, after: Head = NEW) -> Iterator[list[RecordLine]]:
         """Read whole appends, those with a record behind ``after`` among them, as of now."""
         with self.reading(session) as handle:
             base = base_of(handle)
@@ -165,14 +184,14 @@ class Files:
                 after = Head(base.seq, bytes.fromhex(base.digest))
             walk = self.walk(session, handle, upto=after.seq)
             self._require(session, after, walk.state.seq, walk.state.digest)
-            for whole in walked(walk, handle, os.fstat(handle).st_size):
+            for whole in walk_file(walk, handle, os.fstat(handle).st_size):
                 if whole[0].record.seq <= after.seq <= whole[-1].record.seq:
                     record = whole[after.seq - whole[0].record.seq].record
                     self._require(session, after, record.seq, record.digest)
                 yield whole
             self.learn(session, handle, walk)
 
-    def shared(self, base: Base, after: Head, where: str) -> Iterator[list[Written]]:
+    def shared(self, base: Base, after: Head, where: str) -> Iterator[list[RecordLine]]:
         """Read what a fork shares, from behind ``after``; each record as if it was appended alone.
 
         A base can be a fork itself.
@@ -199,7 +218,7 @@ class Files:
             for handle in handles:
                 os.close(handle)
 
-    def own(self, name: str, after: Head, upto: int) -> Iterator[list[Written]]:
+    def own(self, name: str, after: Head, upto: int) -> Iterator[list[RecordLine]]:
         """Read the records of a base's own file, from behind ``after`` to another."""
         where = str(self.base(name))
         handle = self._opened_base(Base(name, upto, "", 0), where)
@@ -241,20 +260,20 @@ class Files:
         if seq == after.seq and digest != after.digest:
             raise Damaged(f"session {session}: record {seq} is another one than was read before")
 
-    def state(self, session: str) -> State:
+    def state(self, session: str) -> LogState:
         """Tell how far a session's file counts now."""
         with self.reading(session) as handle:
             walk = self.walk(session, handle)
-            for _ in walked(walk, handle, os.fstat(handle).st_size):
+            for _ in walk_file(walk, handle, os.fstat(handle).st_size):
                 pass
             return self.learn(session, handle, walk)
 
 
-def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[Written]]:
+def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[RecordLine]]:
     """Read records of a base, each as if it had been appended alone."""
-    walk = Walk(State(), "")
+    walk = LogWalk(LogState(), "")
     walk.where = where
-    for whole in walked(walk, handle, os.fstat(handle).st_size):
+    for whole in walk_file(walk, handle, os.fstat(handle).st_size):
         for part in whole:
             seq = part.record.seq
             if seq == after.seq and part.record.digest != after.digest:
@@ -268,11 +287,11 @@ def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[Wri
 def base_of(handle: int) -> Base | None:
     """Tell what a file's first line says that it shares."""
     line = os.pread(handle, _FIRST, 0)
-    found = parsed(line[: line.find(b"\n") + 1])
-    return found.base if isinstance(found, Opened) else None
+    found = parse_line(line[: line.find(b"\n") + 1])
+    return found.base if isinstance(found, OpeningLine) else None
 
 
-def _ending(handle: int, state: State) -> bytes:
+def _ending(handle: int, state: LogState) -> bytes:
     """The checksums at a place, and the file's number: by them it is known again."""
     start = max(state.end - _ENDING, 0)
     return b"%d %s" % (os.fstat(handle).st_ino, os.pread(handle, state.end - start, start))
@@ -280,7 +299,7 @@ def _ending(handle: int, state: State) -> bytes:
 
 def _may_be_session(name: str) -> bool:
     try:
-        return bool(checked_session(name))
+        return bool(check_session_name(name))
     except UsageError:
         return False
 
@@ -291,3 +310,173 @@ def sync_data(handle: int) -> None:
         os.fdatasync(handle)
     else:
         disk.sync(handle)
+
+
+if sys.platform != "win32":
+    import fcntl
+
+_SIZE = 512
+_STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+_WRITING = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Claim(Struct, frozen=True):
+    """A holder, how long it may be silent, and the moment on its clock when that is over."""
+
+    holder: Holder
+    seconds: float
+    deadline: float
+
+
+class OwnClaim:
+    """The claim of a writer of this process, in a file of its own that a crash leaves behind."""
+
+    def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
+        self.path = path
+        self._claim = Claim(holder, seconds, 0.0)
+        self._guard = threading.Lock()
+        self._handle = os.open(path, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+        self.beat()
+
+    @property
+    def holder(self) -> Holder:
+        """Whose claim it is."""
+        return self._claim.holder
+
+    def beat(self) -> None:
+        """Say that the holder is alive; in place, so that a full disk does not matter."""
+        with self._guard:
+            if self._handle >= 0:
+                self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
+                os.pwrite(self._handle, msgspec.json.encode(self._claim).ljust(_SIZE), 0)
+
+    def is_due(self) -> bool:
+        """Whether a third of the time of silence is over."""
+        return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
+
+    def drop(self) -> None:
+        """Give the claim up: all that was written is durable."""
+        self._close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Give the claim up, but leave its file, because something may not be durable."""
+        self._claim = structs.replace(self._claim, seconds=-clock())
+        with suppress(OSError):
+            self.beat()
+        self._close()
+
+    def _close(self) -> None:
+        with self._guard:
+            handle, self._handle = self._handle, -1
+            if handle >= 0:
+                os.close(handle)
+
+
+def read_claim(path: Path) -> Claim | None:
+    """Read the claim of a writer; None if it gave it up or cannot be understood."""
+    for step in _STEPS:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Claim)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError:
+            time.sleep(step)  # It may have been caught while it was written.
+    return None
+
+
+class ClaimWatch:
+    """Tells whether holders of claims are alive; of those of another boot, by what changes."""
+
+    def __init__(self, seconds: float) -> None:
+        self._here = myself()
+        self._watching = HolderWatch(seconds)
+
+    def is_alive(self, claim: Claim, path: Path) -> bool:
+        """Whether the holder of a claim, which is kept at ``path``, has to be waited for."""
+        holder = claim.holder
+        if is_gone(holder):
+            return False
+        if holder.boot == self._here.boot:
+            # A deadline further away than that was set before the clock began anew.
+            return 0 < claim.deadline - clock() <= claim.seconds + 1
+        beside = noted_at(path)
+        seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, _text(beside))
+        left = self._watching.see(holder.token, seen)
+        if left and (note := self._watching.note(holder.token, seen)):
+            # Without it, the next process begins to watch anew.
+            with suppress(OSError):
+                beside.write_text(note, "ascii")
+        return left > 0
+
+
+def noted_at(path: Path) -> Path:
+    """Name the file beside a claim in which is noted who saw it when."""
+    return path.with_name(f"{path.name}.seen")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii", "replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def hold_lock(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
+    """Have the lock of a session; ``pass_by`` is asked with the seconds waited while it is taken.
+
+    It may raise, or answer True: then the lock is replaced by a new one.
+    """
+    handle = _take_lock(path, pass_by)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            # A child forked meanwhile shares the open file: closing it would not unlock it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        with suppress(OSError):
+            os.close(handle)
+
+
+def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
+    start = time.monotonic()
+    for count in range(sys.maxsize):
+        handle = _try(path)
+        if handle is not None:
+            return handle
+        if pass_by(time.monotonic() - start):
+            return _replaced(path)
+        time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
+    raise AssertionError
+
+
+def _try(path: Path) -> int | None:
+    handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
+    if not disk.is_locked(handle) and _is_at(path, handle):
+        return handle
+    os.close(handle)
+    return None
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    """Whether a path still names an open file."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(handle))
+
+
+def _replaced(path: Path) -> int:
+    draft = path.with_name(f"{disk.PREFIX}{secrets.token_hex(16)}{disk.SUFFIX}")
+    handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        disk.is_locked(handle)
+        draft.replace(path)
+    except BaseException:
+        os.close(handle)
+        draft.unlink(missing_ok=True)
+        raise
+    return handle

@@ -4,29 +4,38 @@ A file is only ever added to, so a second name of it (a hard link) in ``bases`` 
 line of a fork says which file there, and up to which record. Before a session is removed, or its
 file replaced, the second name is given to a copy of what forks need. Where a file system knows no
 second names, a fork is a copy.
+
+Large values in files named by their content, ``blobs/<first two digits>/<name>``.
+
+A session of another store, taken in as it is: a new file, all or none.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from lockstitch import disk
-from lockstitch.errors import Damaged, Held, UsageError
-from lockstitch.journal.about import about_in
-from lockstitch.journal.records import NEW, Head, Record
-from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of
-from lockstitch.stores.jsonl.lines import Base, Written, forking, opening, record_line
+from lockstitch.errors import Damaged, Held, LockstitchError, Unsure, UsageError
+from lockstitch.files import snapshot
+from lockstitch.journal.events import about_in
+from lockstitch.journal.records import NEW, Head, JournalRecord, blob_name
+from lockstitch.stores.base import IncomingSession, StoreFault, check_blob
+from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, hold_lock
+from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
 
 
-def forked(files: Files, source: str, upto: int, target: str) -> Head:
+def fork_file(files: Files, source: str, upto: int, target: str) -> Head:
     """Fork a session; raises ``Held`` if ``target`` has other records, and ``OSError``."""
     last, about = _record(files, source, upto)
     head = Head(last.seq, last.digest, last.epoch) if last else NEW
@@ -40,7 +49,7 @@ def forked(files: Files, source: str, upto: int, target: str) -> Head:
     return state.head
 
 
-def _record(files: Files, session: str, upto: int) -> tuple[Record | None, bytes | None]:
+def _record(files: Files, session: str, upto: int) -> tuple[JournalRecord | None, bytes | None]:
     """Find the record to fork at, with all before it verified, and how the session is described.
 
     There is none before the first one.
@@ -54,7 +63,7 @@ def _record(files: Files, session: str, upto: int) -> tuple[Record | None, bytes
     return last, about
 
 
-def _parts(files: Files, session: str, upto: int) -> Iterator[Written]:
+def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
     for whole in files.appends(session):
         for part in whole:
             if part.record.seq <= upto:
@@ -64,15 +73,17 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[Written]:
 
 
 def _lines(
-    files: Files, source: str, last: Record | None, target: str, about: bytes | None
+    files: Files, source: str, last: JournalRecord | None, target: str, about: bytes | None
 ) -> bytes:
     now = time.time_ns() // 1_000_000
     if last is None:
-        return opening(target, 0, now, None, None)
+        return opening_line(target, 0, now, None, None)
     name = _base(files, source, last.seq)
     if name is None:
-        return copied(target, list(_parts(files, source, last.seq)))
-    return forking(target, last.epoch, now, Base(name, last.seq, last.digest.hex(), last.at, about))
+        return copy_lines(target, list(_parts(files, source, last.seq)))
+    return fork_line(
+        target, last.epoch, now, Base(name, last.seq, last.digest.hex(), last.at, about)
+    )
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
@@ -118,13 +129,13 @@ def _made(files: Files, target: str, lines: bytes) -> bool:
         disk.write(new.handle, lines)
         disk.sync(new.handle)
         new.close()
-        if not placed(new.path, files.log(target)):
+        if not place_file(new.path, files.log(target)):
             return False
     disk.sync_folder(files.folder)
     return True
 
 
-def placed(draft: Path, target: Path) -> bool:
+def place_file(draft: Path, target: Path) -> bool:
     """Give a file its name without ever taking that of another."""
     try:
         os.link(draft, target, follow_symlinks=False)
@@ -138,18 +149,18 @@ def placed(draft: Path, target: Path) -> bool:
     return True
 
 
-def copied(target: str, parts: list[Written], base: Base | None = None) -> bytes:
+def copy_lines(target: str, parts: list[RecordLine], base: Base | None = None) -> bytes:
     """The lines of a copy: every epoch is opened before its first record, by nobody."""
     now = time.time_ns() // 1_000_000
     epoch = 0
-    lines = [] if parts else [opening(target, 0, now, None, None)]
+    lines = [] if parts else [opening_line(target, 0, now, None, None)]
     if base is not None:
         epoch = parts[0].record.epoch if parts else 0
-        lines = [forking(target, epoch, now, base)]
+        lines = [fork_line(target, epoch, now, base)]
     for part in parts:
         if part.record.epoch != epoch:
             epoch = part.record.epoch
-            lines.append(opening(target, epoch, now, None, None))
+            lines.append(opening_line(target, epoch, now, None, None))
         lines.append(record_line(part))
     return b"".join(lines)
 
@@ -157,7 +168,7 @@ def copied(target: str, parts: list[Written], base: Base | None = None) -> bytes
 # What is left of a base when its session is gone.
 
 
-class Left(Struct, frozen=True):
+class UnneededBase(Struct, frozen=True):
     """A base of which forks need less than there is, or nothing; ``apply`` makes it so."""
 
     path: Path
@@ -179,20 +190,20 @@ def keep_shared(files: Files, session: str) -> None:
         _shorten(files, name, needed)
 
 
-def left(files: Files) -> Iterator[Left]:
+def unneeded_bases(files: Files) -> Iterator[UnneededBase]:
     """Find bases that nobody needs, or not all of; the next one when the last was applied."""
     while (one := _next_left(files)) is not None:
         yield one
 
 
-def _next_left(files: Files) -> Left | None:
+def _next_left(files: Files) -> UnneededBase | None:
     needed = _needed(files)
     for path in sorted(files.bases.glob(f"*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
         if name not in needed:
-            return Left(path, partial(_unlink, path))
+            return UnneededBase(path, partial(_unlink, path))
         if path.lstat().st_nlink == 1 and _goes_on(files, name, needed[name]):
-            return Left(path, partial(_shorten, files, name, needed[name]))
+            return UnneededBase(path, partial(_shorten, files, name, needed[name]))
     return None
 
 
@@ -226,8 +237,166 @@ def _shorten(files: Files, name: str, upto: int) -> None:
     after = NEW if below is None else Head(below.seq, bytes.fromhex(below.digest))
     parts = [one for [one] in files.own(name, after, upto)]
     with disk.draft(files.bases) as new:
-        disk.write(new.handle, copied("", parts, below))
+        disk.write(new.handle, copy_lines("", parts, below))
         disk.sync(new.handle)
         new.close()
         new.path.replace(files.base(name))
     disk.sync_folder(files.bases)
+
+
+_NAME = re.compile(r"[0-9a-f]{32}")
+_QUICK = 0.1
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Blobs:
+    """The large values of a store; a file that has its name is whole and durable."""
+
+    def __init__(self, files: Files) -> None:
+        self.folder = files.blobs
+        self._doomed = self.folder / ".doomed"
+        self._files = files
+        self._guard = threading.Lock()
+        self._durable: set[str] = set()
+
+    def keep(self, values: Iterable[bytes]) -> None:
+        """Make values durable, before a record names them; raises ``OSError`` if that fails."""
+        missing = {blob_name(value): value for value in values}
+        with self._guard:
+            # Another process may have removed it, with the session that named it.
+            known = {name for name in self._durable & set(missing) if self.exists(name)}
+            for name in sorted(set(missing) - known):
+                self._write(name, missing[name])
+                self._durable.add(name)
+
+    @contextmanager
+    def alone(self, pass_by: Callable[[float], bool]) -> Iterator[None]:
+        """Be the only one who adds or removes values and the records that name them."""
+        self._files.ensure(self._files.leases)
+        with hold_lock(self._files.leases / ".blobs.lock", pass_by):
+            self._finish()
+            yield
+
+    @contextmanager
+    def dropping(self, names: set[str]) -> Iterator[None]:
+        """Remove values when the records that name them are gone, which the block sees to.
+
+        If it does not come to that, whoever is ``alone`` next does it, with those of them that
+        nobody names then. A full disk is no reason to keep what shall go.
+        """
+        if names or self._files.bases.exists():
+            try:
+                self._files.ensure(self.folder)
+                self._place(self._doomed, "\n".join(sorted(names)).encode("ascii"))
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+        start = time.monotonic()
+        yield
+        # Whoever takes long may have been stopped, and passed by others who name them now.
+        is_late = time.monotonic() - start > _QUICK
+        self._drop(self._files.unnamed(names) if is_late else names)
+
+    def drop_bases(self) -> None:
+        """Remove what no fork shares any more, and the values that only that named."""
+        for one in unneeded_bases(self._files):
+            names = self._files.names_in(one.path)
+            one.apply()
+            self._drop(self._files.unnamed(names))
+
+    def drop_unnamed(self) -> None:
+        """Remove the values that no record names: a crash or a full disk can leave some."""
+        paths = self.folder.glob("[0-9a-f][0-9a-f]/*")
+        names = {path.name for path in paths if _NAME.fullmatch(path.name)}
+        self._drop(self._files.unnamed(names))
+
+    def is_unfinished(self) -> bool:
+        """Whether somebody was stopped in the middle of removing values."""
+        return self._doomed.exists()
+
+    def _finish(self) -> None:
+        if self.is_unfinished():
+            found = _NAME.findall(self._doomed.read_text("ascii", "replace"))
+            self.drop_bases()
+            self._drop(self._files.unnamed(found))
+
+    def _drop(self, names: set[str]) -> None:
+        for name in names:
+            self._path(name).unlink(missing_ok=True)
+            self._durable.discard(name)
+        for folder in {self._path(name).parent for name in names}:
+            disk.sync_folder(folder)
+        self._doomed.unlink(missing_ok=True)
+
+    def _write(self, name: str, value: bytes) -> None:
+        path = self._path(name)
+        self._files.ensure(self.folder)
+        self._files.ensure(path.parent)
+        # What another process wrote may not be durable yet, or damaged: then it is written anew.
+        if self._read(name) != value:
+            self._place(path, value)
+        else:
+            disk.sync_folder(path.parent)
+
+    def _place(self, path: Path, value: bytes) -> None:
+        with disk.draft(path.parent) as new:
+            disk.write(new.handle, value)
+            disk.sync(new.handle)
+            new.close()
+            new.path.replace(path)
+        disk.sync_folder(path.parent)
+
+    def _read(self, name: str) -> bytes | None:
+        with suppress(LockstitchError):
+            return snapshot(self._path(name)).data
+        return None
+
+    def _path(self, name: str) -> Path:
+        if not _NAME.fullmatch(name):
+            raise UsageError("a large value's name has 32 hexadecimal digits")
+        return self.folder / name[:2] / name
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a value of that name."""
+        return self._path(name).exists()
+
+    def give(self, names: Iterable[str], where: str) -> dict[str, bytes]:
+        """Read values by name, verified."""
+        return {name: check_blob(name, self._read(name), where) for name in names}
+
+    def faults(self, where: str) -> Iterator[StoreFault]:
+        """Read every value there is."""
+        for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*")):
+            if _NAME.fullmatch(path.name):
+                try:
+                    self.give([path.name], where)
+                except Damaged as error:
+                    yield StoreFault("", 0, str(error))
+
+
+def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
+    """Write the lines, and put them in place unless another file is there; raises ``OSError``."""
+    names: set[str] = set()
+    now = time.time_ns() // 1_000_000
+    with disk.draft(files.folder) as new:
+        epoch = 0
+        if not incoming.head.seq:
+            disk.write(new.handle, opening_line(incoming.session, 0, now, None, None))
+        for record, values in incoming.pieces:
+            blobs.keep(values)
+            named = tuple(map(blob_name, values))
+            names.update(named)
+            if record.epoch != epoch:
+                epoch = record.epoch
+                disk.write(new.handle, opening_line(incoming.session, epoch, now, None, None))
+            disk.write(new.handle, record_line(RecordLine(record, 0, 1, named)))
+        disk.sync(new.handle)
+        new.close()
+        # Whoever waited too long passes by, and may have removed what nobody named yet.
+        if not all(map(blobs.exists, names)):
+            raise Unsure(
+                f"session {incoming.session}: others removed large values while it was copied;"
+                " try again"
+            )
+        place_file(new.path, files.log(incoming.session))
+    disk.sync_folder(files.folder)

@@ -10,33 +10,253 @@ Lines are only ever added, each by one write at the end, so their order is the s
   line says so, or if it is the end of the file and looks like what a crash can leave. Else it is
   damage: no writer goes on behind such bytes without saying so, and no crash leaves a line that
   has its whole length and its end, but another content. Nothing is ever cut off or changed.
+
+The two kinds of lines in a session's file, and how a whole one is told from anything else.
+
+``{"lockstitch":1,…,"epoch":3,…,"check":"…"}`` opens the file for a writer, and
+``{"seq":7,…,"size":58,"body":{…},"digest":"…","check":"…"}`` is a record, its body byte for byte.
+``check`` covers every byte before it, so a line that was cut, zeroed or welded to another is none.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import zlib
+from collections.abc import Iterator, Sequence
 
+import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, UsageError
-from lockstitch.journal.about import about_in
-from lockstitch.journal.records import START, Head, digest_of
-from lockstitch.stores.jsonl.lines import (
-    FORKED,
-    VERSION,
-    Base,
-    Opened,
-    Written,
-    hidden,
-    parsed,
-    was_whole,
+from lockstitch.journal.events import about_in
+from lockstitch.journal.records import (
+    START,
+    Head,
+    JournalEntry,
+    JournalRecord,
+    blob_name,
+    digest_of,
 )
+from lockstitch.stores.leases import Holder
+
+VERSION = 1
+# Of a file whose first records stand in another one.
+FORKED = 2
+_CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}\n')
+_CHECK_SIZE = len(b',"check":"12345678"}\n')
+_ENDING = re.compile(rb',"digest":"([0-9a-f]{32})","check":"([0-9a-f]{8})"\}\n')
+_ENDING_SIZE = len(b',"digest":""') + 32 + _CHECK_SIZE
+_RECORD = re.compile(
+    rb'\{"seq":(\d{1,18}),"epoch":(\d{1,18}),"part":\[(\d{1,9}),(\d{1,9})\],"at":(-?\d{1,18}),'
+    rb'"key":("(?:[^"\\]|\\.)*"),"blobs":(\[[0-9a-f",]*\]),"size":(\d{1,18}),"body":'
+)
+_key = msgspec.json.Decoder(str)
+_blobs = msgspec.json.Decoder(tuple[str, ...])
+_STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
+
+
+class Base(Struct, frozen=True, gc=False):
+    """What a fork shares: the file, and the last record taken from there with its digest.
+
+    ``about`` is how the session was described there.
+    """
+
+    name: str
+    seq: int
+    digest: str
+    at: int
+    about: bytes | None = None
+
+
+class OpeningLine(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A writer begins: from here on only records of this epoch or a higher one count.
+
+    ``torn`` says that the bytes from there to this line are what a crash or a full disk left of
+    an append that was never acknowledged. ``token`` tells the writer, "" for a fork, whose first
+    line says whose records come before its own: ``base``.
+    """
+
+    lockstitch: int
+    session: str
+    epoch: int
+    at: int
+    holder: str
+    token: str
+    torn: int | None = None
+    base: Base | None = None
+
+
+class RecordLine(Struct, frozen=True, gc=False):
+    """A record as the ``index``-th of ``count`` that were appended at once."""
+
+    record: JournalRecord
+    index: int
+    count: int
+    blobs: tuple[str, ...]
+
+    @property
+    def first(self) -> int:
+        """The number of the first record of its append."""
+        return self.record.seq - self.index
+
+
+Line = OpeningLine | RecordLine
+
+
+def opening_line(
+    session: str, epoch: int, at: int, holder: Holder | None, torn: int | None
+) -> bytes:
+    """Write the line with which a writer begins."""
+    label, token = (holder.label, holder.token) if holder else ("", "")
+    line = OpeningLine(VERSION, session, epoch, at, label, token, torn)
+    return _sealed(msgspec.json.encode(line)[:-1])
+
+
+def fork_line(session: str, epoch: int, at: int, base: Base) -> bytes:
+    """Write the first line of a fork, which nobody has written to yet."""
+    line = OpeningLine(FORKED, session, epoch, at, "", "", None, base)
+    return _sealed(msgspec.json.encode(line)[:-1])
+
+
+def append_lines(records: Sequence[JournalRecord], entries: Sequence[JournalEntry]) -> bytes:
+    """Write the lines of one append, for one call of ``write``."""
+    names = [tuple(map(blob_name, entry.blobs)) for entry in entries]
+    count = len(records)
+    return b"".join(
+        record_line(RecordLine(record, index, count, blobs))
+        for index, (record, blobs) in enumerate(zip(records, names, strict=True))
+    )
+
+
+def record_line(written: RecordLine) -> bytes:
+    """Write one record's line."""
+    record = written.record
+    start = b'{"seq":%d,"epoch":%d,"part":[%d,%d],"at":%d,"key":%s,"blobs":%s,"size":%d,"body":' % (
+        record.seq,
+        record.epoch,
+        written.index,
+        written.count,
+        record.at,
+        msgspec.json.encode(record.key),
+        msgspec.json.encode(written.blobs),
+        len(record.body),
+    )
+    digest = b',"digest":"%s"' % record.digest.hex().encode("ascii")
+    return _sealed(b"".join((start, record.body, digest)))
+
+
+def _sealed(line: bytes) -> bytes:
+    return b'%s,"check":"%08x"}\n' % (line, zlib.crc32(line))
+
+
+def parse_line(line: bytes) -> Line | None:
+    """Read a line with its newline; None if it is not exactly what was written once."""
+    return _written(line) if line.startswith(b'{"seq":') else _opened(line)
+
+
+def _is_sealed(line: bytes, check: bytes) -> bool:
+    return zlib.crc32(memoryview(line)[:-_CHECK_SIZE]) == int(check, 16)
+
+
+def _opened(line: bytes) -> OpeningLine | None:
+    seal = _CHECK.fullmatch(line, max(len(line) - _CHECK_SIZE, 0))
+    if not seal or not _is_sealed(line, seal[1]):
+        return None
+    try:
+        return msgspec.json.decode(line, type=OpeningLine)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _written(line: bytes) -> RecordLine | None:
+    ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
+    if not ending or not _is_sealed(line, ending[2]):
+        return None
+    start = _RECORD.match(line)
+    if not start:
+        return None
+    seq, epoch, index, count, at, key, blobs, size = start.groups()
+    body = line[start.end() : ending.start()]
+    if len(body) != int(size):
+        return None
+    record = JournalRecord(
+        seq=int(seq),
+        epoch=int(epoch),
+        key=_key.decode(key),
+        at=int(at),
+        body=body,
+        digest=bytes.fromhex(ending[1].decode("ascii")),
+    )
+    return RecordLine(
+        record, int(index), int(count), _blobs.decode(blobs) if blobs != b"[]" else ()
+    )
+
+
+def left_of(line: bytes) -> JournalRecord | None:
+    """Read what is left of a damaged record's line, if its ending still says its digest."""
+    ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
+    if not ending:
+        return None
+    digest = bytes.fromhex(ending[1].decode("ascii"))
+    start = _RECORD.match(line)
+    if not start:
+        return JournalRecord(0, 0, "", 0, line[: ending.start()], digest)
+    seq, epoch, _, _, at, key, _, _ = start.groups()
+    name = key[1:-1].decode("ascii", "backslashreplace")
+    body = line[start.end() : ending.start()]
+    return JournalRecord(int(seq), int(epoch), name, int(at), body, digest)
+
+
+def was_whole(tail: bytes) -> bool:
+    """Whether bytes begin with a line that was whole once and has changed since.
+
+    What a crash leaves of a line is a part from its beginning on, shorter than it says, or has
+    zeros wherever the file had grown and was not filled yet. So one that is as long as it says and
+    ends as a line does, without zeros, was damaged later; where its beginning is damaged, so that
+    it does not say, its ending tells, if that is its own and not that of a line written behind it.
+    """
+    start = _RECORD.match(tail)
+    end = start.end() + int(start[8]) + _ENDING_SIZE if start else 0
+    if not start or not _ends_at(tail, end):
+        end = tail.find(b"\n") + 1
+        ending = _CHECK.fullmatch(tail, max(end - _CHECK_SIZE, 0), end)
+        if not ending or any(hidden_lines(tail[:end])):
+            return False
+    return b"\0" not in tail[:end]
+
+
+def _ends_at(tail: bytes, end: int) -> bool:
+    """Whether a record's line ends there; one of the signs of it may be damaged."""
+    ending = tail[end - _ENDING_SIZE : end]
+    # The next writer begins with a space and a newline, and may have crashed, too.
+    if end > len(tail) or b" \n" in ending or ending.endswith(b" "):
+        return False
+    # Another program may have written behind a line that lacks only its newline.
+    is_line = ending.endswith(b"\n") or end == len(tail) or bool(_RECORD.match(tail, end))
+    signs = ((_ENDING_SIZE, b',"digest":"'), (_CHECK_SIZE, b',"check":"'), (3, b'"}'))
+    there = sum(tail.startswith(sign, end - place) for place, sign in signs)
+    return is_line and there >= len(signs) - 1
+
+
+def hidden_lines(piece: bytes) -> Iterator[Line]:
+    """Find a whole line at the end of a piece that begins with something else."""
+    for start in _STARTS.finditer(piece, 1):
+        line = parse_line(piece[start.start() :])
+        if line is not None:
+            yield line
+
+
+def hidden_at(piece: bytes) -> int:
+    """Tell where a whole line begins in a piece that begins with something else, 0 for nowhere."""
+    starts = (start.start() for start in _STARTS.finditer(piece, 1))
+    return next((start for start in starts if parse_line(piece[start:]) is not None), 0)
+
 
 CHUNK = 1 << 20
 
 
-class State(Struct, frozen=True, gc=False):
+class LogState(Struct, frozen=True, gc=False):
     """How far a file counts: up to ``end``, with the last append from ``last`` on.
 
     ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
@@ -62,7 +282,7 @@ class State(Struct, frozen=True, gc=False):
         return Head(self.seq, self.digest, self.epoch)
 
 
-class Walk:
+class LogWalk:
     """Goes through a file's lines from a state on and tells what counts.
 
     ``torn`` is where bytes begin that do not count, None without such, and ``broken`` are the
@@ -70,25 +290,25 @@ class Walk:
     are that make no line.
     """
 
-    def __init__(self, state: State, session: str) -> None:
+    def __init__(self, state: LogState, session: str) -> None:
         self.state = state
         self.session = session
         self.where = f"session {session}"
         self.torn: int | None = None
         self.strange: int | None = None
-        self.broken: list[Written] = []
-        self._parts: list[Written] = []
+        self.broken: list[RecordLine] = []
+        self._parts: list[RecordLine] = []
         self._parts_start = 0
 
-    def feed(self, place: int, piece: bytes) -> list[Written]:
+    def feed(self, place: int, piece: bytes) -> list[RecordLine]:
         """Take the next piece, a line but for the file's last one; gives a whole append."""
-        line = parsed(piece)
+        line = parse_line(piece)
         if self.torn is None:
-            if isinstance(line, Opened) and not self._parts:
+            if isinstance(line, OpeningLine) and not self._parts:
                 return self._open(line, place + len(piece))
-            if isinstance(line, Written) and self._continues(line):
+            if isinstance(line, RecordLine) and self._continues(line):
                 return self._add(line, place, len(piece))
-            if isinstance(line, Written) and not self._parts and self._is_late(line):
+            if isinstance(line, RecordLine) and not self._parts and self._is_late(line):
                 return self._skip(place + len(piece))
             self._break(place)
             self.strange = place if line is None else None
@@ -109,7 +329,7 @@ class Walk:
         self.torn = self._parts_start if self._parts else place
         self.broken, self._parts = self._parts, []
 
-    def _open(self, line: Opened, end: int) -> list[Written]:
+    def _open(self, line: OpeningLine, end: int) -> list[RecordLine]:
         if line.lockstitch != (FORKED if line.base else VERSION):
             known = f"{VERSION} or {FORKED}"
             raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {known}")
@@ -143,14 +363,14 @@ class Walk:
             base=base,
         )
 
-    def _skip(self, end: int) -> list[Written]:
+    def _skip(self, end: int) -> list[RecordLine]:
         self.state = structs.replace(self.state, end=end)
         return []
 
-    def _is_late(self, line: Written) -> bool:
+    def _is_late(self, line: RecordLine) -> bool:
         return line.record.epoch < self.state.epoch
 
-    def _continues(self, line: Written) -> bool:
+    def _continues(self, line: RecordLine) -> bool:
         """Whether a record is the next one of this writer."""
         record, state, parts = line.record, self.state, self._parts
         before = parts[-1].record.digest if parts else state.digest
@@ -162,7 +382,7 @@ class Walk:
             and record.digest == digest_of(before, record.seq, record.epoch, record)
         )
 
-    def _add(self, line: Written, place: int, size: int) -> list[Written]:
+    def _add(self, line: RecordLine, place: int, size: int) -> list[RecordLine]:
         if not self._parts:
             self._parts_start = place
         self._parts.append(line)
@@ -180,13 +400,13 @@ class Walk:
         )
         return parts
 
-    def _look(self, place: int, piece: bytes, line: Opened | Written | None) -> None:
+    def _look(self, place: int, piece: bytes, line: OpeningLine | RecordLine | None) -> None:
         """Behind bytes that do not count: go on with the writer that says so, or find damage."""
         torn = self.torn
-        if isinstance(line, Opened) and line.epoch > self.state.epoch and line.torn == torn:
+        if isinstance(line, OpeningLine) and line.epoch > self.state.epoch and line.torn == torn:
             self.torn = self.strange = None
             self._open(line, place + len(piece))
-        elif any(self._is_proof(one, place) for one in [line, *hidden(piece)]):
+        elif any(self._is_proof(one, place) for one in [line, *hidden_lines(piece)]):
             raise self._damage("and more follows it")
 
     def _damage(self, why: str) -> Damaged:
@@ -194,11 +414,11 @@ class Walk:
         message = f"record {number} is not what was written, {why} (from byte {self.torn} on)"
         return Damaged(f"{self.where}: {message}")
 
-    def _is_proof(self, line: Opened | Written | None, place: int) -> bool:
+    def _is_proof(self, line: OpeningLine | RecordLine | None, place: int) -> bool:
         """Whether a line proves that the bytes before it had been acknowledged."""
-        if isinstance(line, Opened):
+        if isinstance(line, OpeningLine):
             return line.epoch > self.state.epoch
-        if not isinstance(line, Written) or line.record.epoch < self.state.epoch:
+        if not isinstance(line, RecordLine) or line.record.epoch < self.state.epoch:
             return False
         if line.record.epoch > self.state.epoch or line.first > self.state.seq + 1:
             return True
@@ -206,7 +426,7 @@ class Walk:
         return line.first == self.state.seq + 1 and line.index == 0 and not is_known
 
 
-def pieces(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def split_lines(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Cut a part of an open file into lines, each with its place; the last one may be none."""
     rest: list[bytes] = []
     place = start
@@ -223,10 +443,10 @@ def pieces(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         yield place, b"".join(rest)
 
 
-def walked(walk: Walk, handle: int, end: int) -> Iterator[list[Written]]:
+def walk_file(walk: LogWalk, handle: int, end: int) -> Iterator[list[RecordLine]]:
     """Go through an open file from where a walk stands to an end, one append after the other."""
     try:
-        for place, piece in pieces(handle, walk.state.end, end):
+        for place, piece in split_lines(handle, walk.state.end, end):
             if whole := walk.feed(place, piece):
                 yield whole
         place = end if walk.strange is None else walk.strange

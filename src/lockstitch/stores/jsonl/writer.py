@@ -1,4 +1,7 @@
-"""A session's file in the hands of one writer."""
+"""A session's file in the hands of one writer.
+
+Taking a session's file over: the opening line of a new writer, and what it says of the old.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,19 @@ from contextlib import contextmanager, suppress
 from msgspec import structs
 
 from lockstitch import disk
-from lockstitch.errors import Damaged, Fenced, Moved, Unsure, UsageError
-from lockstitch.journal.about import about_in
-from lockstitch.journal.records import START, Entry, Head, Record, chained
+from lockstitch.errors import Damaged, Fenced, Held, Moved, Unsure, UsageError
+from lockstitch.journal.events import about_in
+from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
 from lockstitch.stores.base import Lease
-from lockstitch.stores.jsonl.claims import OwnClaim
-from lockstitch.stores.jsonl.files import Files, sync_data
-from lockstitch.stores.jsonl.lines import opening, writing
-from lockstitch.stores.jsonl.log import State, Walk, walked
+from lockstitch.stores.jsonl.files import Files, OwnClaim, noted_at, sync_data
+from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
+from lockstitch.stores.leases import Holder, myself
 
 _MOST = 1 << 30
 Keep = Callable[[list[bytes]], None]
 
 
-class Writer:
+class LogWriter:
     """Adds to a file under a lease; every call but ``beat`` needs the session's lock.
 
     After a failed write nothing more is written: what is there is told by whoever opens the
@@ -33,7 +35,7 @@ class Writer:
     """
 
     def __init__(
-        self, files: Files, lease: Lease, handle: int, state: State, claim: OwnClaim
+        self, files: Files, lease: Lease, handle: int, state: LogState, claim: OwnClaim
     ) -> None:
         self.lease = lease
         self.guard = threading.Lock()
@@ -45,15 +47,15 @@ class Writer:
         self._is_unsure = False
         self._where = f"session {lease.session}"
 
-    def append(self, entries: Sequence[Entry], after: int, keep: Keep) -> Head:
+    def append(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
         """Add entries in one write, after what they name was kept."""
         if self._is_unsure:
             raise Unsure(f"{self._where}: an earlier write failed; open it again")
         self._catch_up()
         if self._is_done(entries, after):
             return self._state.head
-        records = chained(self._state.head, self.lease.epoch, entries)
-        data = writing(records, entries)
+        records = chain_entries(self._state.head, self.lease.epoch, entries)
+        data = append_lines(records, entries)
         if len(data) > _MOST:
             raise UsageError(f"{self._where}: more than {_MOST} bytes at once")
         with self._sure():
@@ -62,16 +64,16 @@ class Writer:
             self._note(records, len(data))
         return self._state.head
 
-    def replace(self, entries: Sequence[Entry], after: int, keep: Keep) -> Head:
+    def replace(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
         """Put a file with other records in the place of this one, under the same lease."""
         self._require_last(after)
         head = Head(0, START, self.lease.epoch)
-        records = chained(head, self.lease.epoch, entries)
+        records = chain_entries(head, self.lease.epoch, entries)
         with self._sure():
             keep([value for entry in entries for value in entry.blobs])
             path = self._files.log(self.lease.session)
             with disk.draft(self._files.folder) as new:
-                disk.write(new.handle, self._opening() + writing(records, entries))
+                disk.write(new.handle, self._opening() + append_lines(records, entries))
                 disk.sync(new.handle)
                 new.close()
                 # Looked at once more: all that took long enough to be stopped and taken over.
@@ -108,12 +110,12 @@ class Writer:
 
     def _opening(self) -> bytes:
         now = time.time_ns() // 1_000_000
-        return opening(self.lease.session, self.lease.epoch, now, self._claim.holder, None)
+        return opening_line(self.lease.session, self.lease.epoch, now, self._claim.holder, None)
 
     def _reread(self) -> None:
-        walk = Walk(State(), self.lease.session)
+        walk = LogWalk(LogState(), self.lease.session)
         self._keys = []
-        for whole in walked(walk, self._handle, os.fstat(self._handle).st_size):
+        for whole in walk_file(walk, self._handle, os.fstat(self._handle).st_size):
             self._keys += [part.record.key for part in whole]
         self._state = walk.state
         self.lease = structs.replace(self.lease, head=Head(0, START, self.lease.epoch))
@@ -135,7 +137,7 @@ class Writer:
         reason = error.strerror or "failed"
         return Unsure(f"{self._where}: writing failed ({reason}); open it again")
 
-    def _note(self, records: list[Record], size: int) -> None:
+    def _note(self, records: list[JournalRecord], size: int) -> None:
         """Take the new records in, if nothing came in between; else look what counts."""
         start = os.lseek(self._handle, 0, os.SEEK_CUR) - size
         if self._is_moved():
@@ -170,8 +172,8 @@ class Writer:
         size = os.fstat(self._handle).st_size
         if size < self._state.end or self._is_moved():
             raise Damaged(f"{self._where}: its file was replaced or cut; nothing was written to it")
-        walk = Walk(self._state, self.lease.session)
-        for whole in walked(walk, self._handle, size):
+        walk = LogWalk(self._state, self.lease.session)
+        for whole in walk_file(walk, self._handle, size):
             self._keys += [part.record.key for part in whole]
         self._state = walk.state
         if (walk.state.epoch, walk.state.token) != (self.lease.epoch, self.lease.token):
@@ -180,7 +182,7 @@ class Writer:
             self._is_unsure = True
             raise Unsure(f"{self._where}: others wrote to its file; open it again")
 
-    def _is_done(self, entries: Sequence[Entry], after: int) -> bool:
+    def _is_done(self, entries: Sequence[JournalEntry], after: int) -> bool:
         """Whether the entries are there already; raises ``Moved`` if others are."""
         if after == self._state.seq:
             return not entries
@@ -212,3 +214,77 @@ def write_once(handle: int, data: bytes) -> None:
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, "only a part could be written")
     sync_data(handle)
+
+
+def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> LogWriter:
+    """Become the writer of a session that nobody holds, under its lock.
+
+    Raises ``Held`` if another one became it at the same moment, and ``OSError``.
+    """
+    handle = files.writing(session, create=create)
+    try:
+        return _opened(files, session, seconds, handle)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWriter:
+    before, holder = _walked(files, session, handle), myself()
+    last = files.claim(session, before.state.token)
+    claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
+    try:
+        if last.exists():
+            _rewrite(files, session, handle, before.state)
+        write_once(handle, _line(session, handle, before, holder))
+        if not before.state.epoch:
+            disk.sync_folder(files.folder)
+        state = _walked(files, session, handle).state
+    except BaseException:
+        claim.leave()
+        raise
+    if state.token != holder.token:
+        claim.drop()
+        raise Held(f"session {session}: another writer took it at the same moment")
+    with suppress(OSError):
+        last.unlink(missing_ok=True)
+        noted_at(last).unlink(missing_ok=True)
+    lease = Lease(session, state.epoch, holder.token, state.head)
+    return LogWriter(files, lease, handle, state, claim)
+
+
+def _walked(files: Files, session: str, handle: int) -> LogWalk:
+    walk = files.walk(session, handle)
+    for _ in walk_file(walk, handle, os.fstat(handle).st_size):
+        pass
+    files.learn(session, handle, walk)
+    return walk
+
+
+def _line(session: str, handle: int, before: LogWalk, holder: Holder) -> bytes:
+    """The new writer's line, on a line of its own whatever stands before it."""
+    now = time.time_ns() // 1_000_000
+    line = opening_line(session, before.state.epoch + 1, now, holder, before.torn)
+    size = os.fstat(handle).st_size
+    is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
+    # The space keeps a line that lacks nothing but its newline from being whole after all.
+    return line if is_line else b" \n" + line
+
+
+def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:
+    """Write the last append once more, the same bytes in the same place.
+
+    If its writer did not end well, syncing it may have failed, and the system may hold it for
+    durable although it never reached the disk. Written again, it is what the next sync brings
+    there. Only the last one can need that, since every other was synced before the next.
+    """
+    if state.end == state.last:
+        return
+    other = os.open(files.log(session), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        place = state.last
+        while place < state.end and os.path.samestat(os.fstat(other), os.fstat(handle)):
+            data = os.pread(handle, min(1 << 20, state.end - place), place)
+            place += os.pwrite(other, data, place)
+    finally:
+        os.close(other)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from lockstitch.stores.postgres.backend import PostgresBackend
-from lockstitch.stores.postgres.pool import TIMEOUT
+from lockstitch.stores.postgres.connections import TIMEOUT
 
 __all__ = ["TIMEOUT", "PostgresBackend"]

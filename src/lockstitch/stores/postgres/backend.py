@@ -3,6 +3,11 @@
 Every write is one statement in a transaction of its own, so it works through a pooler in
 transaction mode, and the server decides in that very transaction whether the writer is still the
 one. A lost connection leaves a write of unknown outcome: that lease, and no other, is unsure.
+
+The leases that one backend holds: where each session stands, and which are in doubt.
+
+A lost connection puts one lease in doubt, the one that was written under, and no other: a fleet's
+store holds many sessions over many connections.
 """
 
 from __future__ import annotations
@@ -32,39 +37,119 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.journal.about import NOTHING, about_of
+from lockstitch.journal.events import NO_ABOUT, about_of
 from lockstitch.journal.records import (
     NEW,
     START,
-    Entry,
     Head,
-    Record,
+    JournalEntry,
+    JournalRecord,
     blob_name,
-    chained,
-    checked_key,
-    checked_session,
+    chain_entries,
+    check_key,
+    check_session_name,
 )
 from lockstitch.journal.salvage import Remains
-from lockstitch.stores import holders
+from lockstitch.stores import leases
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
-    Fault,
-    Incoming,
+    IncomingSession,
     Lease,
     Listed,
     Listing,
-    checked_blob,
+    StoreFault,
+    check_blob,
 )
-from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.postgres import reading, receiving, salvaging, schema, verify
-from lockstitch.stores.postgres import statements as sql
-from lockstitch.stores.postgres.leases import Leases
-from lockstitch.stores.postgres.news import LISTENING, LONGEST, SHORTEST, News
-from lockstitch.stores.postgres.pool import SIZE, TIMEOUT, Pool, address_of
-from lockstitch.stores.postgres.server import TRIES, Lost, Row, Server, Unanswered
-from lockstitch.stores.watching import Sighted, Watching
+from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
+from lockstitch.stores.postgres import reading, schema
+from lockstitch.stores.postgres import reading as receiving
+from lockstitch.stores.postgres import reading as salvaging
+from lockstitch.stores.postgres import reading as verify
+from lockstitch.stores.postgres import schema as sql
+from lockstitch.stores.postgres.connections import (
+    SIZE,
+    TIMEOUT,
+    TRIES,
+    ConnectionLost,
+    Pool,
+    Row,
+    Server,
+    ServerSilent,
+    address_of,
+)
+from lockstitch.stores.postgres.notifications import LISTENING, LONGEST, SHORTEST, Notifications
+
+
+class ServerLeases:
+    """What is known of the leases taken here; safe for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._heads: dict[str, tuple[Lease, Head]] = {}
+        self._doubtful: set[str] = set()
+        self._gone: dict[str, set[str]] = {}
+
+    def add(self, lease: Lease) -> None:
+        """Hold a lease; with it every doubt about the session's earlier ones is settled."""
+        with self._lock:
+            self._gone.pop(lease.session, None)
+            self._heads[lease.token] = (lease, lease.head)
+
+    def head(self, lease: Lease) -> Head | None:
+        """Tell where the session of a lease stands; raises ``Unsure`` if that is in doubt."""
+        with self._lock:
+            if lease.token in self._doubtful:
+                raise Unsure(
+                    f"session {lease.session}: an earlier write under this lease failed and may be "
+                    "there or not; open the session again"
+                )
+            held = self._heads.get(lease.token)
+        return held[1] if held else None
+
+    def move(self, lease: Lease, head: Head) -> None:
+        """Remember where a session stands after an append."""
+        with self._lock:
+            held = self._heads.get(lease.token)
+            if held and head.seq > held[1].seq:
+                self._heads[lease.token] = (lease, head)
+
+    def doubt(self, lease: Lease) -> None:
+        """Remember that a write under a lease has an unknown outcome."""
+        with self._lock:
+            self._heads.pop(lease.token, None)
+            self._doubtful.add(lease.token)
+            self._gone.setdefault(lease.session, set()).add(lease.token)
+
+    def give_up(self, session: str, token: str) -> None:
+        """Remember a token that may stand in the store and that nobody uses any more."""
+        with self._lock:
+            self._gone.setdefault(session, set()).add(token)
+
+    def given_up(self, session: str) -> list[str]:
+        """Tell the tokens of a session that nobody uses any more."""
+        with self._lock:
+            return sorted(self._gone.get(session, ()))
+
+    def drop(self, tokens: set[str]) -> None:
+        """Forget leases that were given back or taken over."""
+        with self._lock:
+            for token in tokens:
+                self._heads.pop(token, None)
+
+    def leftover(self) -> list[tuple[str, str]]:
+        """Tell what may stand in the store as held by this backend: tokens and their sessions."""
+        with self._lock:
+            held = [(token, lease.session) for token, (lease, _head) in self._heads.items()]
+            lost = [(token, name) for name, tokens in self._gone.items() for token in tokens]
+        return held + lost
+
+    def live(self) -> list[Lease]:
+        """Tell the leases that are held here and not in doubt."""
+        with self._lock:
+            return [lease for lease, _head in self._heads.values()]
+
 
 LISTED = 1000
 # So many leases are kept alive by one statement, which locks them for as long as it takes.
@@ -102,13 +187,13 @@ class PostgresBackend(Backend):
         self._lease_seconds = lease_seconds
         self._pid = os.getpid()
         self._closing = threading.Event()
-        self._myself = holders.myself()
+        self._myself = leases.myself()
         self._counting = threading.Lock()
-        self._leases = Leases()
-        self._watching = Watching(lease_seconds)
+        self._leases = ServerLeases()
+        self._watching = HolderWatch(lease_seconds)
         self._pool = Pool(address, connections, timeout)
         self._server = Server(self._pool)
-        self._news = News(address, timeout)
+        self._news = Notifications(address, timeout)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
         try:
@@ -118,7 +203,7 @@ class PostgresBackend(Backend):
             raise
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
-        checked_session(session)
+        check_session_name(session)
         deadline = time.monotonic() + wait
         pause = SHORTEST
         while True:
@@ -135,7 +220,7 @@ class PostgresBackend(Backend):
             self._closing.wait(min(left, pause, max(remaining, 0.001)))
             pause = min(pause * 1.5, LONGEST)
 
-    def _give_up(self, session: str, seen: Sighted) -> Held:
+    def _give_up(self, session: str, seen: HolderSighting) -> Held:
         """Note what was seen of a holder, for whoever tries next; gives the error to raise."""
         if note := self._watching.note(session, seen):
             # Without the note, the next one on this machine begins to watch anew.
@@ -158,7 +243,7 @@ class PostgresBackend(Backend):
         except LockstitchError:
             self._leases.give_up(lease.session, lease.token)
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _require_fit(entries)
         for _ in range(TRIES):
@@ -186,20 +271,20 @@ class PostgresBackend(Backend):
         raise AssertionError
 
     def _appended(
-        self, lease: Lease, entries: Sequence[Entry], after: int, head: Head
+        self, lease: Lease, entries: Sequence[JournalEntry], after: int, head: Head
     ) -> tuple[Any, ...]:
         """Give the values of an append; behind another record than the last it only asks."""
         is_last = head.seq == after
-        records = chained(head, lease.epoch, entries) if is_last else []
+        records = chain_entries(head, lease.epoch, entries) if is_last else []
         digest = head.digest if is_last else None
         place = (lease.session, lease.epoch, lease.token, after, digest)
         return (*place, *_columns(entries, records), self._lease_seconds)
 
     def add(
-        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+        self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
     ) -> Head:
         self._require_open()
-        checked_session(session)
+        check_session_name(session)
         _require_fit(entries)
         deadline = time.monotonic() + wait
         pause, epoch = SHORTEST, max(after.epoch, 1)
@@ -212,7 +297,7 @@ class PostgresBackend(Backend):
                     raise Moved(f"{_named(session)}: it ends at record {seq}, not at {after.seq}")
                 epoch = found
                 continue
-            seen = Sighted(*held)
+            seen = HolderSighting(*held)
             if self._knows_gone(session, seen):
                 continue
             remaining = self._watching.see(session, seen)
@@ -225,9 +310,9 @@ class PostgresBackend(Backend):
             pause = min(pause * 1.5, LONGEST)
             self._require_open()
 
-    def _added(self, session: str, entries: Sequence[Entry], after: Head, epoch: int) -> Row:
+    def _added(self, session: str, entries: Sequence[JournalEntry], after: Head, epoch: int) -> Row:
         """Ask once to have entries added, as records of an epoch."""
-        records = chained(after, epoch, entries)
+        records = chain_entries(after, epoch, entries)
         values = (
             session,
             self._leases.given_up(session),
@@ -239,17 +324,17 @@ class PostgresBackend(Backend):
         )
         try:
             return self._server.tell(sql.ADD, values, _named(session))[0]
-        except Lost as error:
+        except ConnectionLost as error:
             raise Unsure(
                 f"session {session}: {error} in the middle of a write; it may be there or not:"
                 " read the session again, what is there is not added twice"
             ) from None
 
-    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
         _require_fit(entries)
         self._leases.head(lease)
-        records = chained(NEW, lease.epoch, entries)
+        records = chain_entries(NEW, lease.epoch, entries)
         place = (lease.session, lease.epoch, lease.token, after, START)
         columns = _columns(entries, records)
         with self._doubtful(lease):
@@ -282,21 +367,25 @@ class PostgresBackend(Backend):
             raise
         except BaseException as error:
             self._leases.doubt(lease)
-            if not isinstance(error, Lost):
+            if not isinstance(error, ConnectionLost):
                 raise
             raise Unsure(
                 f"session {lease.session}: {error} in the middle of a write; it may be there or"
                 " not: open the session again, and write it again under the same key"
             ) from None
 
-    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
         self._require_open()
         found = self._server.ask(sql.HEAD, (session,), _named(session))
         if not found:
             raise Unreadable(f"session {session}: there is none in this store")
         return self._records(session, found[0], after, upto)
 
-    def _records(self, session: str, found: Row, after: Head, upto: int | None) -> Iterator[Record]:
+    def _records(
+        self, session: str, found: Row, after: Head, upto: int | None
+    ) -> Iterator[JournalRecord]:
         try:
             yield from reading.records(self._server, found, after, upto, _named(session))
         except Damaged:
@@ -317,7 +406,7 @@ class PostgresBackend(Backend):
         self._require_open()
         wanted = list(dict.fromkeys(names))
         found = reading.blobs(self._server, wanted, self.url)
-        return {name: checked_blob(name, found.get(name), self.url) for name in wanted}
+        return {name: check_blob(name, found.get(name), self.url) for name in wanted}
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
@@ -335,13 +424,13 @@ class PostgresBackend(Backend):
         name, seq, epoch, created, changed, text, *body = row
         holder = _holder(text)
         is_gone = not text or (holder is not None and self._is_gone(holder))
-        about = about_of(bytes(body[0])) if body and body[0] is not None else NOTHING
+        about = about_of(bytes(body[0])) if body and body[0] is not None else NO_ABOUT
         head = (name, seq, epoch, created, changed, "" if is_gone else _label(holder))
         return Listed(*head, about.title, about.tags, about.metadata)
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
-        checked_session(target)
+        check_session_name(target)
         values = (source, upto, target, START)
         ((outcome, seq, digest, epoch),) = self._server.settle(sql.FORK, values, _named(source))
         if outcome == "missing":
@@ -352,12 +441,12 @@ class PostgresBackend(Backend):
             raise Held(f"session {target}: it exists, with other records than the fork's")
         return Head(seq, bytes(digest), epoch)
 
-    def receive(self, incoming: Incoming) -> Head:
+    def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
-        name = checked_session(incoming.session)
+        name = check_session_name(incoming.session)
         # Its pieces come once: what is known to be there already is not begun.
         if not incoming.is_there(self.head(name)):
-            receiving.received(self._pool, incoming)
+            receiving.receive_session(self._pool, incoming)
         return self.head(name) or NEW
 
     def remains(self, session: str) -> Remains:
@@ -366,7 +455,7 @@ class PostgresBackend(Backend):
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         self._require_open()
-        checked_session(aside)
+        check_session_name(aside)
         place = salvaging.stamp_of(stamp)
         while True:
             gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
@@ -375,7 +464,7 @@ class PostgresBackend(Backend):
             outcome, *held = self._server.settle(sql.EXCHANGE, values, _named(session))[0]
             if outcome != "held":
                 break
-            seen = Sighted(*held)
+            seen = HolderSighting(*held)
             if not self._knows_gone(session, seen) and self._watching.see(session, seen):
                 raise self._give_up(session, seen)
         if outcome == "missing":
@@ -411,14 +500,14 @@ class PostgresBackend(Backend):
         except psycopg.Error:
             return False
 
-    def verify(self) -> Iterator[Fault | Listed]:
+    def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()
 
         def ask(statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
             self._require_open()
             return self._server.ask(statement, values, self.url, is_slow=True)
 
-        return verify.everything(ask, self._described)
+        return verify.verify_all(ask, self._described)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Have the server clear away what was removed; it gives back what lies at the end of files.
@@ -427,14 +516,14 @@ class PostgresBackend(Backend):
         was removed may be in the server's log, and in its backups, for as long as it keeps those.
         """
         self._require_open()
-        before = self._server.ask(sql.TABLES, (), self.url)
+        before = self._server.ask(sql.TABLE_SIZES, (), self.url)
         if not all(may for _name, _size, may in before):
             raise UsageError(
                 f"{self.url}: only the owner of the tables of the schema lockstitch can vacuum"
                 " them; the server's own autovacuum does it, too, a little later"
             )
         self._server.vacuum(sql.VACUUM, self.url)
-        after = self._server.ask(sql.TABLES, (), self.url)
+        after = self._server.ask(sql.TABLE_SIZES, (), self.url)
         was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
         return max(was - now, 0)
 
@@ -450,12 +539,12 @@ class PostgresBackend(Backend):
 
     def _give_back(self, held: list[tuple[str, str]]) -> None:
         """Give leases back if the server can be reached; else they end when their time is up."""
-        with suppress(LockstitchError, Lost):
+        with suppress(LockstitchError, ConnectionLost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._server.tell(sql.RELEASE, (list(tokens), list(sessions)), self.url)
 
-    def _attempt(self, session: str, *, create: bool) -> Lease | Sighted:
+    def _attempt(self, session: str, *, create: bool) -> Lease | HolderSighting:
         """Try once to take a lease; gives who has it if not got."""
         while True:
             row, mine = self._taken(session, create=create)
@@ -465,11 +554,11 @@ class PostgresBackend(Backend):
             if outcome == "done":
                 self._watching.forget(session)
                 return self._kept(Lease(session, epoch, mine, Head(seq, bytes(digest), epoch)))
-            seen = Sighted(*held)
+            seen = HolderSighting(*held)
             if not self._knows_gone(session, seen):
                 return seen
 
-    def _knows_gone(self, session: str, seen: Sighted) -> bool:
+    def _knows_gone(self, session: str, seen: HolderSighting) -> bool:
         """Whether a holder is surely dead; then the next try passes it by."""
         other = _holder(seen.holder)
         if other is None or not self._is_gone(other):
@@ -496,11 +585,11 @@ class PostgresBackend(Backend):
                 raise
             except BaseException as error:
                 self._leases.give_up(session, holder.token)
-                if isinstance(error, Unanswered):
+                if isinstance(error, ServerSilent):
                     raise Unsure(
                         f"session {session}: {error} while its lease was taken; take it again"
                     ) from None
-                if not isinstance(error, Lost):
+                if not isinstance(error, ConnectionLost):
                     raise
                 self._pool.drop_idle()
         raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
@@ -515,9 +604,9 @@ class PostgresBackend(Backend):
         self._give_back([(lease.token, lease.session)])
         raise Closed(f"{self.url}: the store was closed")
 
-    def _is_gone(self, holder: holders.Holder) -> bool:
+    def _is_gone(self, holder: leases.Holder) -> bool:
         """Whether a holder is surely dead; another boot may be another machine of the same name."""
-        return holder.boot == self._myself.boot and holders.is_gone(holder)
+        return holder.boot == self._myself.boot and leases.is_gone(holder)
 
     def _beat(self) -> None:
         """Keep all leases alive; a beat that fails is a missed one, since the next may succeed."""
@@ -540,7 +629,9 @@ class PostgresBackend(Backend):
             raise Closed(f"{self.url}: belongs to the process that this one was forked from")
 
 
-def _columns(entries: Sequence[Entry], records: Sequence[Record]) -> tuple[list[Any], ...]:
+def _columns(
+    entries: Sequence[JournalEntry], records: Sequence[JournalRecord]
+) -> tuple[list[Any], ...]:
     """Give entries as columns; without records they are only asked for."""
     sent = entries if records else ()
     blobs = sorted({blob_name(value): value for one in sent for value in one.blobs}.items())
@@ -554,9 +645,9 @@ def _columns(entries: Sequence[Entry], records: Sequence[Record]) -> tuple[list[
     )
 
 
-def _require_fit(entries: Sequence[Entry]) -> None:
+def _require_fit(entries: Sequence[JournalEntry]) -> None:
     for entry in entries:
-        checked_key(entry.key)
+        check_key(entry.key)
         if b"\n" in entry.body:
             raise UsageError("the body of an event is one line of JSON, without a line break")
 
@@ -565,7 +656,7 @@ def _named(session: str) -> str:
     return f"session {session}"
 
 
-def _let_go(pid: int, pool: Pool, news: News) -> None:
+def _let_go(pid: int, pool: Pool, news: Notifications) -> None:
     """Close what a backend left open; not in a forked process, which shares its sockets."""
     if os.getpid() == pid:
         news.close()
@@ -583,12 +674,12 @@ def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> Locksti
     return Fenced(f"{where}: another writer took it over, or the lease was given back")
 
 
-def _holder(text: str) -> holders.Holder | None:
+def _holder(text: str) -> leases.Holder | None:
     try:
-        return msgspec.json.decode(text.encode(), type=holders.Holder)
+        return msgspec.json.decode(text.encode(), type=leases.Holder)
     except (msgspec.MsgspecError, UnicodeError):
         return None
 
 
-def _label(holder: holders.Holder | None) -> str:
+def _label(holder: leases.Holder | None) -> str:
     return holder.label if holder else "another writer"

@@ -3,15 +3,42 @@
 A server that was stopped, or a network that swallows what it is given, closes nothing: the one's
 machine still acknowledges every packet, so no timeout of TCP's ends the wait, and no timeout of
 the server's own, since it does not run.
+
+What PostgreSQL's errors mean for a journal: was it written, and what can be done about it.
+
+An error that the server reports with severity ERROR has rolled the statement back: nothing was
+written. After anything else, a lost connection first of all, nobody knows. The server's own texts
+may quote what was sent, so its codes are translated here and its texts are not passed on.
+
+Connections to one PostgreSQL: as many as threads need, up to a limit, each lent to one thread.
+
+A connection is made by the thread that wants it, so the reason why there is none reaches the
+caller at once; and before it is lent again it is looked at, without a round trip, for whether the
+server has closed it meanwhile.
+
+Running statements on a PostgreSQL, each a transaction, and knowing what became of it.
 """
 
 from __future__ import annotations
 
+import math
+import random
+import re
+import threading
 import time
-from collections.abc import Generator
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
+from msgspec import Struct
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from lockstitch import addresses
+from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, UsageError
 
 # No pause of this process itself, however long, counts for more than that as a server's silence.
 _STEP = 1.0
@@ -22,7 +49,7 @@ class Silent(psycopg.OperationalError):
     """The server has said nothing for as long as was waited for it."""
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class ServerConnection(psycopg.Connection[tuple[Any, ...]]):
     """Raises ``Silent`` when nothing comes or goes for ``patience`` seconds; None is for ever.
 
     After that nobody knows what the server does with what was sent: only closing is of use.
@@ -54,3 +81,364 @@ def _bounded(gen: Generator[Any, Any, _Result], patience: float) -> Generator[An
         return result
     finally:
         gen.close()
+
+
+_RETRIED = {"40001", "40P01"}
+_DOUBTFUL = {"40003"}
+_SECRET = re.compile(r"(password|secret)\s*=\s*\S+", re.IGNORECASE)
+_KINDS: dict[str, tuple[type[LockstitchError], str]] = {
+    "25006": (UsageError, "the server is a replica or read-only; name the primary"),
+    "42501": (Unreadable, "the role lacks a privilege on the schema lockstitch"),
+    "3D000": (Unreadable, "the database does not exist"),
+    "3F000": (Unreadable, "the schema lockstitch is gone"),
+    "42P01": (Unreadable, "a table of the schema lockstitch is gone"),
+    "42883": (Unreadable, "a function of the schema lockstitch is gone"),
+    "53100": (Unreadable, "the server's disk is full"),
+    "53200": (Unreadable, "the server is out of memory"),
+    "53300": (Busy, "the server has no connection left"),
+    "55P03": (Busy, "the server gave up waiting for a lock"),
+    "57014": (Busy, "the server cancelled the statement, or its time was up"),
+    "40001": (Busy, "the server could not put it in order with what others wrote"),
+    "40P01": (Busy, "the server broke a deadlock"),
+    "23505": (Damaged, "there are records after the session's end"),
+    "XX001": (Damaged, "the server found damaged data"),
+    "XX002": (Damaged, "the server found a damaged index"),
+}
+
+
+def is_rolled_back(error: psycopg.Error) -> bool:
+    """Whether the server itself said that the statement failed, so nothing of it was kept."""
+    code = error.sqlstate or ""
+    if not code or code in _DOUBTFUL or code.startswith("08"):
+        return False
+    return error.diag.severity_nonlocalized == "ERROR"
+
+
+def is_worth_another_try(error: psycopg.Error) -> bool:
+    """Whether the same statement, rolled back, may well succeed at once."""
+    return is_rolled_back(error) and error.sqlstate in _RETRIED
+
+
+def translate_error(error: psycopg.Error, where: str) -> LockstitchError:
+    """Say what a reported error means; nothing was written."""
+    code = error.sqlstate or ""
+    kind, text = _KINDS.get(code, (Unreadable, f"the server refused it: {_name_of(code)}"))
+    return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
+
+
+def _name_of(code: str) -> str:
+    try:
+        return errors.lookup(code).__name__
+    except KeyError:
+        return "an error of its own"
+
+
+def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
+    """Say in one line why no connection was made, without what must not be seen."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines) or "no reason given"
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return _SECRET.sub(r"\1=***", text)
+
+
+SIZE = 16
+# Longer than the server waits for a lock, so that its word on that comes first.
+TIMEOUT = 40.0
+# What reads or rewrites whole tables may take so many times as long.
+SLOW = 20
+IDLE = 300.0
+# A peer that is gone without a word is noticed within a minute.
+_CONNECTING = 10
+_DEFAULTS = {
+    "application_name": "lockstitch",
+    "connect_timeout": str(_CONNECTING),
+    "keepalives_idle": "20",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+Connection = ServerConnection
+
+
+class ServerAddress(Struct, frozen=True):
+    """Where a database is and how to get in; shown only without what must not be seen."""
+
+    url: str
+    parameters: dict[str, Any]
+    secrets: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Address({self.url!r})"
+
+    def connect(self, patience: float | None = None) -> Connection:
+        """Make a connection, each statement on it a transaction; raises ``Unreadable``.
+
+        With ``patience`` it gives a server up that is silent for so many seconds.
+        """
+        given: dict[str, Any] = {**self.parameters, "client_encoding": "UTF8"}
+        if patience is not None and patience < _CONNECTING:
+            given["connect_timeout"] = str(math.ceil(patience))
+        try:
+            made = Connection.connect(**given, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            reason = reason_of(error, [*self.secrets])
+        else:
+            made.patience = patience
+            return made
+        raise Unreadable(f"{self.url}: no connection: {reason}")
+
+
+def address_of(dsn: str) -> ServerAddress:
+    """Read a connection string, as a URL or as ``name=value`` pairs."""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        given = None
+    read = addresses.parsed(dsn)
+    if given is None or read is None:
+        # What libpq says about it quotes it, and with it a password.
+        raise UsageError(f"{addresses.public(dsn)} {addresses.UNREAD}")
+    if read.is_odd:
+        # libpq would say that there is no host of that name, and name it.
+        raise UsageError(
+            f"{addresses.public(dsn)}: the host, the port or the database of this address is none,"
+            " as when a password is not encoded: write %40 for an @ in it, %2F for a /, %3A for"
+            " a :, and %25 for a %"
+        )
+    defaults = dict(_DEFAULTS)
+    if "," in str(given.get("host", "")):
+        defaults["target_session_attrs"] = "read-write"
+    return ServerAddress(addresses.bare(read.values), defaults | given, tuple(read.secrets))
+
+
+class FairSemaphore:
+    """Lets so many in at a time, first come, first served: a semaphore would let some starve."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._queue: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def enter(self, patience: float) -> bool:
+        """Wait for one's turn; False if it does not come in time."""
+        turn = threading.Lock()
+        with self._lock:
+            if self._free and not self._queue:
+                self._free -= 1
+                return True
+            turn.acquire()
+            self._queue.append(turn)
+        is_in = False
+        try:
+            is_in = turn.acquire(timeout=patience)
+        finally:
+            if not is_in:
+                self._step_out(turn)
+        return is_in
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
+
+    def _step_out(self, turn: threading.Lock) -> None:
+        with self._lock:
+            is_waiting = turn in self._queue
+            if is_waiting:
+                self._queue.remove(turn)
+        if not is_waiting:
+            # The turn came at the very moment that the patience ended: it is passed on.
+            self.leave()
+
+
+class Pool:
+    """Connections that are lent, one to a thread at a time; ``timeout`` is for every wait."""
+
+    def __init__(self, address: ServerAddress, size: int = SIZE, timeout: float = TIMEOUT) -> None:
+        self.address = address
+        self.timeout = timeout
+        self._turnstile = FairSemaphore(size)
+        self._idle: list[tuple[Connection, float]] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def connection(self, patience: float | None = None) -> Iterator[Connection]:
+        """Lend a connection that works, as far as can be seen."""
+        if not self._turnstile.enter(self.timeout):
+            raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
+        try:
+            with self.beyond(patience) as connection:
+                yield connection
+        finally:
+            self._turnstile.leave()
+
+    @contextmanager
+    def beyond(self, patience: float | None = None) -> Iterator[Connection]:
+        """Lend a connection beyond the limit: for what must not wait behind the writers.
+
+        It waits for an answer for ``patience`` seconds, or as long as all others.
+        """
+        connection = self._taken() or self.address.connect(self.timeout)
+        connection.patience = patience or self.timeout
+        try:
+            yield connection
+        finally:
+            self._returned(connection)
+
+    def close(self) -> None:
+        """Close what is idle now, and what is in use when it comes back."""
+        self._is_closed = True
+        self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Close what is idle now: if one was lost, the others may be, without a sign of it yet."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection, _since in idle:
+            connection.close()
+
+    def _taken(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise Closed(f"{self.address.url}: the store was closed")
+                if not self._idle:
+                    return None
+                connection, since = self._idle.pop()
+            if time.monotonic() - since < IDLE and _is_usable(connection):
+                return connection
+            connection.close()
+
+    def _returned(self, connection: Connection) -> None:
+        status = connection.pgconn.transaction_status
+        with self._lock:
+            if not self._is_closed and status == TransactionStatus.IDLE:
+                self._idle.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+
+def _is_usable(connection: Connection) -> bool:
+    """Whether the server has not closed a connection, as far as has got through to here."""
+    try:
+        # The first look may find only the server's parting words, the second finds the end.
+        connection.pgconn.consume_input()
+        connection.pgconn.consume_input()
+    except psycopg.Error:
+        return False
+    return not connection.closed
+
+
+TRIES = 8
+_LOST = "the connection was lost"
+
+Row = tuple[Any, ...]
+Values = Row | dict[str, Any]
+
+
+class ConnectionLost(Exception):
+    """Nobody knows whether a statement was carried out; the text says why."""
+
+
+class ServerSilent(ConnectionLost):
+    """The server is silent: asking once more at once would be waiting once more."""
+
+
+class Server:
+    """Runs statements over the connections of a pool; ``where`` says in errors what it was about.
+
+    What the server reports as failed was rolled back, and raises an error of ours that says so.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def ask(
+        self, statement: LiteralString, values: Values, where: str, *, is_slow: bool = False
+    ) -> list[Row]:
+        """Read; over a new connection once more if the first is lost."""
+        patience = self._pool.timeout * SLOW if is_slow else None
+        try:
+            return self._twice(statement, values, where, patience)
+        except ServerSilent as error:
+            raise Unreadable(f"{where}: {error}; read it again when the server answers") from None
+        except ConnectionLost:
+            raise Unreadable(f"{where}: the connection was lost while reading, twice") from None
+
+    def settle(self, statement: LiteralString, values: Values, where: str) -> list[Row]:
+        """Write what can be written twice without harm: once more if the outcome is unknown."""
+        try:
+            return self._twice(statement, values, where, None)
+        except ServerSilent as error:
+            raise Unsure(f"{where}: {error}; do it again when the server answers") from None
+        except ConnectionLost:
+            raise Unsure(
+                f"{where}: the connection was lost in the middle of a write, twice"
+            ) from None
+
+    def _twice(
+        self, statement: LiteralString, values: Values, where: str, patience: float | None
+    ) -> list[Row]:
+        try:
+            return self.tell(statement, values, where, patience)
+        except ServerSilent:
+            raise
+        except ConnectionLost:
+            self._pool.drop_idle()
+            return self.tell(statement, values, where, patience)
+
+    def tell(
+        self, statement: LiteralString, values: Values, where: str, patience: float | None = None
+    ) -> list[Row]:
+        """Run a statement; raises ``Lost`` if its outcome is unknown.
+
+        It is run again only if the server said that it rolled it back for no fault of its own.
+        """
+        for tried in range(TRIES):
+            try:
+                return self.run(statement, values, patience)
+            except psycopg.Error as error:
+                problem = _problem(error, where, is_last=tried == TRIES - 1)
+            if problem:
+                raise problem
+            time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
+        raise ConnectionLost(_LOST)
+
+    def vacuum(self, statement: LiteralString, where: str) -> None:
+        """Run what gives no rows and may take long; it can be broken off and run again."""
+        problem: Exception | None
+        try:
+            with self._pool.connection(self._pool.timeout * SLOW) as lent:
+                lent.execute(statement)
+        except psycopg.Error as error:
+            problem = _problem(error, where, is_last=True)
+        else:
+            return
+        if problem is None or isinstance(problem, ConnectionLost):
+            raise Unreadable(f"{where}: the connection was lost; vacuum it again") from None
+        raise problem
+
+    def run(
+        self, statement: LiteralString, values: Values, patience: float | None = None
+    ) -> list[Row]:
+        """Run a statement once; raises psycopg's errors."""
+        with self._pool.connection(patience) as lent, lent.cursor(binary=True) as cursor:
+            return cursor.execute(statement, values).fetchall()
+
+
+def _problem(error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
+    """Say what a failed statement comes to; None if it may be run again."""
+    if isinstance(error, Silent):
+        return ServerSilent(f"PostgreSQL gave {error}")
+    if not is_rolled_back(error):
+        return ConnectionLost(_LOST)
+    if is_worth_another_try(error) and not is_last:
+        return None
+    return translate_error(error, where)

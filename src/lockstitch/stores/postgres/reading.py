@@ -2,19 +2,39 @@
 
 Records never change, so all up to the end that was found at first are one view of a session. They
 go all at once or not at all, so a session that is replaced or removed meanwhile is found short.
+
+A session of another store, taken in as it is: many statements, one transaction.
+
+Reading everything a PostgreSQL store holds, a page of sessions at a time.
+
+What can be read of a session whose rows are damaged, past what the server itself cannot read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import starmap
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby, starmap
+from operator import itemgetter
 from typing import Any, LiteralString
 
-from lockstitch.errors import Damaged
-from lockstitch.journal.records import Head, Record, verified
-from lockstitch.stores.base import Listing
-from lockstitch.stores.postgres import statements as sql
-from lockstitch.stores.postgres.server import Row, Server
+import psycopg
+from msgspec import Struct
+
+from lockstitch.errors import Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.journal.records import (
+    DIGEST_SIZE,
+    NEW,
+    START,
+    Head,
+    JournalRecord,
+    blob_name,
+    verify_chain,
+)
+from lockstitch.journal.salvage import Remains, Remnant, large_names
+from lockstitch.stores.base import IncomingSession, Listed, Listing, StoreFault
+from lockstitch.stores.postgres import connections
+from lockstitch.stores.postgres import schema as sql
+from lockstitch.stores.postgres.connections import SLOW, Pool, Row, Server, ServerConnection
 
 Ask = Callable[[LiteralString, Any], list[Row]]
 CHUNK = 1000
@@ -25,12 +45,12 @@ CHUNK_BYTES = 4 << 20
 
 def records(
     server: Server, found: Row, after: Head, upto: int | None, where: str
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
     seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
-    reached = Record(after.seq, 0, "", 0, b"", after.digest)
-    for record in verified(_chunks(server, number, base, after.seq, last, where), after, where):
+    reached = JournalRecord(after.seq, 0, "", 0, b"", after.digest)
+    for record in verify_chain(_chunks(server, number, base, after.seq, last, where), after, where):
         reached = record
         yield record
     if reached.seq < last:
@@ -41,19 +61,21 @@ def records(
 
 def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
     server: Server, number: int, base: int, after: int, upto: int, where: str
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     while after < upto:
         if after < base:
-            rows = shared(lambda what, place: server.ask(what, place, where), number, after, upto)
+            rows = read_shared(
+                lambda what, place: server.ask(what, place, where), number, after, upto
+            )
         else:
             rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
         if not rows:
             return
-        yield from starmap(Record, rows)
+        yield from starmap(JournalRecord, rows)
         after = rows[-1][0]
 
 
-def shared(ask: Ask, number: int, after: int, upto: int) -> list[Row]:
+def read_shared(ask: Ask, number: int, after: int, upto: int) -> list[Row]:
     """Read the next records of a fork, whoever wrote them."""
     last = min(upto, after + CHUNK)
     place = {"number": number, "after": after, "upto": last, "bytes": CHUNK_BYTES}
@@ -95,3 +117,302 @@ def _groups(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:
             group, weight = [], 0
     if group:
         yield group
+
+
+Piece = tuple[JournalRecord, tuple[bytes, ...]]
+
+
+def receive_session(pool: Pool, incoming: IncomingSession) -> None:
+    """Write a session that is not there; one that came at the same moment raises ``Held``."""
+    where = f"session {incoming.session}"
+    try:
+        with pool.connection(pool.timeout * SLOW) as connection, connection.transaction():
+            _write(connection, incoming)
+    except psycopg.Error as error:
+        problem: LockstitchError = Unsure(
+            f"{where}: the connection was lost while it was copied; it is there as a whole or not"
+            " at all: copy it again"
+        )
+        if connections.is_rolled_back(error):
+            problem = connections.translate_error(error, where)
+    else:
+        return
+    raise problem
+
+
+def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
+    head = incoming.head
+    connection.execute(sql.DURABLY)
+    values = (incoming.session, head.seq, head.digest, head.epoch, incoming.changed)
+    row = connection.execute(sql.RECEIVE, values).fetchone()
+    if row is None:
+        # Another writer was quicker.
+        for seq, digest, epoch, *_ in connection.execute(sql.HEAD, (incoming.session,)):
+            incoming.is_there(Head(seq, bytes(digest), epoch))
+        return
+    (number,) = row
+    for group in _record_groups(incoming.pieces):
+        records = [record for record, _ in group]
+        columns = [
+            [record.seq for record in records],
+            [record.epoch for record in records],
+            [record.key for record in records],
+            [record.at for record in records],
+            [record.body for record in records],
+            [record.digest for record in records],
+        ]
+        blobs = sorted({blob_name(value): value for _, values in group for value in values}.items())
+        if blobs:
+            connection.execute(
+                sql.KEEP, (number, [name for name, _ in blobs], [value for _, value in blobs])
+            )
+        connection.execute(sql.RECORDS, (number, *columns))
+
+
+def _record_groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    group: list[Piece] = []
+    weight = 0
+    for record, values in pieces:
+        group.append((record, values))
+        weight += len(record.body) + sum(map(len, values))
+        if weight >= CHUNK_BYTES or len(group) >= CHUNK:
+            yield group
+            group, weight = [], 0
+    if group:
+        yield group
+
+
+PAGE = 100
+
+
+class _CheckedSession(Struct, frozen=True):
+    """A session's row, and whether there are records after its end."""
+
+    id: int
+    digest: bytes
+    listed: Listed
+    has_more: bool
+    base: int
+
+
+def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault | Listed]:
+    """Check every session, then what belongs to none, then every large value."""
+    last = 0
+    ((end,),) = ask(sql.CHECK_END, ())
+    while page := ask(sql.CHECK_HEADS, (last, end, PAGE)):
+        sessions = [_session(row, listed) for row in page]
+        yield from _page(ask, sessions, last)
+        last = sessions[-1].id
+    yield from _guarded(lambda: _strays(ask))
+    yield from _blobs(ask)
+
+
+def _session(row: Row, listed: Callable[[Row], Listed]) -> _CheckedSession:
+    number, name, seq, digest, epoch, created, changed, holder, has_more, base = row
+    return _CheckedSession(
+        number, digest, listed((name, seq, epoch, created, changed, holder)), has_more, base
+    )
+
+
+def _guarded(check: Callable[[], Iterable[StoreFault | Listed]]) -> list[StoreFault | Listed]:
+    """Do a check; what the server itself cannot read is a fault."""
+    try:
+        return list(check())
+    except Damaged as error:
+        return [StoreFault("", 0, str(error))]
+
+
+def _page(ask: Ask, sessions: list[_CheckedSession], after: int) -> Iterator[StoreFault | Listed]:
+    try:
+        yield from list(_sessions(ask, sessions, after))
+    except Damaged as error:
+        if len(sessions) == 1:
+            yield StoreFault(sessions[0].listed.session, 0, str(error))
+            yield sessions[0].listed
+            return
+        # One that the server cannot read must not hide the others.
+        for session in sessions:
+            yield from _page(ask, [session], session.id - 1)
+
+
+def _sessions(
+    ask: Ask, sessions: list[_CheckedSession], after: int
+) -> Iterator[StoreFault | Listed]:
+    groups = groupby(_records(ask, after, sessions[-1].id), key=itemgetter(0))
+    number, group = next(groups, (None, iter(())))
+    wanted: dict[str, tuple[str, int]] = {}
+    faults: list[StoreFault] = []
+    for session in sessions:
+        while number is not None and number < session.id:
+            number, group = next(groups, (None, iter(())))
+        records = (JournalRecord(*row[1:]) for row in group) if number == session.id else iter(())
+        if session.base:
+            records = _shared(ask, session)
+        faults += _checked(session, records, wanted)
+    for (name,) in ask(sql.CHECK_NAMES, (sorted(wanted),)) if wanted else ():
+        faults.append(StoreFault(*wanted[name], f"the large value {name} is missing"))
+    # What was removed or replaced meanwhile is not damaged.
+    there = (
+        {row[0] for row in ask(sql.CHECK_IDS, ([one.id for one in sessions],))} if faults else ()
+    )
+    for session in sessions:
+        yield from (
+            one for one in faults if one.session == session.listed.session and session.id in there
+        )
+        yield session.listed
+
+
+def _shared(ask: Ask, session: _CheckedSession) -> Iterator[JournalRecord]:
+    """Give the records of a fork, whoever wrote them."""
+    after, upto = 0, session.listed.seq
+    while after < upto and (rows := read_shared(ask, session.id, after, upto)):
+        yield from starmap(JournalRecord, rows)
+        after = rows[-1][0]
+
+
+def _records(ask: Ask, after: int, upto: int) -> Iterator[Row]:
+    place = (after, 2**62)
+    while rows := ask(sql.CHECK_RECORDS, (*place, upto, CHUNK, CHUNK_BYTES)):
+        yield from rows
+        place = rows[-1][:2]
+
+
+def _checked(
+    session: _CheckedSession, records: Iterator[JournalRecord], wanted: dict[str, tuple[str, int]]
+) -> Iterator[StoreFault]:
+    name, seq = session.listed.session, session.listed.seq
+    last = JournalRecord(0, 0, "", 0, b"", START)
+    # What was written since the session's row was read is not looked at.
+    until = (record for record in records if record.seq <= seq)
+    try:
+        for record in verify_chain(until, NEW, f"session {name}"):
+            last = record
+            for blob in large_names(record):
+                wanted.setdefault(blob, (name, record.seq))
+    except Damaged as error:
+        yield StoreFault(name, last.seq + 1, str(error))
+        return
+    if problem := _problem(session, last):
+        yield StoreFault(name, last.seq + 1, f"session {name}: {problem}")
+
+
+def _problem(session: _CheckedSession, last: JournalRecord) -> str:
+    """Say how a session's row and its records differ; "" if they do not."""
+    if last.seq != session.listed.seq:
+        return f"record {last.seq + 1} is missing, and the session ends at {session.listed.seq}"
+    if last.digest != session.digest:
+        return "its last record is not the one that was written last (checksum)"
+    if last.epoch > session.listed.epoch:
+        return "its last record was written under a lease that was never given"
+    return "there are records after its end" if session.has_more else ""
+
+
+def _strays(ask: Ask) -> Iterator[StoreFault]:
+    for number, amount in ask(sql.CHECK_STRAYS, ()):
+        yield StoreFault("", 0, f"{amount} records belong to no session (number {number})")
+
+
+def _blobs(ask: Ask) -> Iterator[StoreFault | Listed]:
+    place = ""
+    while names := [row[0] for row in ask(sql.CHECK_BLOB_NAMES, (place, PAGE, CHUNK_BYTES))]:
+        place = names[-1]
+        try:
+            yield from list(_page_of_blobs(ask, names))
+        except Damaged:
+            for name in names:
+                yield from _guarded(lambda name=name: _page_of_blobs(ask, [name]))  # type: ignore[misc]
+
+
+def _page_of_blobs(ask: Ask, names: list[str]) -> Iterator[StoreFault]:
+    for name, body in ask(sql.BLOBS, (names,)):
+        if blob_name(body) != name:
+            yield StoreFault("", 0, f"the large value {name} is not what was written (checksum)")
+
+
+_CHUNK = 1000
+_MOST_STRAYS = 10_000
+_OWNER = 6
+
+
+def remains(server: Server, session: str, where: str) -> Remains:
+    """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
+    found = server.ask(sql.REMAINS_HEAD, (session,), where)
+    if not found:
+        raise Unreadable(f"{where}: there is none in this store")
+    number, seq, digest = found[0]
+    head = Head(seq, bytes(digest)) if len(digest) == DIGEST_SIZE and seq >= 0 else None
+    reading = _SalvageReader(server, number, seq, where)
+    own = [*reading.rows()]
+    strays = reading.strays()
+    if not own and head is not None:
+        # The row's own number may have changed: its records are those that end as it says.
+        ends = {row[_OWNER] for row in strays if bytes(row[5]) == head.digest}
+        own = [row[:_OWNER] for row in strays if row[_OWNER] in ends] if len(ends) == 1 else []
+    remnants = [Remnant(record.seq, record) for record in map(_record, own)]
+    others = (_record(row[:_OWNER]) for row in strays)
+    remnants += [Remnant(0, record, is_altered=True, is_guess=True) for record in others]
+    notes = ("the server cannot read all of its rows",) if reading.is_torn else ()
+    return Remains(head, remnants, notes, f"{number} {seq} {bytes(digest).hex()}")
+
+
+def stamp_of(stamp: str) -> tuple[int, int, bytes] | tuple[None, None, None]:
+    """Give what a stamp says: a session's number, and where it ended."""
+    if not stamp:
+        return None, None, None
+    number, seq, digest = stamp.split(" ")
+    return int(number), int(seq), bytes.fromhex(digest)
+
+
+def _record(row: Row) -> JournalRecord:
+    seq, epoch, key, at, body, digest = row
+    name = key.encode("ascii", "backslashreplace").decode("ascii")
+    return JournalRecord(seq, epoch, name, at, bytes(body), bytes(digest))
+
+
+class _SalvageReader:
+    """The rows of a session, in parts; one by one where the server finds damage."""
+
+    def __init__(self, server: Server, number: int, last: int, where: str) -> None:
+        self._server = server
+        self._number = number
+        self._last = last
+        self._where = where
+        self.is_torn = False
+
+    def rows(self) -> Iterator[Row]:
+        """Give what can be read, that which a fork has from others first."""
+        furthest = 1 << 62
+        shared = self._server.ask(sql.PARTS, (self._number,), self._where)
+        for owner, after, upto in [*shared, (self._number, -furthest, furthest)]:
+            yield from self._part(owner, after, upto)
+
+    def _part(self, owner: int, after: int, upto: int) -> Iterator[Row]:
+        while True:
+            try:
+                asked = (owner, after, upto, _CHUNK)
+                found = self._server.ask(sql.REMAINS, asked, self._where)
+            except Damaged:
+                self.is_torn = True
+                yield from self._one_by_one(owner, max(after, 0), min(upto, self._last))
+                return
+            if not found:
+                return
+            yield from found
+            after = found[-1][0]
+
+    def _one_by_one(self, owner: int, after: int, upto: int) -> Iterator[Row]:
+        for seq in range(after + 1, upto + 1):
+            for statement in (sql.REMAINS_ONE, sql.REMAINS_BARE):
+                try:
+                    yield from self._server.ask(statement, (owner, seq), self._where)
+                except Damaged:
+                    continue
+                break
+
+    def strays(self) -> list[Row]:
+        """Give records that belong to no session."""
+        try:
+            return self._server.ask(sql.REMAINS_STRAYS, (_MOST_STRAYS,), self._where, is_slow=True)
+        except Damaged:
+            self.is_torn = True
+            return []

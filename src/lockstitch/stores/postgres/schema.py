@@ -4,6 +4,8 @@ Everything lives in a schema of its own, ``lockstitch``, and is always named wit
 path plays no part: a pooler may lose it, and other tables of the database cannot be mistaken for
 ours. A version is a numbered file in ``migrations``, applied once, in one transaction. A schema of
 this name that somebody else made is not used: its functions would run with our rights.
+
+The statements of the PostgreSQL store; each is a transaction of its own and one round trip.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ import psycopg
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.stores.postgres import errors, trust
-from lockstitch.stores.postgres.connections import Connection, Silent
-from lockstitch.stores.postgres.pool import SLOW, Pool
+from lockstitch.stores.postgres import connections, trust
+from lockstitch.stores.postgres.connections import SLOW, Pool, ServerConnection, Silent
 
 OLDEST_SERVER = 130000
 # Any constant will do that no other program takes for its own lock.
@@ -38,7 +39,7 @@ CREATE TABLE IF NOT EXISTS lockstitch.versions (
 """
 
 
-class _Found(Struct, frozen=True):
+class _SchemaState(Struct, frozen=True):
     is_read_only: bool
     server: int
     version: int
@@ -57,7 +58,7 @@ def latest() -> int:
     return max(migrations())
 
 
-class _Home(Struct, frozen=True):
+class _SchemaHome(Struct, frozen=True):
     """The address of the database, to be shown, and the roles whose tables are trusted there."""
 
     url: str
@@ -70,7 +71,7 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
     Raises ``Untrusted`` if they are of others than us, a superuser and ``owners``.
     """
     url = pool.address.url
-    home = _Home(url, owners)
+    home = _SchemaHome(url, owners)
     try:
         with pool.connection() as connection:
             with connection.transaction():
@@ -88,14 +89,14 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
 
 
 def _problem(error: psycopg.Error, url: str) -> LockstitchError:
-    if errors.is_rolled_back(error):
-        return errors.translated(error, url)
+    if connections.is_rolled_back(error):
+        return connections.translate_error(error, url)
     if isinstance(error, Silent):
         return Unreadable(f"{url}: PostgreSQL gave {error}; open it again when the server answers")
     return Unreadable(f"{url}: the connection was lost while the tables were looked at")
 
 
-def _found(connection: Connection, home: _Home) -> _Found:
+def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:
     """Look what is there, in a transaction that finds nothing by a search path."""
     is_read_only, server, is_there, has_schema = _one(connection, _ASK)
     version = 0
@@ -105,10 +106,10 @@ def _found(connection: Connection, home: _Home) -> _Found:
             raise trust.error_of(doubts, home.url, home.url)
     if is_there:
         (version,) = _one(connection, "SELECT coalesce(max(version), 0) FROM lockstitch.versions")
-    return _Found(is_read_only, server, version)
+    return _SchemaState(is_read_only, server, version)
 
 
-def _require_usable(found: _Found, url: str, *, create: bool) -> None:
+def _require_usable(found: _SchemaState, url: str, *, create: bool) -> None:
     if found.server < OLDEST_SERVER:
         raise UsageError(f"{url}: PostgreSQL 13 is the oldest that works")
     _require_known(found.version, url)
@@ -131,7 +132,7 @@ def _require_known(version: int, url: str) -> None:
         )
 
 
-def _migrate(connection: Connection, home: _Home) -> None:
+def _migrate(connection: ServerConnection, home: _SchemaHome) -> None:
     """Apply what is missing, all or none; who comes second finds it done."""
     with connection.transaction():
         # What others did while this one waited for the lock must be seen, whatever the default.
@@ -151,6 +152,160 @@ def _migrate(connection: Connection, home: _Home) -> None:
         _found(connection, home)
 
 
-def _one(connection: Connection, statement: LiteralString) -> tuple[Any, ...]:
+def _one(connection: ServerConnection, statement: LiteralString) -> tuple[Any, ...]:
     row = connection.execute(statement).fetchone()
     return row or ()
+
+
+ACQUIRE = """
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched
+FROM lockstitch.acquire_v2(
+    %s::text, %s::text, %s::text, %s::float8, %s::text[], %s::text, %s::bigint,
+    %s::boolean, %s::bytea
+)"""
+APPEND = """
+SELECT outcome, seq, digest FROM lockstitch.append_v2(
+    %s::text, %s::bigint, %s::text, %s::bigint, %s::bytea,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
+)"""
+ADD = """
+SELECT outcome, seq, digest, epoch, token, holder, beats, term, watched FROM lockstitch.add_v2(
+    %s::text, %s::text[], %s::text, %s::bigint, %s::bigint, %s::bytea, %s::bigint,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[]
+)"""
+REPLACE = """
+SELECT outcome, seq, digest FROM lockstitch.replace_v1(
+    %s::text, %s::bigint, %s::text, %s::bigint, %s::bytea,
+    %s::text[], %s::bigint[], %s::bytea[], %s::bytea[], %s::text[], %s::bytea[], %s::float8
+)"""
+DELETE = "SELECT lockstitch.delete_v1(%s::text, %s::bigint, %s::text)"
+RENEW = "SELECT * FROM lockstitch.renew_v1(%s::text[], %s::text[], %s::float8)"
+WATCH = "SELECT lockstitch.watch_v1(%s::text, %s::text, %s::bigint, %s::text)"
+RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
+FORK = """
+SELECT outcome, seq, digest, epoch
+FROM lockstitch.fork_v3(%s::text, %s::bigint, %s::text, %s::bytea)"""
+# A session that comes from another store: these four in one transaction.
+DURABLY = "SELECT lockstitch.durably_v1()"
+RECEIVE = """
+INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
+VALUES (%s, %s, %s, %s, floor(extract(epoch FROM clock_timestamp()) * 1000), %s)
+ON CONFLICT DO NOTHING RETURNING id"""
+KEEP = "SELECT lockstitch.keep_v1(%s::bigint, %s::text[], %s::bytea[])"
+RECORDS = """
+INSERT INTO lockstitch.records (session, seq, epoch, key, at, body, digest)
+SELECT %s, * FROM unnest(
+    %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bytea[], %s::bytea[]
+)"""
+FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
+HEAD = "SELECT seq, digest, epoch, id, base FROM lockstitch.sessions WHERE session = %s"
+# So many records, or so many bytes and the one that goes beyond, whichever is less.
+READ = """
+SELECT seq, epoch, key, at, body, digest FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+    FROM lockstitch.records
+    WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
+) AS page WHERE before < %s ORDER BY seq"""
+# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too. Each
+# part is read by the index, whatever the planner believes of few parts and many records.
+_PARTS: LiteralString = """
+    SELECT r.* FROM lockstitch.records r
+    WHERE r.session = %(number)s AND r.seq > %(after)s AND r.seq <= %(upto)s
+    UNION ALL
+    SELECT r.* FROM lockstitch.parts p CROSS JOIN LATERAL (
+        SELECT * FROM lockstitch.records o WHERE o.session = p.owner
+        AND o.seq > greatest(p.after, %(after)s) AND o.seq <= least(p.upto, %(upto)s)
+        ORDER BY o.seq OFFSET 0
+    ) AS r WHERE p.session = %(number)s AND p.after < %(upto)s AND p.upto > %(after)s"""
+READ_PARTS: LiteralString = f"""
+SELECT seq, epoch, key, at, body, digest FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
+    FROM ({_PARTS}) AS shared
+) AS page WHERE before < %(bytes)s ORDER BY seq"""  # noqa: S608
+PARTS = "SELECT owner, after, upto FROM lockstitch.parts WHERE session = %s ORDER BY upto"
+_LISTED: LiteralString = """
+SELECT s.session, s.seq, s.epoch, s.created, s.changed,
+    CASE WHEN s.token <> '' THEN s.holder ELSE '' END, s.about
+FROM lockstitch.sessions s"""
+LIST = f"{_LISTED} WHERE s.session > %s AND s.changed > %s ORDER BY s.session LIMIT %s"
+# Said of both tables, so that either can be read from that place on.
+LIST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND l.session > %s AND s.session > %s AND s.changed > %s
+ORDER BY l.session LIMIT %s"""
+_BEHIND: LiteralString = """
+s.changed > %s AND s.changed <= %s AND (s.changed < %s OR s.session > %s)"""
+# The minute is what the index knows.
+LIST_NEWEST = f"""{_LISTED} WHERE s.minute >= %s AND s.minute <= %s AND {_BEHIND}
+ORDER BY s.minute DESC, s.changed DESC, s.session LIMIT %s"""
+LIST_NEWEST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
+WHERE l.tag = %s AND {_BEHIND} ORDER BY s.changed DESC, s.session LIMIT %s"""
+BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
+BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
+
+# For a check of everything there is: what was there when it began, so that it ends.
+CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
+CHECK_HEADS = """
+SELECT id, session, seq, digest, epoch, created, changed,
+    CASE WHEN token <> '' THEN holder ELSE '' END,
+    EXISTS (SELECT FROM lockstitch.records r WHERE r.session = s.id AND r.seq > s.seq), s.base
+FROM lockstitch.sessions s WHERE id > %s AND id <= %s ORDER BY id LIMIT %s"""
+CHECK_IDS = "SELECT id FROM lockstitch.sessions WHERE id = ANY (%s::bigint[])"
+CHECK_RECORDS = """
+SELECT session, seq, epoch, key, at, body, digest FROM (
+    SELECT r.*, sum(octet_length(body)) OVER (ORDER BY r.session, r.seq) - octet_length(body)
+        AS before
+    FROM lockstitch.records r
+    WHERE (r.session, r.seq) > (%s, %s) AND r.session <= %s
+    ORDER BY r.session, r.seq LIMIT %s
+) AS page WHERE before < %s ORDER BY session, seq"""
+CHECK_STRAYS = """
+SELECT r.session, count(*) FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
+GROUP BY r.session ORDER BY r.session"""
+CHECK_BLOB_NAMES = """
+SELECT name FROM (
+    SELECT name, sum(octet_length(body)) OVER (ORDER BY name) - octet_length(body) AS before
+    FROM lockstitch.blobs WHERE name > %s ORDER BY name LIMIT %s
+) AS page WHERE before < %s ORDER BY name"""
+CHECK_NAMES = """
+SELECT name FROM pg_catalog.unnest(%s::text[]) AS u (name)
+WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
+
+# For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.
+REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
+REMAINS = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s"""
+REMAINS_ONE = """
+SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_BARE = """
+SELECT seq, epoch, key, at, ''::bytea, digest FROM lockstitch.records
+WHERE session = %s AND seq = %s"""
+REMAINS_STRAYS = """
+SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
+WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
+    AND NOT EXISTS (
+        SELECT FROM lockstitch.parts p WHERE p.owner = r.session AND p.upto >= r.seq
+    )
+ORDER BY r.session, r.seq LIMIT %s"""
+EXCHANGE = """
+SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
+    %s::text, %s::text, %s::text, %s::bigint, %s::bigint, %s::bytea, %s::text[],
+    %s::text, %s::bigint
+)"""
+
+# Giving room back: the tables with their sizes, and whether this role may do it.
+TABLE_SIZES = """
+SELECT c.oid::regclass::text, pg_total_relation_size(c.oid),
+    pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE')
+FROM pg_class c, pg_database d
+WHERE c.relnamespace = 'lockstitch'::regnamespace AND c.relkind = 'r'
+    AND d.datname = current_database()
+ORDER BY c.relname"""
+VACUUM = """
+VACUUM lockstitch.sessions, lockstitch.records, lockstitch.blobs, lockstitch.uses,
+    lockstitch.parts, lockstitch.labels"""

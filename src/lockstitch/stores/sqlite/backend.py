@@ -20,49 +20,44 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.journal.about import NOTHING, About, about_in
+from lockstitch.journal.events import NO_ABOUT, About, about_in
 from lockstitch.journal.records import (
     NEW,
-    Entry,
     Head,
-    Record,
-    checked_session,
-    verified,
+    JournalEntry,
+    JournalRecord,
+    check_session_name,
+    verify_chain,
 )
 from lockstitch.journal.salvage import Remains
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
     Backend,
-    Fault,
-    Incoming,
+    IncomingSession,
     Lease,
     Listed,
     Listing,
-    checked_blob,
+    StoreFault,
+    check_blob,
 )
-from lockstitch.stores.heartbeat import Heartbeat
-from lockstitch.stores.sqlite import (
-    checking,
-    connections,
-    files,
-    lineage,
-    listing,
-    pieces,
-    rows,
-    salvaging,
+from lockstitch.stores.leases import Heartbeat
+from lockstitch.stores.sqlite import connections, files, pieces, records, rows, salvage
+from lockstitch.stores.sqlite import rows as listing
+from lockstitch.stores.sqlite.changes import (
+    Adding,
+    Appending,
+    HeldLeases,
+    Hold,
+    Replacing,
+    Tails,
+    receive_session,
+    remove_records,
+    true_head,
 )
-from lockstitch.stores.sqlite.adding import Adding, Tails
-from lockstitch.stores.sqlite.appending import Appending, true_head
-from lockstitch.stores.sqlite.bells import Bells
-from lockstitch.stores.sqlite.connections import Connect, Connection
-from lockstitch.stores.sqlite.leases import Hold, Leases
-from lockstitch.stores.sqlite.listing import page
-from lockstitch.stores.sqlite.reading import Onlookers, Readers
-from lockstitch.stores.sqlite.receiving import received
-from lockstitch.stores.sqlite.removing import Replacing, removed
-from lockstitch.stores.sqlite.rows import SessionRow
-from lockstitch.stores.sqlite.writing import Writer
+from lockstitch.stores.sqlite.connections import Connect, Connection, Onlookers, Readers
+from lockstitch.stores.sqlite.rows import SessionHeadRow, page
+from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
 
 PAUSES = (0.005, 0.01, 0.02, 0.05)
 # So many seconds the commit of another process is waited for by those who would not wait at all.
@@ -96,14 +91,14 @@ class SqliteBackend(Backend):
         self._process = os.getpid()
         self._compress = compress
         self._tails = Tails()
-        self._bells = Bells()
+        self._bells = WriteNotifier()
         self._is_closed = False
         self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
         readonly = readonly or self._is_protected
         self._writer = None
         if not readonly:
-            self._writer = Writer(self.path, connect, self._bells.ring, timeout)
-        self._leases = Leases(lease_seconds)
+            self._writer = SqliteWriter(self.path, connect, self._bells.ring, timeout)
+        self._leases = HeldLeases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
             self._writer.open()
@@ -112,7 +107,7 @@ class SqliteBackend(Backend):
     # Leases.
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
-        checked_session(session)
+        check_session_name(session)
         writer = self._for_writing()
         deadline, latest = _deadlines(wait)
         token = secrets.token_hex(8)
@@ -189,7 +184,7 @@ class SqliteBackend(Backend):
 
     # Writing.
 
-    def append(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
         hold = self._held(lease)
         where = self._where(lease.session)
@@ -205,9 +200,9 @@ class SqliteBackend(Backend):
         return head
 
     def add(
-        self, session: str, entries: Sequence[Entry], after: Head, *, wait: float = 0.0
+        self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
     ) -> Head:
-        checked_session(session)
+        check_session_name(session)
         writer = self._for_writing()
         adding = Adding(session, entries, after, self._where(session), compress=self._compress)
         deadline, latest = _deadlines(wait)
@@ -228,10 +223,10 @@ class SqliteBackend(Backend):
                 return head
             self._wait_until_free(session, deadline, pauses)
 
-    def _is_held(self, row: SessionRow) -> bool:
+    def _is_held(self, row: SessionHeadRow) -> bool:
         return self._leases.is_held(row, self._generation())
 
-    def replace(self, lease: Lease, entries: Sequence[Entry], after: int) -> Head:
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         hold = self._held(lease)
         where = self._where(lease.session)
         replacing = Replacing(hold, entries, after, where, compress=self._compress)
@@ -251,7 +246,7 @@ class SqliteBackend(Backend):
 
         def run(connection: Connection) -> None:
             self._check_hold(hold)
-            removed(connection, hold, where)
+            remove_records(connection, hold, where)
 
         self._for_writing().scrub(run)
         self._leases.drop(hold.token)
@@ -269,8 +264,8 @@ class SqliteBackend(Backend):
         return hold
 
     def fork(self, source: str, upto: int, target: str) -> Head:
-        checked_session(source)
-        checked_session(target)
+        check_session_name(source)
+        check_session_name(target)
         writer = self._for_writing()
         head, changed, about = NEW, 0, None
         for record in self.read(source, upto=upto):
@@ -303,12 +298,12 @@ class SqliteBackend(Backend):
         if origin is None:
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
-        lineage.join(connection, number, origin.number, head.seq)
+        records.join(connection, number, origin.number, head.seq)
         listing.describe(connection, number, bodies)
         return head
 
-    def receive(self, incoming: Incoming) -> Head:
-        session = checked_session(incoming.session)
+    def receive(self, incoming: IncomingSession) -> Head:
+        session = check_session_name(incoming.session)
         where = self._where(session)
         writer = self._for_writing()
 
@@ -317,7 +312,7 @@ class SqliteBackend(Backend):
             found = rows.session_named(connection, session, where)
             if found is not None and incoming.is_there(found.head):
                 return found.head
-            writer.weigh(received(connection, incoming, _now(), compress=self._compress))
+            writer.weigh(receive_session(connection, incoming, _now(), compress=self._compress))
             return incoming.head
 
         head: Head = writer.do(run)
@@ -325,23 +320,27 @@ class SqliteBackend(Backend):
 
     # Reading.
 
-    def read(self, session: str, after: Head = NEW, upto: int | None = None) -> Iterator[Record]:
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
         if self.head(session) is None:
             raise self._unknown(session)
         return self._records(session, after, upto)
 
-    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[Record]:
+    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[JournalRecord]:
         where = self._where(session)
         with self._for_reading().snapshot() as connection:
             row = rows.session_named(connection, session, where)
             if row is None:
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
-            found = lineage.records(connection, row.number, after.seq, last, where)
-            yield from checking.whole(verified(found, after, where), after, last, row.head, where)
+            found = records.records(connection, row.number, after.seq, last, where)
+            yield from records.check_whole(
+                verify_chain(found, after, where), after, last, row.head, where
+            )
 
     def head(self, session: str) -> Head | None:
-        checked_session(session)
+        check_session_name(session)
         with self._for_reading().snapshot() as connection:
             row = rows.session_named(connection, session, self._where(session))
         return None if row is None else row.head
@@ -350,7 +349,7 @@ class SqliteBackend(Backend):
         found = {}
         with self._for_reading().snapshot() as connection:
             for name in names:
-                found[name] = checked_blob(name, rows.blob(connection, name), str(self.path))
+                found[name] = check_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
@@ -374,32 +373,32 @@ class SqliteBackend(Backend):
                 found = page(connection, listing, count)
             for raw, about in found:
                 describe = partial(self._listed, about=about)
-                one = salvaging.listed(raw, describe, str(self.path))
+                one = salvage.list_row(raw, describe, str(self.path))
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
                 return
             left = None if left is None else left - count
 
-    def _listed(self, row: SessionRow, about: About = NOTHING) -> Listed:
+    def _listed(self, row: SessionHeadRow, about: About = NO_ABOUT) -> Listed:
         is_held = row.holder is not None and self._leases.is_held(row, self._generation())
         label = row.holder.label if is_held and row.holder is not None else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
         return Listed(*head, about.title, about.tags, about.metadata)
 
     def remains(self, session: str) -> Remains:
-        checked_session(session)
+        check_session_name(session)
         with self._for_reading().snapshot() as connection:
-            return salvaging.remains(connection, session, str(self.path))
+            return salvage.remains(connection, session, str(self.path))
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         for name in (session, aside, successor):
-            checked_session(name)
+            check_session_name(name)
 
         def run(connection: Connection) -> None:
             where = str(self.path)
             names = (session, aside, successor)
-            salvaging.exchanged(connection, *names, stamp, self._is_held, where)
+            salvage.exchange_names(connection, *names, stamp, self._is_held, where)
 
         self._for_writing().do(run)
 
@@ -416,8 +415,8 @@ class SqliteBackend(Backend):
                     return False
                 bell.wait(min(left, next(pause, PAUSES[-1])))
 
-    def verify(self) -> Iterator[Fault | Listed]:
-        return checking.verify(self._for_reading(), self._listed)
+    def verify(self) -> Iterator[StoreFault | Listed]:
+        return records.verify(self._for_reading(), self._listed)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         return self._for_writing().vacuum(_deadlines(wait)[1])
@@ -462,7 +461,7 @@ class SqliteBackend(Backend):
         if self._is_closed:
             raise Closed(f"{self.path}: the store was closed")
 
-    def _for_writing(self) -> Writer:
+    def _for_writing(self) -> SqliteWriter:
         self._check_open()
         if self._writer is None:
             why = ", because this process may not write to it" if self._is_protected else ""

@@ -3,6 +3,16 @@
 ``synchronous=FULL`` and the journal mode are set and asked for again, because the pragma can fail
 in silence. No connection checkpoints of its own accord: up to 3.51.2 SQLite can corrupt a
 database when a checkpoint and the restart of the log meet, so both happen under our lock.
+
+Connections that read: a few are kept open, each sees one state of the store at a time.
+
+Reading never waits for a writer. A reader's connection cannot checkpoint, not even when it is
+the last one to be closed.
+
+Compressed bytes made plain again, up to a limit: a few of them can stand for gigabytes.
+
+A store may come from anywhere. What is compressed in it says nothing of how much it will be, so
+that it is unpacked no further than what can be right.
 """
 
 from __future__ import annotations
@@ -10,19 +20,77 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
+import threading
 import weakref
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from lockstitch.errors import Busy, Damaged, LockstitchError, Unreadable, Unsure
-from lockstitch.stores.sqlite.inflating import MOST, inflated
+from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.stores.sqlite import files
+
+# What a large value may unpack to, and what the records of a session may, at least.
+MOST = 1 << 29
+MOST_OF_RECORDS = 1 << 26
+# So many times its size anything may unpack to.
+RATIO = 32
+# A byte that is compressed never stands for more.
+DENSEST = 1040
+_STEP = 1 << 20
+
+
+class Overfull(zlib.error):
+    """What is compressed stands for more bytes than it may."""
+
+
+def inflate(body: bytes, most: int) -> bytes:
+    """Return compressed bytes as they were; raises Overfull above a limit, or ``zlib.error``."""
+    if len(body) * DENSEST > most:
+        # It may be too much: that is found out without keeping what comes.
+        _require_less(body, most)
+    return zlib.decompress(body)
+
+
+def _require_less(body: bytes, most: int) -> None:
+    unpacking, count = zlib.decompressobj(), 0
+    while not unpacking.eof:
+        count += len(unpacking.decompress(body, _STEP))
+        body = unpacking.unconsumed_tail
+        if count > most:
+            raise Overfull(most)
+        if not body:
+            return
+
+
+def beginning(body: bytes, most: int) -> bytes:
+    """Return what stands before the damage in compressed bytes, up to a limit."""
+    unpacking, found, count = zlib.decompressobj(), list[bytes](), 0
+    try:
+        for place in range(0, len(body), 64):
+            found.append(unpacking.decompress(body[place : place + 64], max(most - count, 1)))
+            count += len(found[-1])
+            if count >= most:
+                break
+    except zlib.error:
+        pass
+    return b"".join(found)
+
+
+def too_much(where: str, what: str, most: int) -> Damaged:
+    """Say that something stands for more than it may."""
+    return Damaged(
+        f"{where}: {what} unpacks to more than {most:,} bytes, which nothing that was written here"
+        " does; nothing was changed"
+    )
+
 
 APPLICATION = int.from_bytes(b"lstj")
 # Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
@@ -75,7 +143,7 @@ def uri_of(path: Path, **options: str) -> str:
     return f"file:{quote(str(path))}?{query}"
 
 
-def writable(connect: Connect, path: Path, seconds: float) -> Connection:
+def open_writable(connect: Connect, path: Path, seconds: float) -> Connection:
     """Open an existing database for writing; others are waited for so many seconds meanwhile."""
     connection = connect(uri_of(path, mode="rw"))
     try:
@@ -152,7 +220,7 @@ def _note_uses(connection: Connection) -> None:
         return
     for session, codec, body in connection.execute("select session, codec, body from events"):
         with suppress(zlib.error, TypeError):
-            for name in _NAMES.findall(inflated(body, MOST) if codec else body):
+            for name in _NAMES.findall(inflate(body, MOST) if codec else body):
                 connection.execute(
                     "insert or ignore into uses (name, session) values (?, ?)",
                     (bytes.fromhex(name.decode()), session),
@@ -215,7 +283,7 @@ def check_library() -> None:
         raise Unreadable(f"SQLite {sqlite3.sqlite_version} is too old: 3.24 or later is needed")
 
 
-def translated(error: sqlite3.Error, path: Path) -> LockstitchError:
+def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
     """Say in our words what SQLite could not read."""
     kind = getattr(error, "sqlite_errorcode", 0) & _KIND
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
@@ -225,7 +293,7 @@ def translated(error: sqlite3.Error, path: Path) -> LockstitchError:
     return Unreadable(f"{path}: cannot be read: {error}")
 
 
-def unsure(error: BaseException, path: Path) -> Unsure:
+def unsure_error(error: BaseException, path: Path) -> Unsure:
     """Say that a write failed and that what became of it is not known."""
     return Unsure(
         f"{path}: a write failed ({error}); whether it is in the store is not known:"
@@ -248,17 +316,17 @@ def abandon(connection: Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Has connections that a forked child must leave alone."""
 
     def forget(self) -> None:
         """Never close them."""
 
 
-_OWNERS: weakref.WeakSet[Owner] = weakref.WeakSet()
+_OWNERS: weakref.WeakSet[ConnectionOwner] = weakref.WeakSet()
 
 
-def forget_in_children(owner: Owner) -> None:
+def forget_in_children(owner: ConnectionOwner) -> None:
     """Have an owner forget its connections in every child that this process forks."""
     _OWNERS.add(owner)
 
@@ -270,3 +338,160 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+IDLE = 8
+_TRIES = 3
+
+
+class Readers:
+    """Reading connections to the database at a path, which exists and is known to be a store."""
+
+    def __init__(self, path: Path, connect: Connect) -> None:
+        self.path = path
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._idle: list[Connection] = []
+        self._file = files.identity(str(path))
+        self._is_closed = False
+        forget_in_children(self)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Give a connection on which everything is read in one and the same state."""
+        try:
+            connection = self._taken()
+            try:
+                connection.execute("begin")
+                yield connection
+                connection.execute("rollback")
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            self._check_open()
+            raise translate_error(error, self.path) from error
+        except UnicodeDecodeError as error:
+            # SQLite wants to say what it cannot read, and that is no text.
+            raise Damaged(f"{self.path}: the database is damaged: its names are no text") from error
+        self._give_back(connection)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; the others are closed when they come back."""
+        with self._guard:
+            idle, self._idle, self._is_closed = self._idle, [], True
+        for connection in idle:
+            connection.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"{self.path}: the store was closed")
+
+    def forget(self) -> None:
+        """In a forked child: leave the connections to the parent."""
+        for connection in self._idle:
+            abandon(connection)
+
+    def open(self) -> Connection:
+        """Open one more connection."""
+        files.check_usable(self.path)
+        return self._connect(uri_of(self.path, mode="ro"))
+
+    def _taken(self) -> Connection:
+        found = files.identity(str(self.path))
+        with self._guard:
+            self._check_open()
+            idle, self._idle = self._idle, []
+            if idle and found == self._file:
+                self._idle = idle
+                return idle.pop()
+            self._file = found
+        for connection in idle:
+            connection.close()
+        connection = self.open()
+        connection.execute("pragma cell_size_check=on")
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._guard:
+            if not self._is_closed and len(self._idle) < IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class Onlookers(Readers):
+    """Reads a store without leaving a trace: no file is made or changed, not even a lock.
+
+    SQLite reads a log only together with the file beside it that says what is in the log. Where
+    there is no log, the database is read as it lies there; where the log lies there alone, which
+    a copy by hand can leave, both are copied aside.
+    """
+
+    def __init__(self, path: Path, connect: Connect) -> None:
+        super().__init__(path, connect)
+        self._lying: tuple[int, int, int, int] | None = None
+        self._aside: tempfile.TemporaryDirectory[str] | None = None
+        if files.size_of(path) is None:
+            raise Unreadable(f"{path}: no such file")
+        files.check_one_name(path)
+        with self.snapshot() as connection:
+            check_kind(connection, path)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """As before; a database that lay there alone must still do so in the end."""
+        try:
+            with super().snapshot() as connection:
+                yield connection
+        except LockstitchError as error:
+            if self._is_disturbed():
+                raise Unreadable(f"{self.path}: was written while it was read") from error
+            raise
+        if self._is_disturbed():
+            raise Unreadable(f"{self.path}: was written while it was read: read it again")
+
+    def open(self) -> Connection:
+        """Open one more connection; what lies there may change its form in that moment."""
+        for _ in range(_TRIES):
+            connection = self._opened()
+            try:
+                ask(connection, "pragma schema_version")
+            except sqlite3.OperationalError:
+                connection.close()
+            else:
+                return connection
+        return self._opened()
+
+    def _opened(self) -> Connection:
+        """Open the database in the way that fits what lies there now."""
+        if files.size_of(files.shm_of(self.path)) is not None:
+            self._lying = None
+            return self._connect(uri_of(self.path, mode="ro", readonly_shm="1"))
+        if files.size_of(files.wal_of(self.path)):
+            return self._connect(uri_of(self._copied(), mode="ro"))
+        self._lying = files.stamp(self.path)
+        return self._connect(uri_of(self.path, mode="ro", immutable="1"))
+
+    def close(self) -> None:
+        """Close the connections and remove the copy."""
+        super().close()
+        aside, self._aside = self._aside, None
+        if aside is not None:
+            aside.cleanup()
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.close()
+
+    def _is_disturbed(self) -> bool:
+        with suppress(OSError):
+            return self._lying is not None and files.stamp(self.path) != self._lying
+        return True
+
+    def _copied(self) -> Path:
+        # Nobody has the database open, this process neither, or the missing file would be there.
+        if self._aside is None:
+            self._aside = tempfile.TemporaryDirectory(prefix="lockstitch-")
+            for path in (self.path, files.wal_of(self.path)):
+                shutil.copyfile(path, Path(self._aside.name, path.name), follow_symlinks=False)
+        return Path(self._aside.name, self.path.name)

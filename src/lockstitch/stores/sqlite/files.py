@@ -98,7 +98,7 @@ def identity(path: str) -> Identity:
     return found.st_dev, found.st_ino
 
 
-class Name:
+class WatchedName:
     """Tells which file has a name, again and again, and does not look at its times.
 
     Since Linux 6.13, a file whose times were looked at gets finer ones with the next write, and a

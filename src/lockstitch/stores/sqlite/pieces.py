@@ -21,14 +21,15 @@ from typing import Any
 import msgspec
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import Record
-from lockstitch.stores.sqlite.connections import Connection, ask
-from lockstitch.stores.sqlite.inflating import (
+from lockstitch.journal.records import JournalRecord
+from lockstitch.stores.sqlite.connections import (
     DENSEST,
     MOST_OF_RECORDS,
     RATIO,
+    Connection,
     Overfull,
-    inflated,
+    ask,
+    inflate,
     too_much,
 )
 
@@ -61,7 +62,7 @@ class Encoded(msgspec.Struct, frozen=True):
     data: bytes
 
 
-def encoded(records: Sequence[Record]) -> Encoded:
+def encode_records(records: Sequence[JournalRecord]) -> Encoded:
     """Make bytes of records, which follow each other."""
     parts: list[bytes] = []
     starts: list[int] = []
@@ -74,7 +75,7 @@ def encoded(records: Sequence[Record]) -> Encoded:
     return Encoded(records[0].seq if records else 0, starts, b"".join(parts))
 
 
-def _head(record: Record) -> bytes:
+def _head(record: JournalRecord) -> bytes:
     epoch, size, at, key = record.epoch, len(record.body), record.at, record.key
     if epoch < 1 << 16 and size < 1 << 16 and 0 <= at < 1 << 48 and len(key) == _KEY:
         raw = _from_hex(key)
@@ -91,12 +92,12 @@ def _from_hex(key: str) -> bytes | None:
     return raw if raw.hex() == key else None
 
 
-def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
+def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord], int]:
     """Make records behind ``seq`` of bytes; gives them, and where one begins that is not whole.
 
     Raises ``ValueError`` with them where bytes are no record.
     """
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     add, short = records.append, _SHORT.unpack_from
     padded = data + _PADDING
     place, length = 0, len(data)
@@ -115,7 +116,7 @@ def decoded(data: bytes, seq: int, upto: int) -> tuple[list[Record], int]:
         if end > length:
             break
         seq += 1
-        add(Record(seq, epoch, key, at, data[begin:end], digest))
+        add(JournalRecord(seq, epoch, key, at, data[begin:end], digest))
         place = end
     return records, place
 
@@ -133,15 +134,15 @@ def length_at(data: bytes, place: int) -> int:
     return _LONG_SIZE + count + int(size) if tag == 1 and key.isascii() else 0
 
 
-def as_short(data: bytes, seq: int) -> Record | None:
+def as_short(data: bytes, seq: int) -> JournalRecord | None:
     """Read bytes as one record with a short head, whatever tag and length say."""
     if len(data) < _SIZE:
         return None
     _, epoch, _, low, high, digest, name = _SHORT.unpack_from(data)
-    return Record(seq, epoch, name.hex(), low | high << 32, data[_SIZE:], digest)
+    return JournalRecord(seq, epoch, name.hex(), low | high << 32, data[_SIZE:], digest)
 
 
-def as_long(data: bytes, seq: int, length: int = 0) -> Record | None:
+def as_long(data: bytes, seq: int, length: int = 0) -> JournalRecord | None:
     """Read bytes as one record with a long head, whatever tag and length say.
 
     Its key has the ``length`` that is given, or the one that is said; it is of ASCII in any case.
@@ -151,10 +152,10 @@ def as_long(data: bytes, seq: int, length: int = 0) -> Record | None:
     _, epoch, _, at, digest, said = _LONG.unpack_from(data)
     end = _LONG_SIZE + (length or said)
     key = bytes(one & 0x7F for one in data[_LONG_SIZE:end])
-    return Record(seq, epoch, key.decode("ascii"), at, data[end:], digest)
+    return JournalRecord(seq, epoch, key.decode("ascii"), at, data[end:], digest)
 
 
-class Tail(msgspec.Struct, frozen=True):
+class PieceTail(msgspec.Struct, frozen=True):
     """Where a session's next record goes: its last piece, what that holds, and what it can hold."""
 
     piece: int
@@ -162,7 +163,7 @@ class Tail(msgspec.Struct, frozen=True):
     room: int
 
 
-def tail_of(connection: Connection, number: int) -> Tail:
+def tail_of(connection: Connection, number: int) -> PieceTail:
     """Find where the next record of a session goes."""
     room = _room(connection)
     row = connection.execute(
@@ -171,11 +172,11 @@ def tail_of(connection: Connection, number: int) -> Tail:
         span(number),
     ).fetchone()
     if row is None:
-        return Tail((number << _SHIFT) - 1, room, room)
-    return Tail(row[0], room if row[1] else row[2], room)
+        return PieceTail((number << _SHIFT) - 1, room, room)
+    return PieceTail(row[0], room if row[1] else row[2], room)
 
 
-def add(connection: Connection, tail: Tail, more: Encoded, *, compress: bool) -> Tail:
+def add(connection: Connection, tail: PieceTail, more: Encoded, *, compress: bool) -> PieceTail:
     """Add records behind the last one of a session; gives where the next one goes."""
     data, piece, room = more.data, tail.piece, tail.room
     place = room - tail.length
@@ -184,7 +185,7 @@ def add(connection: Connection, tail: Tail, more: Encoded, *, compress: bool) ->
             "update pieces set body = cast(body || ? as blob) where id = ?", (data[:place], piece)
         )
     if place >= len(data):
-        return Tail(piece, tail.length + len(data), room)
+        return PieceTail(piece, tail.length + len(data), room)
     length = room
     while place < len(data):
         index = bisect_left(more.starts, place)
@@ -196,7 +197,7 @@ def add(connection: Connection, tail: Tail, more: Encoded, *, compress: bool) ->
         length = room if is_much else len(part)
         body = zlib.compress(part, _LEVEL) if is_much else part
         _insert(connection, (piece, more.first + index, start, PACKED * is_much, body))
-    return Tail(piece, length, room)
+    return PieceTail(piece, length, room)
 
 
 def _room(connection: Connection) -> int:
@@ -234,7 +235,7 @@ def seal(connection: Connection, number: int, *, last: bool = False) -> None:
 
 def records(
     connection: Connection, number: int, after: int, upto: int, where: str
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """Read the records of a number that stand behind one, up to another, in order.
 
     Raises ``Damaged`` where bytes are no records; whether they are the right ones is not looked at.
@@ -260,7 +261,7 @@ def records(
         if skip:
             data, skip = data[skip:], max(skip - len(data), 0)
         try:
-            found, place = decoded(data, seq, upto)
+            found, place = decode_records(data, seq, upto)
         except ValueError as error:
             yield from (one for one in error.args[0] if one.seq > after)
             raise _damaged(where, seq + len(error.args[0]) + 1) from None
@@ -343,7 +344,7 @@ def _plain(row: Sequence[Any], most: int) -> bytes:
     if not codec:
         return body
     try:
-        return inflated(body, most)
+        return inflate(body, most)
     except Overfull:
         raise
     except zlib.error:
@@ -365,7 +366,7 @@ def cut(connection: Connection, number: int, upto: int) -> None:
     if keeps:
         data = _plain(row, most_of(connection))
         seq, start = row[0] - 1, row[1]
-        _, place = decoded(data[start:], seq, upto)
+        _, place = decode_records(data[start:], seq, upto)
         kept = data[: start + place]
         body = zlib.compress(kept, _LEVEL) if row[2] else kept
         connection.execute("update pieces set body = ? where id = ?", (body, piece))

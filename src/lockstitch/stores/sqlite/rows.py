@@ -1,7 +1,11 @@
-"""What the rows of the database mean: every statement on them, and no decision."""
+"""What the rows of the database mean: every statement on them, and no decision.
+
+What sessions are called and belong to, and the order in which they are listed.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
@@ -11,15 +15,18 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.records import DIGEST_SIZE, Head, Record
-from lockstitch.stores.holders import Holder
-from lockstitch.stores.sqlite.connections import Connection
-from lockstitch.stores.sqlite.inflating import (
+from lockstitch.journal.events import About, about_in, about_of
+from lockstitch.journal.records import DIGEST_SIZE, Head, JournalRecord
+from lockstitch.stores.base import Listing
+from lockstitch.stores.leases import Holder
+from lockstitch.stores.sqlite.connections import (
     MOST,
     MOST_OF_RECORDS,
     RATIO,
+    Connection,
     Overfull,
-    inflated,
+    ask,
+    inflate,
     too_much,
 )
 
@@ -42,14 +49,14 @@ _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
 BlobRow = tuple[str, int, bytes, int]
 
 
-class Place(Protocol):
+class LeasePlace(Protocol):
     """A lease, as the rows know it."""
 
     number: int
     epoch: int
 
 
-class Move(Struct, frozen=True):
+class HeadMove(Struct, frozen=True):
     """Where a session's head goes to, from behind ``after``, and the lease's new deadline."""
 
     number: int
@@ -59,7 +66,7 @@ class Move(Struct, frozen=True):
     deadline: float
 
 
-class SessionRow(Struct, frozen=True):
+class SessionHeadRow(Struct, frozen=True):
     """A row of ``sessions``."""
 
     number: int
@@ -72,13 +79,13 @@ class SessionRow(Struct, frozen=True):
     term: float
 
 
-def session_named(connection: Connection, name: str, where: str) -> SessionRow | None:
+def session_named(connection: Connection, name: str, where: str) -> SessionHeadRow | None:
     """Find a session by name."""
     row = connection.execute(f"{_SESSION} where name = ?", (name,)).fetchone()
     return None if row is None else _session(row, where)
 
 
-def session_numbered(connection: Connection, number: int, where: str) -> SessionRow | None:
+def session_numbered(connection: Connection, number: int, where: str) -> SessionHeadRow | None:
     """Find a session by number."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
     return None if row is None else _session(row, where)
@@ -90,12 +97,12 @@ def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
     return connection.execute(query, (number, count)).fetchall()
 
 
-def decoded_session(row: Sequence[Any], where: str) -> SessionRow:
+def decode_session(row: Sequence[Any], where: str) -> SessionHeadRow:
     """Make sense of a row of ``sessions``; raises ``Damaged`` if there is none in it."""
     return _session(row, where)
 
 
-def _session(row: Sequence[Any], where: str) -> SessionRow:
+def _session(row: Sequence[Any], where: str) -> SessionHeadRow:
     number, name, seq, digest, epoch, created, changed, holder, deadline, term = row
     is_right = (
         _are_integers(number, seq, epoch, created, changed)
@@ -108,7 +115,7 @@ def _session(row: Sequence[Any], where: str) -> SessionRow:
         raise Damaged(
             f"{where}: the row of session number {_shown(number)} is not what was written"
         )
-    return SessionRow(
+    return SessionHeadRow(
         number,
         name.decode("ascii", "replace"),
         Head(seq, digest, epoch),
@@ -156,7 +163,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
 
 
 def take(
-    connection: Connection, place: Place, holder: Holder, deadline: float, term: float
+    connection: Connection, place: LeasePlace, holder: Holder, deadline: float, term: float
 ) -> None:
     """Give a session to a holder, under a new epoch."""
     connection.execute(
@@ -165,7 +172,7 @@ def take(
     )
 
 
-def give_back(connection: Connection, places: Iterable[Place]) -> None:
+def give_back(connection: Connection, places: Iterable[LeasePlace]) -> None:
     """Take sessions from their holders, where they are still those of these epochs."""
     for place in places:
         connection.execute(
@@ -184,7 +191,7 @@ def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bo
     return cursor.rowcount == 1
 
 
-def move_head(connection: Connection, move: Move) -> bool:
+def move_head(connection: Connection, move: HeadMove) -> bool:
     """Move a session's head on; False if it is not where and whose it should be."""
     head = move.head
     changed = move.changed or None
@@ -253,7 +260,7 @@ def remove_session(connection: Connection, number: int) -> None:
 
 def records(
     connection: Connection, number: int, after: int, upto: int, where: str
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """Read records that an earlier version wrote, from behind one to another, a chunk at a time."""
     cursor = connection.execute(
         f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
@@ -263,7 +270,7 @@ def records(
         after += len(rows)
 
 
-def _plain(rows: Sequence[Sequence[Any]]) -> list[Record] | None:
+def _plain(rows: Sequence[Sequence[Any]]) -> list[JournalRecord] | None:
     """Make records of rows that are all as they should be, column by column; None if not."""
     columns = tuple(zip(*rows, strict=True))
     if [{*map(type, column)} for column in columns] != _COLUMN_TYPES:
@@ -274,22 +281,22 @@ def _plain(rows: Sequence[Sequence[Any]]) -> list[Record] | None:
         return None
     names = map(bytes.decode, keys, repeat("ascii"))
     try:
-        return list(map(Record, seqs, epochs, names, ats, bodies, digests))
+        return list(map(JournalRecord, seqs, epochs, names, ats, bodies, digests))
     except ValueError:
         return None
 
 
-def _checked(rows: Iterable[Sequence[Any]], after: int, where: str) -> Iterator[Record]:
+def _checked(rows: Iterable[Sequence[Any]], after: int, where: str) -> Iterator[JournalRecord]:
     """Make records of rows one by one, up to the first that makes no sense."""
     return (_record(row, seq, where) for seq, row in enumerate(rows, after + 1))
 
 
-def _record(row: Sequence[Any], expected: int, where: str) -> Record:
+def _record(row: Sequence[Any], expected: int, where: str) -> JournalRecord:
     try:
         if tuple(map(type, row)) != _RECORD_TYPES:
             raise Damaged(f"{where}: record {expected} is not what was written (types)")
         seq, epoch, key, at, body, digest, codec = row
-        return Record(seq, epoch, key.decode("ascii"), at, unpacked(codec, body), digest)
+        return JournalRecord(seq, epoch, key.decode("ascii"), at, unpack(codec, body), digest)
     except Overfull as error:
         raise too_much(where, f"record {expected}", error.args[0]) from None
     except (ValueError, zlib.error):
@@ -371,14 +378,14 @@ def _value(codec: object, body: object, name: str) -> bytes:
     if not isinstance(codec, int) or not isinstance(body, bytes):
         return b""
     try:
-        return unpacked(codec, body, MOST)
+        return unpack(codec, body, MOST)
     except Overfull as error:
         raise too_much(f"the large value {name}", "it", error.args[0]) from None
     except (ValueError, zlib.error):
         return body
 
 
-def packed(body: bytes, *, compress: bool) -> tuple[int, bytes]:
+def pack(body: bytes, *, compress: bool) -> tuple[int, bytes]:
     """Compress a body if that is wanted and worth it; gives the codec and the bytes."""
     if compress and len(body) >= SMALL:
         small = zlib.compress(body, _LEVEL)
@@ -387,10 +394,88 @@ def packed(body: bytes, *, compress: bool) -> tuple[int, bytes]:
     return 0, body
 
 
-def unpacked(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
+def unpack(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
     """Undo ``packed``; raises Overfull above a limit, which is more for a body that is large."""
     if codec == COMPRESSED:
-        return inflated(body, max(most, len(body) * RATIO))
+        return inflate(body, max(most, len(body) * RATIO))
     if codec:
         raise ValueError("unknown codec")
     return body
+
+
+# The version that keeps it beside the sessions.
+_VERSION = 4
+_LISTED_COLUMNS = (
+    "s.number, cast(s.name as blob), s.seq, s.digest, s.epoch, s.created, s.changed,"
+    " cast(s.holder as blob), s.deadline, s.term"
+)
+
+
+def describe(connection: Connection, number: int, bodies: Iterable[bytes]) -> None:
+    """Keep how new records describe their session, if any does."""
+    body = about_in(bodies)
+    if body is None:
+        return
+    _drop_labels(connection, number)
+    connection.execute("update sessions set about = ? where number = ?", (body, number))
+    for tag in about_of(body).tags:
+        connection.execute(
+            "insert or replace into labels (tag, name, session)"
+            " select ?, name, number from sessions where number = ?",
+            (tag, number),
+        )
+
+
+def forget(connection: Connection, number: int) -> None:
+    """Forget what a session is called, since its records are going to be removed."""
+    _drop_labels(connection, number)
+    connection.execute(
+        "update sessions set about = null where number = ? and about is not null", (number,)
+    )
+
+
+def _drop_labels(connection: Connection, number: int) -> None:
+    query = "select name, about from sessions where number = ? and about is not null"
+    for name, body in connection.execute(query, (number,)).fetchall():
+        for tag in about_of(body).tags:
+            connection.execute("delete from labels where tag = ? and name = ?", (tag, name))
+
+
+def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any, About]]:
+    """Give the next rows of ``sessions``, not decoded, each with what the session is called.
+
+    A store of an older version that may not be written is listed, too, but goes without.
+    """
+    is_new = ask(connection, "pragma user_version") >= _VERSION
+    if listing.tag and not is_new:
+        return []
+    try:
+        rows = _rows(connection, _query(listing, is_new=is_new), count)
+    except sqlite3.DatabaseError:
+        # past a damaged index
+        rows = _rows(connection, _query(listing, is_new=is_new, past=" not indexed"), count)
+    rows = [row for row in rows if isinstance(row[1], bytes)]
+    return [(row[:-1], about_of(row[-1] if isinstance(row[-1], bytes) else None)) for row in rows]
+
+
+def _rows(connection: Connection, query: tuple[str, tuple[Any, ...]], count: int) -> list[Any]:
+    return connection.execute(f"{query[0]} limit ?", (*query[1], count)).fetchall()
+
+
+def _query(listing: Listing, *, is_new: bool, past: str = "") -> tuple[str, tuple[Any, ...]]:
+    minute = "s.minute" if is_new else "(s.changed >> 16)"
+    about = "s.about" if is_new else "null"
+    select = f"select {_LISTED_COLUMNS}, {about} from sessions s{past}"  # noqa: S608
+    where = "s.changed > ?"
+    values: tuple[Any, ...] = (listing.since,)
+    if listing.tag:
+        select += " join labels l on l.session = s.number"
+        where, values = f"{where} and l.tag = ?", (*values, listing.tag)
+    if not listing.newest:
+        name = "l.name" if listing.tag else "s.name"
+        return f"{select} where {where} and {name} > ? order by {name}", (*values, listing.name)
+    place = f"{minute} <= ? and {minute} >= ? and (s.changed < ? or (s.changed = ? and s.name > ?))"
+    minutes = (listing.changed >> 16, listing.since >> 16)
+    values = (*values, *minutes, listing.changed, listing.changed, listing.name)
+    order = f"{minute} desc, s.changed desc, s.name"
+    return f"{select} where {where} and {place} order by {order}", values

@@ -14,7 +14,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from lockstitch.integrations.langgraph import Guard
-from lockstitch.journal.records import NEW, Entry
+from lockstitch.journal.records import NEW, JournalEntry
 from lockstitch.stores.base import Listing
 from lockstitch.stores.opening import open_given
 from tests.integrations.langgraph.saver.places import Where
@@ -175,8 +175,8 @@ def test_other_sessions_of_the_store_are_passed_by(anywhere: Where) -> None:
     fill([saver], 20, 5)
     backend = saver._backend if anywhere.kind == "memory" else open_given(anywhere.url)  # noqa: SLF001
     for number in range(30):
-        backend.add(f"other {number}".replace(" ", "-"), [Entry("k", 1 << 42, b"{}")], NEW)
-    backend.add("langgraph.not-a-thread", [Entry("k", 1 << 42, b"{}")], NEW)
+        backend.add(f"other {number}".replace(" ", "-"), [JournalEntry("k", 1 << 42, b"{}")], NEW)
+    backend.add("langgraph.not-a-thread", [JournalEntry("k", 1 << 42, b"{}")], NEW)
     assert len(told(saver)) == 20
     assert len(told(saver, limit=3)) == 3
     if anywhere.kind != "memory":

@@ -190,9 +190,9 @@ def test_what_was_not_used_for_long_is_swept(where: Where) -> None:
 def test_a_session_of_another_kind_is_no_thread(where: Where) -> None:
     with open_backend(where.url) as backend:
         lease = backend.acquire("langgraph.1")
-        from lockstitch.journal.records import Entry
+        from lockstitch.journal.records import JournalEntry
 
-        backend.append(lease, [Entry("k", 1, b'{"kind":"said"}')], 0)
+        backend.append(lease, [JournalEntry("k", 1, b'{"kind":"said"}')], 0)
         backend.release(lease)
     saver = where.open()
     with pytest.raises(UsageError, match="not a thread"):

@@ -134,7 +134,7 @@ def swap(path: Path, value: bytes) -> None:
     """Write another value into the database, with right checksums, as somebody evil could."""
     import msgspec
 
-    from lockstitch.journal.records import NEW, Entry
+    from lockstitch.journal.records import NEW, JournalEntry
     from lockstitch.stores.sqlite import SqliteBackend
 
     with SqliteBackend(path) as backend:
@@ -145,7 +145,9 @@ def swap(path: Path, value: bytes) -> None:
         from base64 import b64encode
 
         lines[-1]["values"] = {"x": {"t": "msgpack", "b": b64encode(value).decode()}}
-        entries = [Entry(f"k{n}", 1, msgspec.json.encode(one)) for n, one in enumerate(lines)]
+        entries = [
+            JournalEntry(f"k{n}", 1, msgspec.json.encode(one)) for n, one in enumerate(lines)
+        ]
         backend.replace(lease, entries, len(bodies))
         assert backend.head(name) != NEW
 

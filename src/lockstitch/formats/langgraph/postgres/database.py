@@ -20,8 +20,13 @@ from psycopg.sql import SQL, Identifier
 from lockstitch import addresses
 from lockstitch.errors import Busy, LockstitchError, Moved, Unreadable, Unsure, UsageError
 from lockstitch.stores.postgres import trust
-from lockstitch.stores.postgres.errors import is_rolled_back, is_worth_another_try
-from lockstitch.stores.postgres.pool import Address, Connection, address_of
+from lockstitch.stores.postgres.connections import (
+    Connection,
+    ServerAddress,
+    address_of,
+    is_rolled_back,
+    is_worth_another_try,
+)
 
 # A statement of ours that takes longer stands in somebody's way.
 _LIMITS = (
@@ -105,7 +110,7 @@ class Database:
 
     def __init__(self, url: str, schema: str | None = None) -> None:
         self.options = options_of(url)
-        self.address: Address = address_of(self.options.dsn)
+        self.address: ServerAddress = address_of(self.options.dsn)
         self._schema = schema
         self._shown = addresses.public(url)
         self._known: dict[tuple[tuple[str, ...], bool], tuple[list[Row], float]] = {}

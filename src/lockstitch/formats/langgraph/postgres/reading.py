@@ -41,7 +41,7 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
-from lockstitch.stores.postgres.pool import Connection
+from lockstitch.stores.postgres.connections import Connection
 
 PAGE = 200
 # How many bytes of values are in memory at a time, unless one thread alone has more.

@@ -19,7 +19,7 @@ from lockstitch.formats.langgraph.postgres.database import Database
 from lockstitch.formats.langgraph.postgres.reading import Key, Loaded, Reader
 from lockstitch.formats.langgraph.postgres.tables import Home
 from lockstitch.formats.langgraph.snapshot import MSGPACK, Coded, RepairedCheckpoint
-from lockstitch.stores.postgres.pool import Connection
+from lockstitch.stores.postgres.connections import Connection
 
 if TYPE_CHECKING:
     from psycopg.sql import Composed

@@ -21,7 +21,7 @@ from lockstitch.formats.langgraph.postgres.database import (
     options_of,
 )
 from lockstitch.stores.postgres import trust
-from lockstitch.stores.postgres.pool import Connection
+from lockstitch.stores.postgres.connections import Connection
 
 _FIND = """
 SELECT n.nspname,

@@ -14,7 +14,7 @@ from lockstitch.formats.langgraph.postgres.database import Database, Gone
 from lockstitch.formats.langgraph.postgres.repairs import has_table
 from lockstitch.formats.langgraph.postgres.tables import Home
 from lockstitch.formats.langgraph.snapshot import session_name
-from lockstitch.stores.postgres.pool import Connection
+from lockstitch.stores.postgres.connections import Connection
 
 _PAGE = 500
 _NONE = "has no repair to take back"

@@ -32,7 +32,7 @@ from lockstitch.integrations.langgraph.migrating.origins import (
 from lockstitch.integrations.langgraph.migrating.staging import Staged, Staging, entry_of
 from lockstitch.integrations.langgraph.saving import keeping
 from lockstitch.journal.checkpoints import Thread, session_of
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 from lockstitch.places import place_of, public
 from lockstitch.stored.journal import opened
 from lockstitch.stored.operating import address_of
@@ -198,7 +198,7 @@ class _Work:
         staged = Staging(view, self._store if copy else None, again, self._origin.run).made(advance)
         return COPIED if staged.entries else THERE, staged
 
-    def _copy(self, thread: str) -> list[Record]:
+    def _copy(self, thread: str) -> list[JournalRecord]:
         """Read what the store has of a thread; raises ``Held`` if that is not a copy."""
         session = session_of(thread)
         if self._store is None or self._store.head(session) is None:
@@ -211,7 +211,7 @@ class _Work:
             )
         return records
 
-    def _gone_on(self, view: ThreadView, copy: list[Record]) -> Staged:
+    def _gone_on(self, view: ThreadView, copy: list[JournalRecord]) -> Staged:
         """Leave a copy alone that is in use; raises ``Held`` if its source has gone on, too."""
         thread = Thread()
         for record in copy:
@@ -270,7 +270,9 @@ def undo(target: str, run: str, thread: str | None = None) -> Iterator[Undone]:
                 yield _undone(backend, one, records, ours)
 
 
-def _undone(backend: Backend, thread: str, records: list[Record], ours: list[bool]) -> Undone:
+def _undone(
+    backend: Backend, thread: str, records: list[JournalRecord], ours: list[bool]
+) -> Undone:
     first = ours.index(True)
     if not all(ours[first:]):
         return Undone(thread, "it has gone on since it was copied, and was left alone")

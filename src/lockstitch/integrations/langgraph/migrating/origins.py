@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.langgraph.postgres.tables import Home
     from lockstitch.integrations.langgraph.saving.values import Serializer
-    from lockstitch.stores.postgres.pool import Connection
+    from lockstitch.stores.postgres.connections import Connection
 
 T = TypeVar("T")
 # What changes whenever a thread does: numbers of rows, and the last of them.

@@ -19,8 +19,8 @@ from lockstitch.integrations.langgraph.migrating.origins import (
 )
 from lockstitch.integrations.langgraph.saving.saver import Saver
 from lockstitch.journal.checkpoints import Opaque, Thread, line_of, session_of
-from lockstitch.journal.records import NEW, Entry, Head, Record
-from lockstitch.session.copying import copied
+from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord
+from lockstitch.session.copying import copy_session
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -35,7 +35,7 @@ class Staged(Struct, frozen=True):
 
     session: str
     after: Head
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     checkpoints: int
     writes: int
 
@@ -76,7 +76,7 @@ class Staging:
         thread = Thread()
         if self._target is None or self._target.head(self._session) is None:
             return thread, NEW
-        copied(self._target, self._session, store)
+        copy_session(self._target, self._session, store)
         for record in store.read(self._session):
             thread.apply(record)
         return thread, thread.head
@@ -126,7 +126,7 @@ class Staging:
     def _compare(self, store: Backend, spots: Sequence[Spot]) -> None:
         """Read the thread as one who has never seen it, and compare it with the source."""
         with Saver("memory:", serde=self._serde(), reconcile=False) as reader:
-            copied(store, self._session, reader.store)
+            copy_session(store, self._session, reader.store)
             comparison = Comparison(reader.serde)
             heads = dict(spots)
             for spot in [*spots, *((space, "") for space in heads)]:
@@ -136,18 +136,18 @@ class Staging:
                     where = f"checkpoint {spot[1]}" if spot[1] else f"the head of {spot[0]!r}"
                     raise Unreadable(f"{where} cannot be kept as it is: its {what} would differ")
 
-    def _entries(self, store: Backend, after: Head) -> Iterator[Entry]:
+    def _entries(self, store: Backend, after: Head) -> Iterator[JournalEntry]:
         if store.head(self._session) is None:
             return
         for record in store.read(self._session, after):
             yield entry_of(store, record, f"{self._run}-{record.seq}")
 
 
-def entry_of(store: Backend, record: Record, key: str) -> Entry:
+def entry_of(store: Backend, record: JournalRecord, key: str) -> JournalEntry:
     """Give a record of a thread as what makes it again, with its large values."""
     names: Any = getattr(line_of(record.body), "blobs", ())
     blobs = tuple(store.blobs(names).values()) if names else ()
-    return Entry(key, record.at, record.body, blobs)
+    return JournalEntry(key, record.at, record.body, blobs)
 
 
 def index_of(row: WriteRow) -> int:

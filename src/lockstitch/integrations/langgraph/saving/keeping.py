@@ -17,7 +17,7 @@ from lockstitch.journal.checkpoints import (
     may_be_thread,
     session_of,
 )
-from lockstitch.journal.records import NEW, Entry
+from lockstitch.journal.records import NEW, JournalEntry
 from lockstitch.journal.rewriting import rewritten
 from lockstitch.stores.base import Backend
 
@@ -85,13 +85,13 @@ def copy(backend: Backend, source: str, target: str, id_: str, wait: float) -> N
         return
     if (backend.head(target) or NEW).seq:
         raise Conflict(f"thread {id_} exists; nothing was copied")
-    entries = [Entry("copy", 0, msgspec.json.encode(Begun(id_)))]
+    entries = [JournalEntry("copy", 0, msgspec.json.encode(Begun(id_)))]
     for record in backend.read(source):
         line = line_of(record.body)
         if not isinstance(line, Begun):
             names = line.blobs if line is not None else ()
             blobs = tuple(backend.blobs(names).values()) if names else ()
-            entries.append(Entry(record.key, record.at, record.body, blobs))
+            entries.append(JournalEntry(record.key, record.at, record.body, blobs))
     entries[0] = msgspec.structs.replace(entries[0], at=entries[-1].at)
     backend.add(target, entries, NEW, wait=wait)
 

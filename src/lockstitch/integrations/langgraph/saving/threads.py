@@ -24,7 +24,7 @@ from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
 from lockstitch.integrations.langgraph.saving.memory import Memory
 from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
 from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
-from lockstitch.journal.records import NEW, Entry, Head
+from lockstitch.journal.records import NEW, Head, JournalEntry
 from lockstitch.stores.base import Backend, Lease
 
 _TRIES = 8
@@ -261,16 +261,16 @@ class Live:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
 
-    def _added(self, entries: list[Entry], before: Head) -> Head:
+    def _added(self, entries: list[JournalEntry], before: Head) -> Head:
         """Add records: for whoever has the turn, or as a holder of a moment."""
         lease = self._leases.get(self.session)
         if lease is not None:
             return self._backend.append(lease, entries, before.seq)
         return self._backend.add(self.session, entries, before, wait=self._wait)
 
-    def _prepared(self, jobs: list[_Job]) -> list[Entry]:
+    def _prepared(self, jobs: list[_Job]) -> list[JournalEntry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         for job in jobs:
             try:
                 prepared = job.prepare(self) if job.error is None else None
@@ -290,13 +290,13 @@ class Live:
             entries.append(body)
         return entries
 
-    def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> Entry:
+    def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> JournalEntry:
         made = milliseconds_of(line.id) if isinstance(line, Put) else 0
         # A list of all threads relies on it: nothing in a thread is newer than its last record.
         self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
-        return Entry(next(self._keys), self.thread.at, _encode(line), blobs)
+        return JournalEntry(next(self._keys), self.thread.at, _encode(line), blobs)
 
-    def _are_there(self, entries: list[Entry], before: Head) -> bool:
+    def _are_there(self, entries: list[JournalEntry], before: Head) -> bool:
         """Tell whether a write of unknown outcome is in the store."""
         if self._backend.head(self.session) is None:
             return False

@@ -1,0 +1,267 @@
+"""Finding records by what was said in them: words of the user, of a model, of a tool.
+
+Words are looked for in any case, each anywhere in the text, and all of them in one record.
+
+What the replies of a session cost, as far as their providers said so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from msgspec import Raw, Struct, field
+
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
+from lockstitch.dialects.base import as_text
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.usage import Tokens, tokens_in
+from lockstitch.errors import UsageError
+from lockstitch.journal.events import (
+    Event,
+    Finished,
+    Forked,
+    Partial,
+    Replied,
+    Said,
+    event_of,
+    value_of,
+)
+from lockstitch.journal.records import JournalRecord
+from lockstitch.journal.results import known, said_as
+from lockstitch.journal.state import Fact
+
+Who = Literal["user", "assistant", "system", "result"]
+Payload = Callable[[str], bytes]
+Spoken = Iterator[tuple[Who, str]]
+Others = Callable[[bytes, Callable[[bytes], bool], Payload], Spoken | None]
+_SEARCHED = (Said, Replied, Partial, Finished)
+_STARTS = tuple(b'{"kind":"%s"' % kind for kind in (b"said", b"replied", b"partial", b"finished"))
+_PLAIN = re.compile(r"[a-z0-9_-]+")
+_BLANK = re.compile(r"\s+")
+_BEFORE, _LENGTH = 40, 120
+
+
+class Match(Struct, frozen=True):
+    """A record in which all words were found: who said it, and a little of the text around."""
+
+    session: str
+    seq: int
+    who: Who
+    excerpt: str
+    at: int = 0
+
+
+class SearchWords:
+    """The words that are looked for."""
+
+    def __init__(self, text: object) -> None:
+        self.words = text.casefold().split() if isinstance(text, str) else []
+        if not self.words:
+            raise UsageError("there is nothing to look for: give one word or more")
+        self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
+
+    def may_be_in(self, raw: bytes) -> bool:
+        """Whether the JSON of a text can hold all words; a quick look, never wrong about no.
+
+        What is not ASCII can be another case of a letter that is, and what is escaped, too.
+        """
+        if not self._plain or not raw.isascii() or b"\\u" in raw:
+            return True
+        lower = raw.lower()
+        return all(word in lower for word in self._plain)
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text holds all words."""
+        folded = text.casefold()
+        return all(word in folded for word in self.words)
+
+    def excerpt(self, text: str) -> str:
+        """Return a little of a text around the first word, on one line."""
+        found = re.search(re.escape(self.words[0]), text, re.IGNORECASE)
+        start = max((found.start() if found else 0) - _BEFORE, 0)
+        cut = _BLANK.sub(" ", text[start : start + _LENGTH]).strip()
+        head = "…" if start else ""
+        return f"{head}{cut}{'…' if start + _LENGTH < len(text) else ''}"
+
+
+def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, str]]:
+    """Return what messages say: the number of each, who speaks, and the text."""
+    view = new_dialect(dialect)
+    for number, message in enumerate(view.read(messages)):
+        for part in message.parts:
+            if part.kind == TEXT:
+                who: Who = "assistant" if message.role == ASSISTANT else "user"
+                yield number, "system" if message.role == SYSTEM else who, part.text or ""
+            elif part.kind == RESULT:
+                yield number, "result", view.result_text(part)
+
+
+class SessionSearch:
+    """Goes through the records of one session, in order.
+
+    What had come of a stream stands in for it until the whole of it is there, and is told last.
+    ``others`` returns what a record says that is no event of a session; None for any other.
+    """
+
+    def __init__(self, session: str, words: SearchWords, payload: Payload, others: Others) -> None:
+        self._session = session
+        self._words = words
+        self._payload = payload
+        self._others = others
+        self._parts: dict[str, Match] = {}
+
+    def look(self, record: JournalRecord) -> Match | None:
+        """Look at the next record."""
+        body = record.body
+        others = self._others(body, self._words.may_be_in, self._payload)
+        if others is not None:
+            return self._match(record, others)
+        if not body.startswith(_STARTS) and body.startswith(b'{"kind":'):
+            return None
+        event = event_of(record)
+        if isinstance(event, Replied) and event.stream:
+            self._parts.pop(event.stream, None)
+        if not isinstance(event, _SEARCHED) or (not event.blob and not self._words.may_be_in(body)):
+            return None
+        found = self._match(record, _spoken(event, self._value(event)))
+        if found and isinstance(event, Partial) and event.stream:
+            self._parts[event.stream] = found
+            return None
+        return found
+
+    def rest(self) -> list[Match]:
+        """Return what was found in replies that never came in full."""
+        return sorted(self._parts.values(), key=lambda match: match.seq)
+
+    def _match(self, record: JournalRecord, spoken: Spoken) -> Match | None:
+        """Find all words in one text, or else in all that a record says."""
+        texts: list[str] = []
+        first: Who | None = None
+        for who, text in spoken:
+            if self._words.are_in(text):
+                excerpt = self._words.excerpt(text)
+                return Match(self._session, record.seq, who, excerpt, record.at)
+            first = first or who
+            texts.append(text)
+        whole = "\n".join(texts)
+        if first is None or not self._words.are_in(whole):
+            return None
+        return Match(self._session, record.seq, first, self._words.excerpt(whole), record.at)
+
+    def _value(self, event: Event) -> Any:
+        raw = Raw(self._payload(event.blob)) if event.blob else event.payload
+        if event.blob and not self._words.may_be_in(bytes(raw)):
+            return None
+        try:
+            return value_of(raw, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
+            return None
+
+
+def _spoken(event: Event, value: Any) -> Spoken:
+    """Return what an event says, text by text."""
+    if value is None:
+        return
+    if isinstance(event, Replied | Partial):
+        name = known(event.dialect)
+        messages = messages_in(name, value) if name else []
+        yield from ((who, text) for _, who, text in said_in(name, messages) if messages)
+        return
+    who: Who = "user" if isinstance(event, Said) else "result"
+    name = known(event.dialect) if isinstance(event, Said | Finished) else ""
+    if not name or isinstance(value, str):
+        yield who, as_text(value)
+        return
+    found = [text for _, _, text in said_in(name, [said_as(name, value)])]
+    yield from ((who, text) for text in found or [as_text(value)])
+
+
+class Spent(Struct, frozen=True):
+    """Tokens of some replies; ``unknown`` of them say nothing of what they cost."""
+
+    tokens: Tokens = Tokens()
+    replies: int = 0
+    unknown: int = 0
+
+    @property
+    def input(self) -> int:
+        """All that was sent, what came from a cache included."""
+        return self.tokens.input
+
+    @property
+    def output(self) -> int:
+        """All that was generated, reasoning included."""
+        return self.tokens.output
+
+    @property
+    def cached(self) -> int:
+        """What of the input came from a cache."""
+        return self.tokens.cached
+
+    @property
+    def cache_write(self) -> int:
+        """What of the input was written to a cache."""
+        return self.tokens.cache_write
+
+    @property
+    def reasoning(self) -> int:
+        """What of the output was reasoning, as far as it was told."""
+        return self.tokens.reasoning
+
+    def __add__(self, other: Spent) -> Spent:
+        """Add up."""
+        return Spent(
+            self.tokens + other.tokens, self.replies + other.replies, self.unknown + other.unknown
+        )
+
+
+class Usage(Spent, frozen=True):
+    """What all replies of a session cost, and those of each model; "" is for no model's name.
+
+    Replies that were rewound were paid for, and count. So do those that a fork was made with, and
+    ``copied`` is what they cost: it was paid for in the session they were copied from.
+    """
+
+    models: dict[str, Spent] = field(default_factory=dict)
+    copied: Spent = Spent()
+
+
+def usage_of(facts: Iterable[Fact], payload: Callable[[Event], bytes]) -> Usage:
+    """Add up what replies say they cost; ``payload`` gives what an event carries.
+
+    What had come of a stream that broke off is a reply, too.
+    """
+    replies: dict[int | str, tuple[int, Replied | Partial]] = {}
+    copied_upto = 0
+    for fact in facts:
+        event = fact.event
+        if isinstance(event, Forked):
+            copied_upto = max(copied_upto, event.at)
+        elif isinstance(event, Replied) or (
+            # a part counts until the whole of its stream is there
+            isinstance(event, Partial) and not _is_whole(replies.get(event.stream or fact.seq))
+        ):
+            replies[event.stream or fact.seq] = (fact.seq, event)
+    models: dict[str, Spent] = {}
+    copied = Spent()
+    for seq, event in replies.values():
+        spent = _spent(payload(event))
+        models[event.model] = models.get(event.model, Spent()) + spent
+        copied += spent if seq <= copied_upto else Spent()
+    total = sum(models.values(), Spent())
+    return Usage(total.tokens, total.replies, total.unknown, models, copied)
+
+
+def _is_whole(known: tuple[int, Replied | Partial] | None) -> bool:
+    return known is not None and isinstance(known[1], Replied)
+
+
+def _spent(payload: bytes) -> Spent:
+    try:
+        tokens = tokens_in(value_of(Raw(payload), inner=True))
+    except (ValueError, RecursionError):
+        tokens = None
+    return Spent(tokens or Tokens(), 1, int(tokens is None))

@@ -1,0 +1,443 @@
+"""A session as a program on asyncio or trio holds it.
+
+A session for reading only, as a program on asyncio or trio holds it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from lockstitch.compaction.ladder import Compaction
+from lockstitch.compaction.running import CompactOptions, CompactSettings, compact_settings
+from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.journal.events import About, Role
+from lockstitch.journal.queries import Usage
+from lockstitch.journal.state import Checkpoint, Fact
+from lockstitch.session import reader
+from lockstitch.session.children import Parent
+from lockstitch.session.decisions import Call, Recovered, Turn
+from lockstitch.session.event_loop import AsyncStream, AsyncWatch, run, run_to_end, unless_cancelled
+from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
+from lockstitch.session.session import Conversation
+from lockstitch.session.streaming import StreamRecorder
+from lockstitch.session.tool_run import Abort, Policy, Tool, check_timeout, read_tools
+from lockstitch.stores.base import Backend
+
+
+class Opening:
+    """A session about to be opened: for ``async with``, or ``await``."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        name: str,
+        *,
+        wait: float,
+        create: bool,
+        parent: Parent | None = None,
+    ) -> None:
+        opening = partial(Conversation, backend, name, wait=wait, create=create)
+        self._open = partial(opening, parent=parent)
+        self._session: AsyncSession | None = None
+
+    async def _opened(self) -> AsyncSession:
+        self._session = AsyncSession(await unless_cancelled(self._open, Conversation.close))
+        return self._session
+
+    def __await__(self) -> Generator[Any, Any, AsyncSession]:
+        """Open it."""
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncSession:
+        """Go in."""
+        return await self._opened()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        if self._session is not None:
+            await self._session.__aexit__(kind, error, trace)
+
+
+class AsyncSession(SessionReadMixin):
+    """One conversation, open for writing; tasks may share it.
+
+    When a method returns, what it was told is durable. A cancelled task never tears a write: it is
+    done or not begun. As a context manager the session is left in order: a turn still open then
+    is left for later, or broken off if an exception passes through.
+    """
+
+    def __init__(self, inner: Conversation) -> None:
+        self._inner = inner
+        self._seen = inner.writer
+
+    @property
+    def recovered(self) -> Recovered:
+        """What the last writer left when it died; empty, and false, if it ended properly."""
+        return self._inner.recovered
+
+    async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
+        """Say something as the user: a text, or content blocks as ``dialect`` spells them.
+
+        With the same ``key`` it is said once, however often this is called. You may call this
+        while tools run: on the wire the message comes after their results.
+        """
+        return await run_to_end(lambda: self._inner.say(content, dialect=dialect, key=key))
+
+    async def instruct(self, text: str, *, role: Role = "system") -> None:
+        """Tell the model something before the conversation, as system or developer.
+
+        It replaces what the same role said before, from now on. Saying the same again changes
+        nothing, so a program may do it at every start. Where the dialect has a place for it among
+        the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
+        """
+        await run_to_end(lambda: self._inner.instruct(text, role=role))
+
+    async def record(
+        self,
+        reply: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> Turn:
+        """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
+
+        Returns the turn with the calls it asked for; a reply that asks for none ends the turn. What
+        a model gave is kept also by a task that is being cancelled.
+        """
+        record = partial(self._inner.record, reply, dialect, provider=provider, model=model)
+        return await run_to_end(lambda: record(key=key), insist=True)
+
+    def stream(
+        self,
+        source: Any,
+        dialect: str | None = None,
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        key: str | None = None,
+    ) -> AsyncStream:
+        """Keep a reply while it comes: ``async with session.stream(…) as stream``.
+
+        ``source`` is an SDK's stream, the manager of one, something to await that gives one, or
+        any iterator of its events.
+        """
+        gathering = StreamRecorder(
+            self._inner.writer, dialect, provider=provider, model=model, key=key
+        )
+        return AsyncStream(gathering, source)
+
+    async def request(  # noqa: PLR0913 - options, all by name
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+        budget: int | None = None,
+        summarize: Callable[[str], Any] | None = None,
+        **options: Unpack[CompactOptions],
+    ) -> list[Any]:
+        """Return the messages to send now, valid in ``dialect`` at every moment.
+
+        A call that runs, waits or never started is answered on the wire only, so that the model
+        knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
+        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
+        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
+        that nothing can meet gets the shortest there can be.
+        """
+        ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        wish = compact_settings(budget, dialect, options)
+        messages = await run_to_end(ask)
+        if wish is None or not await run_to_end(lambda: self._inner.is_over(wish, messages)):
+            return messages
+        with suppress(Unmet, Moved, Busy):
+            try:
+                await self._compacted(summarize, wish)
+            except Unmet as error:
+                await self._compacted(None, wish.loosened(error))
+            return await run_to_end(ask)
+        return messages
+
+    async def run_tools(
+        self,
+        tools: Mapping[str, Callable[..., Any] | Tool],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - of each call, and it ends none of ours
+        approve: Policy | None = None,
+        abort: Abort | None = None,
+        max_parallel: int | None = None,
+    ) -> list[Call]:
+        """Run what the model asked for, in parallel; returns the calls with their outcomes.
+
+        Async functions are awaited, the others run in threads. Runs the calls of the last reply
+        that never started, and every call that was approved. Each start is durable before its
+        tool runs, each outcome as soon as it exists. ``timeout`` is in seconds for every call;
+        ``approve``, or a function of the call, makes calls wait for approval instead; a set
+        ``abort`` breaks the turn off, as cancelling the task does.
+        """
+        box = read_tools(tools, can_await=True)
+        seconds = None if timeout is None else check_timeout(timeout)
+        make = partial(self._inner.batch, box, timeout=seconds, max_parallel=max_parallel)
+        batch = await run_to_end(make)
+        for candidate, policy, call in batch.questions(approve):
+            if await _says_so(policy, call):
+                batch.hold(candidate)
+        self._inner.batches.add(batch)
+        try:
+            await AsyncWatch(batch, abort).run()
+        finally:
+            batch.is_stopped = True
+            self._inner.batches.discard(batch)
+        return batch.outcome()
+
+    async def interrupt(self, reason: str = "user") -> Turn:
+        """End the turn now: every call that waits for nobody gets an outcome at once."""
+        return await run_to_end(lambda: self._inner.interrupt(reason), insist=True)
+
+    async def resume(self) -> Turn:
+        """Continue the turn that was interrupted, without a new message; else change nothing.
+
+        The outcomes of its calls stay as they are: the model is asked what to do.
+        """
+        return await run_to_end(self._inner.resume)
+
+    async def approve(self, call: Call | str) -> Call:
+        """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
+        return await run_to_end(lambda: self._inner.approve(call))
+
+    async def deny(self, call: Call | str, reason: str | None = None) -> Call:
+        """Refuse a waiting call; the model is told so, with the reason."""
+        return await run_to_end(lambda: self._inner.deny(call, reason))
+
+    async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
+        """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
+
+        The call is named by itself, by its ``effect``, or by an id that no other call has. The
+        same ``key`` again changes nothing. ``store.async_deliver`` does it without holding the
+        session.
+        """
+        return await run_to_end(lambda: self._inner.deliver(call, result, key=key), insist=True)
+
+    async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
+        """Wait as long as everything left waits for a result from elsewhere or an approval.
+
+        Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
+        """
+        until = end_of(timeout)
+        while (turn := await run_to_end(lambda: self._inner.listen(until))) is None:
+            pass
+        return turn
+
+    async def output(self, call: Call) -> Any:
+        """Return what a call gave, decoded; None while nothing is known of it."""
+        return await run_to_end(lambda: self._inner.output(call))
+
+    async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
+        """Keep something that no model sees; returns the record's number."""
+        return await run_to_end(lambda: self._inner.note(name, value, key=key))
+
+    async def describe(
+        self,
+        title: str | None = None,
+        tags: Iterable[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> About:
+        """Set title, tags and metadata; what is not given stays as it is.
+
+        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
+        and {} take them away. A listing shows them without opening the session, and a rewind
+        does not take them back.
+        """
+        return await run_to_end(lambda: self._inner.describe(title, tags, metadata))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await run_to_end(lambda: reader.notes(self._seen, name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await run_to_end(lambda: reader.usage(self._seen))
+
+    async def checkpoint(self, label: str) -> int:
+        """Name this place, to go back to it; returns the record's number."""
+        return await run_to_end(lambda: self._inner.checkpoint(label))
+
+    async def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
+        """Continue from an earlier place: a checkpoint, its label, or a record's number.
+
+        Nothing is deleted, and :meth:`undo_rewind` takes it back.
+        """
+        return await run_to_end(lambda: self._inner.rewind(to, reason))
+
+    async def undo_rewind(self) -> Turn:
+        """Undo the last rewind."""
+        return await run_to_end(self._inner.undo_rewind)
+
+    async def revert_interrupted(self) -> Turn:
+        """Go back to before the message that began the interrupted turn."""
+        return await run_to_end(self._inner.revert_interrupted)
+
+    async def compact(
+        self,
+        summarize: Callable[[str], Any] | None = None,
+        *,
+        budget: int,
+        dialect: str | None = None,
+        **options: Unpack[CompactOptions],
+    ) -> Compaction:
+        """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
+
+        Old results are shortened first; if that is not enough, ``summarize``, a function from a
+        prompt to a text, sums the beginning up; without one, or when it fails, a digest of what
+        was said and done stands in. The session can be used meanwhile. Nothing is deleted:
+        :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
+        ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+
+        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
+        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
+        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
+        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
+        how far it is, and ``ignore_pause`` asks whatever failed before.
+        """
+        return await self._compacted(
+            summarize, CompactSettings(tokens=budget, dialect=dialect, **options)
+        )
+
+    async def _compacted(
+        self, summarize: Callable[[str], Any] | None, wish: CompactSettings
+    ) -> Compaction:
+        done = await _shortened(self._inner, summarize, wish)
+        for child in await run_to_end(lambda: self._inner.long_children(wish)):
+            with suppress(Unmet, Moved, Busy):
+                await _shortened(child, summarize, wish)
+        return done
+
+    async def uncompact(self) -> None:
+        """Undo every compaction: the whole conversation is sent again."""
+        await run_to_end(self._inner.uncompact)
+
+    async def close(self) -> None:
+        """Release the session; an open turn is left for later. May be called twice."""
+        await run_to_end(self._inner.close, insist=True)
+
+    async def __aenter__(self) -> Self:
+        """Go in."""
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        await run_to_end(lambda: self._inner.close(error), insist=True)
+
+
+async def _shortened(
+    conversation: Conversation, summarize: Callable[[str], Any] | None, wish: CompactSettings
+) -> Compaction:
+    work = await run_to_end(lambda: conversation.compacting(wish, summarize))
+
+    async def keep(key: str, text: str) -> None:
+        await run_to_end(lambda: work.keep(key, text))
+
+    done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
+    return await run_to_end(lambda: work.finish(done))
+
+
+async def _says_so(policy: Policy, call: Call) -> bool:
+    answer = policy(call) if callable(policy) else policy
+    return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
+
+
+class AsyncReader(SessionReadMixin):
+    """A session as it stood when it was last read; :meth:`refresh` reads on."""
+
+    def __init__(self, inner: Reader) -> None:
+        self.inner = inner
+        self._seen = inner._seen  # noqa: SLF001 - its twin
+
+    async def refresh(self) -> list[Fact]:
+        """Read what was added since, and give it."""
+        return await run_to_end(self.inner.refresh)
+
+    async def request(
+        self,
+        dialect: str,
+        *,
+        profile: str | None = None,
+        model: str | None = None,
+        provider: str | None = None,
+    ) -> list[Any]:
+        """Return the messages that the writer would send now, as far as it was read."""
+        request = partial(self.inner.request, dialect, profile=profile, model=model)
+        return await run_to_end(lambda: request(provider=provider))
+
+    async def output(self, call: Call) -> Any:
+        """Return what a call gave, decoded; None while nothing is known of it."""
+        return await run_to_end(lambda: self.inner.output(call))
+
+    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return await run_to_end(lambda: self.inner.notes(name, rewound=rewound))
+
+    async def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return await run_to_end(self.inner.usage)
+
+    def follow(self, timeout: float | None = None) -> Following:
+        """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
+        return Following(self, timeout)
+
+
+class Following:
+    """Facts as they are added, for ``async for``.
+
+    No generator: one that is left early has to be closed by hand on trio.
+    """
+
+    def __init__(self, reader: AsyncReader, timeout: float | None) -> None:
+        self._reader = reader
+        self._timeout = timeout
+        self._facts: deque[Fact] = deque()
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Fact:
+        """Wait for the next one."""
+        while not self._facts:
+            if not await self._is_news():
+                raise StopAsyncIteration
+            self._facts.extend(await self._reader.refresh())
+        return self._facts.popleft()
+
+    async def _is_news(self) -> bool:
+        listen = partial(self._reader.inner.listen, end_of(self._timeout))
+        while (news := await unless_cancelled(listen, _forget)) is None:
+            pass
+        return news
+
+
+async def open_reader(backend: Backend, name: str) -> AsyncReader:
+    """Read a session; raises ``Unreadable`` if there is none."""
+    return AsyncReader(await unless_cancelled(partial(Reader, backend, name), _forget))
+
+
+def _forget(_: object) -> None:
+    """Reading leaves nothing to be undone."""

@@ -1,0 +1,492 @@
+"""Work that may wait, done beside an event loop; asyncio and trio alike, through anyio.
+
+Running tools from an event loop: async ones as tasks, the others in threads.
+
+A reply that comes in pieces, read from an event loop.
+
+Drives a compaction from asyncio or trio; the same as ``running``, with awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import inspect
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from lockstitch.compaction.ladder import (
+    AcceptedAnswer,
+    Answer,
+    Ask,
+    Compaction,
+    Failure,
+    PauseStep,
+    Step,
+    Steps,
+    Unasked,
+)
+from lockstitch.compaction.running import (
+    Clock,
+    Progress,
+    attempt,
+    begin_question,
+    check_answer,
+    failure_of,
+    silence,
+)
+from lockstitch.compaction.summarizer import Question, Summarizer
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.session.streaming import StreamRecorder, check_source, stream_in
+from lockstitch.session.tool_run import GLANCE, Abort, ToolJob, ToolRun, run_in_thread
+from lockstitch.session.writing import reason_of
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+# How often a task looks by itself whether its work is done.
+LOOK_EVERY = 0.5
+# Threads that write what must not be lost if the program ends while they do.
+_WRITING: set[threading.Thread] = set()
+
+
+@atexit.register
+def _see_through() -> None:
+    """Let writes that were begun come to their end, however often somebody presses Ctrl-C."""
+    end = time.monotonic() + PATIENCE
+    for thread in list(_WRITING):
+        while thread.is_alive() and time.monotonic() < end:
+            with suppress(KeyboardInterrupt):
+                thread.join(end - time.monotonic())
+
+
+class _ThreadWork(Generic[T]):
+    """A function on its way through a thread of its own, which no exit of the program waits for."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._native: Any = anyio.lowlevel.current_token().native_token
+        self._told = anyio.Event()
+        self._context = copy_context()
+        self._lock = threading.Lock()
+        self._left: Callable[[T], None] | None = None
+        self._is_done = False
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def start(self, *, insist: bool = False) -> None:
+        target = self._context.run
+        name = "lockstitch work"
+        thread = threading.Thread(target=target, args=(self._run,), name=name, daemon=True)
+        if insist:
+            _WRITING.add(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._do()
+        finally:
+            _WRITING.discard(threading.current_thread())
+
+    def _do(self) -> None:
+        try:
+            self._result.append(self._function())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+            self._error = error
+        with self._lock:
+            self._is_done = True
+            left = self._left
+        if left is not None and self._result:
+            left(self._result[0])
+        # asyncio's loop has the one, trio's token the other; either may be gone by now
+        soon = getattr(self._native, "call_soon_threadsafe", None) or self._native.run_sync_soon
+        with suppress(Exception):
+            soon(self._told.set)
+
+    async def wait(self) -> None:
+        """Wait for its end.
+
+        The word of it can get lost: a second Ctrl-C may strike the very callback that brings it.
+        """
+        while not self._told.is_set():
+            with anyio.move_on_after(LOOK_EVERY):
+                await self._told.wait()
+            if self._is_done:
+                return
+
+    def leave(self, undo: Callable[[T], None]) -> None:
+        """Wait no longer; what still comes of it is undone."""
+        with self._lock:
+            if not self._is_done:
+                self._left = undo
+                return
+        if self._result:
+            undo(self._result[0])
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
+    """Do something to its end, whatever is cancelled meanwhile; then the cancellation goes on.
+
+    Without ``insist`` a task that is cancelled already does not begin with it.
+    """
+    if not insist:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    work = _ThreadWork(function)
+    work.start(insist=insist)
+    caught: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while True:
+            try:
+                await work.wait()
+                break
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - asyncio's own cancel minds no shield
+                caught = caught or error
+    if caught is not None:
+        raise caught
+    return work.result()
+
+
+async def unless_cancelled(function: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """Do something that may take long; if it is cancelled, what still comes of it is undone."""
+    work = _ThreadWork(function)
+    work.start()
+    try:
+        await work.wait()
+    except BaseException:
+        work.leave(undo)
+        raise
+    return work.result()
+
+
+class AsyncWatch:
+    """One run of tools, watched by the calling task until every call has an outcome."""
+
+    def __init__(self, batch: ToolRun, abort: Abort | None) -> None:
+        self._batch = batch
+        self._abort = abort
+        self._news = anyio.Event()
+        self._soon = _soon()
+        batch.wake = lambda: self._soon(self._hear)
+
+    def _hear(self) -> None:
+        self._news.set()
+
+    async def run(self) -> None:
+        """Run to the end, or to what interrupts: then every call has an outcome all the same."""
+        try:
+            async with anyio.create_task_group() as group:
+                await self._watched(group)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as error:
+            # one task failed, and one error is what a caller can act on
+            raise error.exceptions[0] from None
+
+    async def _watched(self, group: Any) -> None:
+        try:
+            if not self._is_aborted():
+                self._launch(group, await run_to_end(self._batch.begin))
+            while self._batch.is_busy() and not self._is_aborted():
+                await self._step(group)
+        except LockstitchError:
+            self._batch.stop()
+            raise
+        except BaseException as error:
+            reason = reason_of(error)
+            with suppress(LockstitchError):
+                await run_to_end(lambda: self._batch.break_off(reason), insist=True)
+            raise
+        if self._is_aborted():
+            await run_to_end(lambda: self._batch.break_off("aborted"), insist=True)
+
+    def _is_aborted(self) -> bool:
+        return self._abort is not None and self._abort.is_set()
+
+    async def _step(self, group: Any) -> None:
+        with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
+            await self._news.wait()
+        self._news = anyio.Event()
+        self._launch(group, await run_to_end(self._batch.more))
+
+    def _launch(self, group: Any, jobs: list[ToolJob]) -> None:
+        for job in jobs:
+            group.start_soon(self._call, job)
+
+    async def _call(self, job: ToolJob) -> None:
+        """See one call through; it ends in silence, for what is cancelled the watch knows."""
+        try:
+            with anyio.move_on_after(job.timeout) as limit:
+                await (self._awaited(job) if job.tool.is_async else self._apart(job))
+            if limit.cancelled_caught:
+                await run_to_end(lambda: self._batch.time_out(job), insist=True)
+        except LockstitchError:
+            pass  # the batch keeps it, and the watch raises it
+        except anyio.get_cancelled_exc_class() as error:
+            await self._cancelled(job, error)
+        finally:
+            self._hear()
+
+    async def _awaited(self, job: ToolJob) -> None:
+        outcome = await job.run_async()
+        await run_to_end(lambda: self._batch.finish(job, outcome), insist=True)
+
+    async def _apart(self, job: ToolJob) -> None:
+        done = anyio.Event()
+
+        run_in_thread(self._batch, job, lambda: self._soon(done.set))
+        await done.wait()
+
+    async def _cancelled(self, job: ToolJob, error: BaseException) -> None:
+        """A tool that was cancelled by nobody here has an outcome of its own making.
+
+        When the program is being terminated, it has none: what can be repeated is run again.
+        """
+        if not self._batch.is_stopped and reason_of(error) != "exit":
+            await run_to_end(lambda: self._batch.cancel(job), insist=True)
+
+
+def _soon() -> Any:
+    """Return what calls a function in this event loop from any thread, while there is one."""
+    native: Any = anyio.lowlevel.current_token().native_token
+    call = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def soon(function: Any, *arguments: Any) -> None:
+        with suppress(Exception):
+            call(function, *arguments)
+
+    return soon
+
+
+_END = object()
+
+
+class AsyncStream:
+    """A streamed reply in an ``async with`` block: iterate it as you would the stream itself.
+
+    Left before its end, by ``break``, an exception or cancellation, what had come is kept and the
+    turn is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
+    """
+
+    def __init__(self, gathering: StreamRecorder, source: Any) -> None:
+        self._gathering = gathering
+        self._source = check_source(source)
+        self._events: Any = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the reply came to its end and was recorded as a whole."""
+        return self._gathering.is_complete
+
+    @property
+    def reply(self) -> dict[str, Any] | None:
+        """The reply as it would have come in one piece, once it is complete."""
+        return self._gathering.reply
+
+    async def __aenter__(self) -> Self:
+        """Go in."""
+        self._gathering.begin()
+        try:
+            if inspect.isawaitable(self._source):
+                self._source = await self._source
+            self._source = stream_in(self._source)
+            self._events = await self._entered()
+        except BaseException as error:
+            await self._settle(error)
+            raise
+        return self
+
+    async def _entered(self) -> Any:
+        source = self._source
+        if hasattr(source, "__aenter__"):
+            source = await source.__aenter__()
+        elif hasattr(source, "__enter__"):
+            source = await run_to_end(source.__enter__)
+        return aiter(source) if hasattr(source, "__aiter__") else _ThreadIterator(iter(source))
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Return its events."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next event, after what it adds is kept."""
+        if self._events is None:
+            raise UsageError("a stream is read inside its async with block")
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            await run_to_end(lambda: self._gathering.settle(reason="cut"), insist=True)
+            raise
+        if self._gathering.take(event):
+            await run_to_end(self._gathering.keep, insist=True)
+        return event
+
+    async def finish(self) -> AsyncStream:
+        """Read the rest of it."""
+        async for _ in self:
+            pass
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Go out, whatever happened."""
+        try:
+            await self._settle(error)
+        finally:
+            await self._left(kind, error, trace)
+
+    async def _left(self, *exc: Any) -> None:
+        source = self._source
+        if hasattr(source, "__aexit__"):
+            await source.__aexit__(*exc)
+        elif hasattr(source, "aclose"):
+            await source.aclose()
+        elif hasattr(source, "__exit__"):
+            await run_to_end(lambda: source.__exit__(*exc), insist=True)
+        elif hasattr(source, "close"):
+            await run_to_end(source.close, insist=True)
+
+    async def _settle(self, error: BaseException | None) -> None:
+        try:
+            await run_to_end(lambda: self._gathering.settle(error), insist=True)
+        except LockstitchError:
+            if error is None:
+                raise
+
+
+class _ThreadIterator:
+    """A plain iterator, each step of which is taken in a thread."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    async def __anext__(self) -> Any:
+        """Return the next event, after what it adds is kept."""
+        event = await run_to_end(lambda: next(self._events, _END))
+        if event is _END:
+            raise StopAsyncIteration
+        return event
+
+
+AsyncKeep = Callable[[str, str], Awaitable[None]]
+
+# Seconds that a model gets to clean up after its time is over, before it is left to itself.
+GRACE = 0.5
+# Nothing else may hold a task that would not be cancelled.
+_left: set[asyncio.Future[Any]] = set()
+
+
+async def run(
+    steps: Steps,
+    summarizer: Summarizer | None,
+    clock: Clock,
+    *,
+    keep: AsyncKeep,
+    on_progress: Progress,
+) -> Compaction:
+    """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
+    answer: Answer = None
+    while True:
+        # a long conversation takes a while to weigh, and the event loop has other things to do
+        step = await _beside(partial(_advanced, steps, answer))
+        if isinstance(step, Compaction):
+            return step
+        answer = None
+        if isinstance(step, PauseStep):
+            await anyio.sleep(min(step.seconds, clock.left))
+        elif isinstance(step, AcceptedAnswer):
+            await keep(step.key, step.text)
+        elif isinstance(question := begin_question(summarizer, clock), Unasked):
+            answer = question
+        else:
+            on_progress(step.number - 1, step.total)
+            answer = await _asked(step, question)
+
+
+def _advanced(steps: Steps, answer: Answer) -> Step | Compaction:
+    try:
+        return steps.send(answer)
+    except StopIteration as stop:
+        done: Compaction = stop.value
+        return done
+
+
+async def _asked(step: Ask, question: Question) -> str | Failure:
+    with anyio.move_on_after(question.seconds):
+        return check_answer(await _called(question, step.prompt))
+    return silence(question)
+
+
+async def _called(question: Question, prompt: str) -> Any:
+    summarize = question.asked.function
+    if inspect.iscoroutinefunction(summarize):
+        got = attempt(summarize, prompt)
+    else:
+        got = await _beside(partial(_heard, question, prompt))
+    return await _awaited(question, got) if inspect.isawaitable(got) else got
+
+
+def _heard(question: Question, prompt: str) -> Any:
+    with question:
+        return attempt(question.asked.function, prompt)
+
+
+async def _awaited(question: Question, answer: Awaitable[Any]) -> Any:
+    # trio has no task that could outlive its parent: there the model has to let go by itself
+    if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+        return await _apart(_answered(question, answer))
+    return await _answered(question, answer)
+
+
+async def _answered(question: Question, answer: Awaitable[Any]) -> Any:
+    try:
+        with question:
+            return await answer
+    except Exception as error:  # noqa: BLE001 - whatever a model's client raises
+        return failure_of(error)
+
+
+async def _apart(answer: Coroutine[Any, Any, Any]) -> Any:
+    """Wait for a task of its own, so that one that swallows its cancellation holds nobody up."""
+    task = asyncio.ensure_future(answer)
+    try:
+        await asyncio.wait({task})
+    finally:
+        if not task.done():
+            await _let_go(task)
+    return Failure("CancelledError") if task.cancelled() else task.result()
+
+
+async def _let_go(task: asyncio.Future[Any]) -> None:
+    _left.add(task)
+    task.add_done_callback(_left.discard)
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait({task}, timeout=GRACE)
+
+
+async def _beside(function: Callable[[], T]) -> T:
+    """Do something in a thread that nobody waits for once this is cancelled.
+
+    Not even the end of the program does: a model that never answers must not hold it up.
+    """
+    return await unless_cancelled(function, lambda _: None)

@@ -1,0 +1,456 @@
+"""What was removed from a store, written down in a journal of the store's own.
+
+Removing a session from a store, with all that belongs to it.
+
+Removing the sessions that are old, or more than shall be kept.
+
+What can be read of a damaged session, and writing it anew in its place.
+
+The damaged session is kept under another name, ``<session>.damaged-1``, as it was found.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch.conversation.json_text import is_index
+from lockstitch.errors import Damaged, Held, LockstitchError, Moved, Unreadable, Unsure, UsageError
+from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
+from lockstitch.journal.events import Noted, check_tags, entry_of, event_of
+from lockstitch.journal.records import NEW, JournalEntry
+from lockstitch.journal.salvage import (
+    Salvage,
+    judge_remains,
+    names_in,
+    readable_records,
+    rebuild_entries,
+)
+from lockstitch.session.decisions import turn_of
+from lockstitch.session.listing import AUDIT, companions, list_sessions
+from lockstitch.session.reader import SessionView
+from lockstitch.stores.base import Backend, Lease, Listed, Listing
+from lockstitch.stores.leases import myself
+
+DELETED = "deleted"
+_WAIT = 30.0
+_TRIES = 1000
+
+
+class Removal(Struct, frozen=True):
+    """A session that goes, or went: its records, when it was changed last, and why."""
+
+    session: str
+    records: int
+    changed: int
+    reason: str
+    title: str = ""
+
+
+class Audited(Struct, frozen=True, omit_defaults=True):
+    """A session that was removed: how many records it had, when it was changed last, why, by whom.
+
+    ``at`` is when; times are milliseconds since 1970.
+    """
+
+    session: str
+    records: int
+    changed: int
+    reason: str
+    by: str
+    at: int = 0
+
+
+def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Audited:
+    """Write a removal down, durably, before it is done: none is ever without its line.
+
+    One that a crash prevents at the last moment stands here all the same, and once more when it
+    is done.
+    """
+    now = time.time_ns() // 1_000_000
+    told = Audited(
+        removal.session, removal.records, removal.changed, removal.reason, by or _myself(), now
+    )
+    fact = Noted(name=DELETED, payload=msgspec.Raw(msgspec.json.encode(told)))
+    entry = entry_of(fact, secrets.token_hex(12), now)
+    for _ in range(_TRIES):
+        try:
+            backend.add(AUDIT, [entry], backend.head(AUDIT) or NEW, wait=_WAIT)
+        except Moved:
+            continue  # somebody else wrote a line at the same moment
+        return told
+    raise Moved("the store's audit went on again and again meanwhile; nothing was removed")
+
+
+def _myself() -> str:
+    """Say who this is: the user, if the system tells, and the process."""
+    label = myself().label
+    with suppress(OSError, KeyError, ImportError):
+        return f"{getpass.getuser()}, {label}"
+    return label
+
+
+def read_audit(backend: Backend) -> Iterator[Audited]:
+    """Return all removals that were written down, oldest first."""
+    if backend.head(AUDIT) is None:
+        return
+    for record in backend.read(AUDIT):
+        event = event_of(record)
+        if isinstance(event, Noted) and event.name == DELETED:
+            try:
+                yield msgspec.json.decode(event.payload, type=Audited)
+            except msgspec.MsgspecError as error:
+                raise Unreadable(
+                    f"the audit's record {record.seq} was not written by this version"
+                ) from error
+
+
+class Deleted(Struct, frozen=True):
+    """A session that was removed, how many records it had, and what was removed with it."""
+
+    session: str
+    records: int
+    companions: tuple[str, ...] = ()
+
+
+def delete_session(
+    backend: Backend,
+    name: str,
+    wait: float = 0.0,
+    before: Callable[[Lease], object] = lambda _: None,
+) -> Deleted:
+    """Remove a session, its records, large values that no other session names, and companions.
+
+    All leases are taken first, so that nothing is removed if somebody writes any of them. Then
+    ``before`` is called, which may refuse. The session itself goes last: whoever is killed in
+    between finds it there and can do it again.
+    """
+    leases = [backend.acquire(name, wait=wait, create=False)]
+    try:
+        leases += _taken(backend, companions(backend, name), wait)
+        before(leases[0])
+        for lease in reversed(leases):
+            backend.delete(lease)
+    except BaseException:
+        for lease in leases:
+            with suppress(LockstitchError):
+                backend.release(lease)
+        raise
+    first, *others = leases
+    return Deleted(name, first.head.seq, tuple(lease.session for lease in others))
+
+
+def _taken(backend: Backend, names: list[str], wait: float) -> list[Lease]:
+    leases: list[Lease] = []
+    try:
+        for name in names:
+            try:
+                leases.append(backend.acquire(name, wait=wait, create=False))
+            except Unreadable as error:
+                if isinstance(error, Damaged):
+                    raise
+                # it was removed since it was found
+    except BaseException:
+        for lease in leases:
+            with suppress(LockstitchError):
+                backend.release(lease)
+        raise
+    return leases
+
+
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+class Spared(Struct, frozen=True):
+    """A session that would have gone, and why it stays."""
+
+    session: str
+    reason: str
+
+
+class RetentionRule(Struct, frozen=True):
+    """Which sessions go: those changed more than so many seconds ago, and those beyond so many.
+
+    Of ``tags`` a session must have every one to be looked at.
+    """
+
+    older_than: float | None = None
+    keep: int | None = None
+    tags: tuple[str, ...] = ()
+    including_open: bool = False
+
+
+def rule_of(
+    older_than: timedelta | float | None,
+    keep: int | None,
+    tags: Iterable[str],
+    *,
+    including_open: bool,
+) -> RetentionRule:
+    """Make sense of what a caller wants; raises ``UsageError``."""
+    if older_than is None and keep is None:
+        raise UsageError("say which sessions shall go: older_than=, keep=, or both")
+    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    if seconds is not None and not _is_number(seconds, int | float):
+        raise UsageError("older_than is a timedelta, or a number of seconds")
+    if keep is not None and not _is_number(keep, int):
+        raise UsageError("keep is a number of sessions, 0 or more")
+    return RetentionRule(seconds, keep, check_tags(tags), including_open)
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and value >= 0
+
+
+def plan_removals(
+    backend: Backend, rule: RetentionRule, *, including_held: bool = False
+) -> Iterator[Removal | Spared]:
+    """Say which sessions go, newest first, and which stay only because they are in use.
+
+    Nothing is changed. A session without records is as old as itself, and is not counted. Whoever
+    is going to take the lease of each finds out by that whether a holder is still alive.
+    """
+    now = time.time_ns() // 1_000_000
+    number = 0
+    tag = rule.tags[0] if rule.tags else ""
+    for one in list_sessions(backend, Listing(newest=True, tag=tag)):
+        if not set(rule.tags) <= set(one.tags):
+            continue
+        number += 1 if one.seq else 0
+        reason = _reason(rule, one, number, now)
+        if not reason:
+            continue
+        is_held = bool(one.holder) and not including_held
+        use = f"{one.holder} holds it" if is_held else _use(backend, one, rule)
+        if use:
+            yield Spared(one.session, use)
+        else:
+            yield Removal(one.session, one.seq, one.changed, reason, one.title)
+
+
+def _reason(rule: RetentionRule, one: Listed, number: int, now: int) -> str:
+    age = (now - max(one.changed, one.created if not one.seq else 0)) / 1000
+    if rule.older_than is not None and age > rule.older_than:
+        return f"not changed for more than {_shown(rule.older_than)}"
+    if rule.keep is not None and one.seq and number > rule.keep:
+        return f"not among the {rule.keep} changed last"
+    return ""
+
+
+def _shown(seconds: float) -> str:
+    size, name = next(
+        ((size, name) for size, name in _UNITS if seconds >= size and seconds % size == 0),
+        (1, "second"),
+    )
+    return f"{seconds / size:g} {name}{'s' * (seconds != size)}"
+
+
+def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
+    """Say why a session may still be needed, "" if it is not."""
+    if rule.including_open:
+        return ""
+    try:
+        if may_be_thread(one.session) and _is_thread(backend, one.session):
+            return "it is a thread of LangGraph, and may wait for somebody"
+        seen = SessionView(backend, one.session)
+        seen.refresh()
+    except Damaged:
+        return "it cannot be read to the end: `lockstitch check` says why"
+    except Unreadable:
+        return "it was removed meanwhile"
+    state = seen.look(lambda state: turn_of(state.view).state)
+    return f"its turn is {state}" if state in {"open", "waiting"} else ""
+
+
+def _is_thread(backend: Backend, session: str) -> bool:
+    first = next(iter(backend.read(session, upto=1)), None)
+    return first is not None and isinstance(line_of(first.body), Begun)
+
+
+def remove_planned(backend: Backend, removal: Removal, by: str | None = None) -> Removal | Spared:
+    """Remove a session that was planned to go, and write it down; not if it changed since."""
+
+    def before(lease: Lease) -> None:
+        if lease.head.seq != removal.records:
+            raise Moved(f"session {removal.session}: it was changed meanwhile")
+        write_down(backend, removal, by)
+
+    try:
+        delete_session(backend, removal.session, before=before)
+    except Held:
+        return Spared(removal.session, "another writer holds it")
+    except Moved:
+        return Spared(removal.session, "it was changed meanwhile")
+    except Unreadable as error:
+        if isinstance(error, Damaged):
+            return Spared(removal.session, "it is damaged: `lockstitch check` says where")
+        return Spared(removal.session, "it was removed meanwhile")
+    return removal
+
+
+def delete_with_reason(
+    backend: Backend, name: str, wait: float, reason: str | None, by: str | None = None
+) -> Deleted:
+    """Remove one session; with a reason it is written down."""
+
+    def before(lease: Lease) -> None:
+        if reason is not None:
+            at = max((record.at for record in backend.read(name)), default=0)
+            write_down(backend, Removal(name, lease.head.seq, at, reason), by)
+
+    return delete_session(backend, name, wait, before)
+
+
+class Retention(Struct, frozen=True):
+    """What was removed, or would be, and what stays although the rule is for it."""
+
+    removed: list[Removal]
+    spared: list[Spared]
+
+
+def apply_retention(
+    backend: Backend,
+    rule: RetentionRule,
+    *,
+    dry_run: bool,
+    by: str | None = None,
+    advance: Callable[[Removal | Spared], object] = lambda _: None,
+) -> Retention:
+    """Remove what a rule is for, or only say what that is."""
+    done = Retention([], [])
+    for planned_one in plan_removals(backend, rule, including_held=not dry_run):
+        one = planned_one
+        if isinstance(one, Removal) and not dry_run:
+            one = remove_planned(backend, one, by)
+        if isinstance(one, Removal):
+            done.removed.append(one)
+        else:
+            done.spared.append(one)
+        advance(one)
+    return done
+
+
+_ASIDE = re.compile(r"\.(damaged|repaired)-\d+")
+_LONGEST = 128
+_ROOM = 16
+
+
+class Exchanged(Struct, frozen=True):
+    """A session that was put in the place of another one, which is called ``aside`` now."""
+
+    session: str
+    aside: str
+
+
+def is_aside(session: str) -> bool:
+    """Whether a session was put aside by a repair, or by taking one back."""
+    end = session.rpartition(".")[2]
+    return bool(_ASIDE.fullmatch(f".{end}"))
+
+
+def read_salvage(backend: Backend, session: str) -> Salvage:
+    """Read all that can be read of a session, and say of each record what is known of it."""
+    remains = backend.remains(session)
+    records, notes = judge_remains(remains)
+    lost = {
+        name: numbers
+        for name, numbers in names_in(readable_records(records)).items()
+        if not _fetched(backend, [name])
+    }
+    return Salvage(session, records, lost, (*remains.notes, *notes), remains.stamp)
+
+
+def entries_of(backend: Backend, found: Salvage) -> list[JournalEntry]:
+    """Make the entries with which a session is written anew."""
+    names = names_in(readable_records(found.records))
+    return rebuild_entries(found, _fetched(backend, names))
+
+
+def _fetched(backend: Backend, names: Iterable[str]) -> dict[str, bytes]:
+    values: dict[str, bytes] = {}
+    for name in names:
+        with suppress(Damaged):
+            values |= backend.blobs([name])
+    return values
+
+
+def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
+    """Write a session anew, and keep the damaged one beside it, both or none.
+
+    Raises ``Held`` if somebody writes it, and ``Moved`` if it went on since it was read.
+    """
+    session = found.session
+    if found.is_whole:
+        raise UsageError(f"session {session}: every record is what was written; nothing to repair")
+    if (found.holes or found.lost) and is_thread(found):
+        raise UsageError(
+            f"session {session}: is a thread of LangGraph, and what is lost of it may be part of"
+            " every later checkpoint: restore a backup, or delete the thread"
+        )
+    fresh = _named(session, "salvaged")
+    entries = entries_of(backend, found)
+    try:
+        _remove(backend, fresh)
+        backend.add(fresh, entries, NEW)
+        aside = _free(backend, session, "damaged")
+        backend.exchange(session, aside, fresh, found.stamp)
+    except (Unsure, Damaged) as error:
+        url = backend.url.partition("?")[0]
+        raise Damaged(
+            f"session {session}: cannot be written anew where it is ({error}). Next: `lockstitch"
+            f" repair {url} -o NEW` writes all that can be read into a new store"
+        ) from error
+    return Exchanged(session, aside)
+
+
+def is_thread(found: Salvage) -> bool:
+    """Whether a session keeps a thread of LangGraph."""
+    if not may_be_thread(found.session):
+        return False
+    return any(isinstance(line_of(one.body), Begun) for one in readable_records(found.records))
+
+
+def undo_rewrite(backend: Backend, session: str) -> Exchanged:
+    """Take the last repair of a session back; what it has become is kept beside it."""
+    last = _last(backend, session, "damaged")
+    if not last:
+        raise UsageError(f"session {session}: no repair is known that could be taken back")
+    aside = _free(backend, session, "repaired")
+    backend.exchange(session, aside, f"{_named(session, 'damaged')}-{last}")
+    return Exchanged(session, aside)
+
+
+def _remove(backend: Backend, session: str) -> None:
+    """Remove what a repair left that did not come to its end."""
+    with suppress(Unreadable):
+        backend.delete(backend.acquire(session, create=False))
+
+
+def _named(session: str, end: str) -> str:
+    return f"{session[: _LONGEST - _ROOM - 4]}.{end}"
+
+
+def _free(backend: Backend, session: str, word: str) -> str:
+    return f"{_named(session, word)}-{_last(backend, session, word) + 1}"
+
+
+def _last(backend: Backend, session: str, word: str) -> int:
+    """Return the highest number of the sessions that were put aside, 0 for none."""
+    start = f"{_named(session, word)}-"
+    numbers = [0]
+    for listed in backend.sessions(after=session):
+        end = listed.session.removeprefix(start)
+        if listed.session.startswith(start) and is_index(end):
+            numbers.append(int(end))
+        elif listed.session > f"{start}~":
+            break
+    return max(numbers)

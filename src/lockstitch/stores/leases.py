@@ -1,0 +1,264 @@
+"""Who holds a lease on this machine, and whether they are still there, without the time of day.
+
+A process is told by its number and the moment it started, since numbers are used again. Both mean
+something only in one boot of one machine and one namespace of processes; where one of these is
+not known or not ours, nothing is concluded, and only silence ends a lease.
+
+Who holds a session and whether they are heard of, by this machine's clock and no other.
+
+A holder's number changes while it is alive. It is silent when the number has stood still for the
+length of its lease since it was first seen, by the clock that runs evenly on this machine: the
+time of day plays no part, neither here nor elsewhere. What was seen is also noted beside the
+holder's own claim, for processes that come and go: the next one on this machine goes on from there.
+
+The thread that keeps a store's leases alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from lockstitch import processes
+
+_NANO = 1_000_000_000
+
+
+class Holder(Struct, frozen=True):
+    """A holder of leases: a process, and in it the one that ``token`` names; "" is not known."""
+
+    host: str
+    boot: str
+    namespace: str
+    pid: int
+    start: str
+    token: str
+
+    @property
+    def label(self) -> str:
+        """What a person is told about it."""
+        return f"process {self.pid} on {self.host}"
+
+
+def myself() -> Holder:
+    """Describe this process, with a token that nobody else has."""
+    pid = os.getpid()
+    start = processes.start(pid) or ""
+    return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
+
+
+def is_gone(holder: Holder) -> bool:
+    """Whether a holder is surely dead; False where it may be alive."""
+    if not holder.boot or not _boot():
+        return False
+    if holder.boot != _boot():
+        return holder.host == _host()
+    # In one boot the host's name plays no part: containers have names of their own.
+    if not holder.start or not holder.namespace or holder.namespace != _namespace():
+        return False
+    start = processes.start(holder.pid)
+    return start is not None and start != holder.start
+
+
+def clock() -> float:
+    """Seconds that pass evenly for all processes since this machine started, suspended or not."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - _shift("boottime")) / _NANO
+
+
+def steady() -> float:
+    """Seconds that pass evenly for all processes of this machine while it is not suspended.
+
+    Whoever watches a holder must not count the time in which both were asleep.
+    """
+    if sys.platform != "linux":
+        return time.monotonic()
+    return (time.monotonic_ns() - _shift("monotonic")) / _NANO
+
+
+@cache
+def _shift(clock_name: str) -> int:
+    """How far a time namespace moves a clock of this process against that of the machine."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/timens_offsets").read_text("ascii").splitlines():
+            name, seconds, nanoseconds = line.split()
+            if name == clock_name:
+                return int(seconds) * _NANO + int(nanoseconds)
+    return 0
+
+
+def _namespace() -> str:
+    """The namespace of process numbers, and that of time, which moves when processes started."""
+    numbers = processes.namespace()
+    with suppress(OSError):
+        return f"{numbers} {Path('/proc/self/ns/time').readlink()}" if numbers else ""
+    return numbers
+
+
+@cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> str:
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    if sys.platform == "darwin":
+        return _sysctl(b"kern.bootsessionuuid")
+    return ""
+
+
+def _sysctl(name: bytes) -> str:
+    """A text that macOS's kernel keeps."""
+    value = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(value))
+    failed = ctypes.CDLL(None).sysctlbyname(name, value, ctypes.byref(size), None, 0)
+    return "" if failed else value.value.decode("ascii", "replace")
+
+
+_MOST_NOTED = 16
+
+
+class Sighting(Struct, frozen=True, array_like=True):
+    """A holder's token and number, and when they were first seen together."""
+
+    token: str
+    beats: float
+    since: float
+
+
+class HolderSighting(Struct, frozen=True):
+    """What a store says of a session's holder, and what is noted beside it."""
+
+    token: str
+    holder: str
+    beats: float
+    term: float
+    watched: str = ""
+
+
+class HolderWatch:
+    """What a process has seen of the holders of sessions; safe for many threads."""
+
+    def __init__(self, lease_seconds: float) -> None:
+        self._lease_seconds = lease_seconds
+        self._boot = myself().boot
+        self._lock = threading.Lock()
+        self._seen: dict[str, tuple[Sighting, float]] = {}
+        self._noted: dict[str, float] = {}
+
+    def silent(self, session: str) -> tuple[str, float]:
+        """Give the token and number of a holder that was silent for long enough, if one was."""
+        with self._lock:
+            sight, term = self._seen.get(session, (Sighting("", 0, 0.0), 0.0))
+        is_due = sight.token and steady() >= sight.since + term
+        return (sight.token, sight.beats) if is_due else ("", 0)
+
+    def see(self, session: str, held: HolderSighting) -> float:
+        """Note what a holder's number is now; gives for how many seconds it has to stand still."""
+        now = steady()
+        term = held.term or self._lease_seconds
+        with self._lock:
+            sight, _ = self._seen.get(session, (Sighting("", 0, 0.0), 0.0))
+            if (sight.token, sight.beats) != (held.token, held.beats):
+                sight = Sighting(held.token, held.beats, now)
+            noted = _noted(held.watched).get(self._boot) if self._boot else None
+            if noted and (noted.token, noted.beats) == (held.token, held.beats):
+                # Only the past counts: a note from the future is not of this boot's clock.
+                since = min(noted.since, now)
+                sight = Sighting(held.token, held.beats, min(sight.since, since))
+            self._seen[session] = (sight, term)
+        return max(sight.since + term - now, 0.0)
+
+    def note(self, session: str, held: HolderSighting) -> str:
+        """Give what is to be noted in the session's row, "" if that is there or was just done."""
+        now = steady()
+        with self._lock:
+            sight, term = self._seen[session]
+            others = {
+                boot: one
+                for boot, one in _noted(held.watched).items()
+                if (one.token, one.beats) == (held.token, held.beats)
+            }
+            is_recent = now < self._noted.get(session, -term) + term / 3
+            if not self._boot or self._boot in others or is_recent:
+                return ""
+            self._noted[session] = now
+            kept = dict([*others.items()][-_MOST_NOTED + 1 :])
+        return msgspec.json.encode({**kept, self._boot: sight}).decode()
+
+    def forget(self, session: str) -> None:
+        """Forget what was seen: the session is ours now."""
+        with self._lock:
+            self._seen.pop(session, None)
+            self._noted.pop(session, None)
+
+
+def _noted(text: str) -> dict[str, Sighting]:
+    try:
+        return msgspec.json.decode(text.encode(), type=dict[str, Sighting]) if text else {}
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}
+
+
+class Heartbeat:
+    """Calls a method of its owner every few seconds while there is something to keep alive.
+
+    The owner is held weakly: a store that was dropped without being closed falls silent.
+    ``beat`` must not raise.
+    """
+
+    def __init__(self, beat: Callable[[], None], seconds: float) -> None:
+        self._beat = weakref.WeakMethod(beat)
+        self._seconds = seconds
+        self._guard = threading.Lock()
+        self._ended: threading.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Beat from now on, if it does not already."""
+        with self._guard:
+            if self._ended is None:
+                self._ended = threading.Event()
+                arguments = (self._beat, self._seconds, self._ended)
+                self._thread = threading.Thread(
+                    target=_run, args=arguments, name="lockstitch-heartbeat", daemon=True
+                )
+                self._thread.start()
+
+    def stop(self, *, wait: bool = False) -> None:
+        """Beat no more; ``wait`` until a beat that is under way is over."""
+        with self._guard:
+            ended, thread = self._ended, self._thread
+            self._ended = self._thread = None
+        if ended is not None:
+            ended.set()
+        if wait and thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def _run(
+    method: weakref.WeakMethod[Callable[[], None]], seconds: float, ended: threading.Event
+) -> None:
+    while not ended.wait(seconds):
+        beat = method()
+        if beat is None:
+            return
+        beat()
+        del beat

@@ -1,0 +1,436 @@
+"""The leases this process holds on sessions of one store, and who else may hold one.
+
+Entries on their way into a session.
+
+Entries that are added without a lease, in one transaction.
+
+Records that are taken out of the database, and large values that nothing names any more.
+
+A session of another store, taken in as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from lockstitch.errors import Damaged, Fenced, Held, Moved, UsageError
+from lockstitch.journal.events import about_in
+from lockstitch.journal.records import (
+    NEW,
+    START,
+    Head,
+    JournalEntry,
+    blob_name,
+    chain_entries,
+    check_key,
+)
+from lockstitch.stores import leases
+from lockstitch.stores.base import IncomingSession, require_same
+from lockstitch.stores.leases import Holder
+from lockstitch.stores.sqlite import pieces, rows
+from lockstitch.stores.sqlite import records as lineage
+from lockstitch.stores.sqlite import rows as listing
+from lockstitch.stores.sqlite.connections import Connection
+from lockstitch.stores.sqlite.pieces import PieceTail
+from lockstitch.stores.sqlite.rows import SessionHeadRow
+
+
+class Hold(Struct):
+    """A lease of ours; ``head`` is where its session stood after our last write.
+
+    ``tail`` is where the next record goes behind the one with a digest, None if that has to be
+    looked up.
+    """
+
+    number: int
+    session: str
+    epoch: int
+    token: str
+    generation: int
+    head: Head
+    tail: tuple[bytes, PieceTail] | None = None
+
+
+class HeldLeases:
+    """All leases taken through one store."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._me = leases.myself()
+        self._guard = threading.Lock()
+        self._live: dict[str, Hold] = {}
+        self._given: set[str] = set()
+
+    def add(self, hold: Hold) -> None:
+        """Keep a lease that was taken."""
+        with self._guard:
+            self._live[hold.token] = hold
+            self._given.add(hold.token)
+
+    def get(self, token: str) -> Hold | None:
+        """Find a lease that was neither given back nor found taken over."""
+        return self._live.get(token)
+
+    def live(self) -> list[Hold]:
+        """List those."""
+        with self._guard:
+            return list(self._live.values())
+
+    def drop(self, token: str) -> Hold | None:
+        """Stop keeping one of them."""
+        with self._guard:
+            return self._live.pop(token, None)
+
+    def forget(self, token: str) -> None:
+        """Forget one of them that is no longer in the store."""
+        with self._guard:
+            self._given.discard(token)
+
+    def drop_all(self) -> list[Hold]:
+        """Stop keeping all of them."""
+        with self._guard:
+            dropped, self._live = list(self._live.values()), {}
+        return dropped
+
+    def holder(self, hold: Hold) -> Holder:
+        """Describe the holder of a lease of ours."""
+        return replace(self._me, token=hold.token)
+
+    def deadline(self) -> float:
+        """Say until when a lease counts that was heard of now."""
+        return leases.clock() + self.seconds
+
+    def is_held(self, row: SessionHeadRow, generation: int) -> bool:
+        """Whether a session's holder may still be there."""
+        holder = row.holder
+        if holder is None:
+            return False
+        with self._guard:
+            if holder.token in self._given:
+                hold = self._live.get(holder.token)
+                return hold is not None and hold.generation == generation
+        # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
+        is_elsewhere = holder.boot and self._me.boot and holder.boot != self._me.boot
+        if is_elsewhere or leases.is_gone(holder):
+            return False
+        # A deadline further away than the lease is long was set before the clock began anew.
+        return 0 < row.deadline - leases.clock() <= row.term + 1
+
+
+LARGEST = 512 * 1024 * 1024
+# Where records lead to, what is written of them, and the time of the last one.
+Chain = tuple[Head, pieces.Encoded, int]
+
+
+class Appending:
+    """Entries to be added under a lease; what can be made ready before the commit is."""
+
+    def __init__(
+        self, hold: Hold, entries: Sequence[JournalEntry], after: int, where: str, *, compress: bool
+    ) -> None:
+        self.hold = hold
+        self.entries = entries
+        self.after = after
+        self.where = where
+        self.compress = compress
+        self.blobs = check_entries(entries, compress=compress)
+        self.size = weight(entries, self.blobs)
+        head, tail = hold.head, hold.tail
+        self.chain = self._chain(head) if head.seq == after else None
+        # Other threads may have written under the lease meanwhile: it is that of this head or none.
+        self.known = tail[1] if tail is not None and tail[0] == head.digest else None
+        self.tail: tuple[bytes, pieces.PieceTail] | None = None
+
+    def run(self, connection: Connection, deadline: float) -> Head:
+        """Write them, or find that they are there; it may be called again if that did not count."""
+        head = self.tail = None
+        if self.chain is not None:
+            head = self._written(connection, self.chain, deadline, self.known)
+        return self._looked_up(connection, deadline) if head is None else head
+
+    def _chain(self, head: Head) -> Chain:
+        records = chain_entries(head, self.hold.epoch, self.entries)
+        made = pieces.encode_records(records)
+        if not records:
+            return Head(head.seq, head.digest, self.hold.epoch), made, 0
+        last = records[-1]
+        return Head(last.seq, last.digest, self.hold.epoch), made, last.at
+
+    def _written(
+        self, connection: Connection, chain: Chain, deadline: float, known: pieces.PieceTail | None
+    ) -> Head | None:
+        head, made, at = chain
+        move = rows.HeadMove(self.hold.number, self.after, head, at, deadline)
+        if not rows.move_head(connection, move):
+            return None
+        tail = write_records(
+            connection, self.hold.number, made, self.blobs, compress=self.compress, tail=known
+        )
+        self.tail = None if tail is None else (head.digest, tail)
+        listing.describe(connection, self.hold.number, (entry.body for entry in self.entries))
+        return head
+
+    def _looked_up(self, connection: Connection, deadline: float) -> Head:
+        row = rows.session_numbered(connection, self.hold.number, self.where)
+        if row is None:
+            raise Fenced(f"{self.where}: it was removed; nothing was written")
+        if row.head.epoch != self.hold.epoch:
+            raise Fenced(f"{self.where}: another writer took it over; nothing was written")
+        if row.head.seq == self.after:
+            head = self._written(connection, self._chain(row.head), deadline, None)
+            if head is not None:
+                return head
+        elif self._are_there(connection, row.head):
+            return row.head
+        raise Moved(
+            f"{self.where} ends at record {row.head.seq}, not at {self.after}: read it again"
+        )
+
+    def _are_there(self, connection: Connection, head: Head) -> bool:
+        if not self.entries or head.seq != self.after + len(self.entries):
+            return False
+        found = lineage.records(connection, self.hold.number, self.after, head.seq, self.where)
+        sent = [(self.hold.epoch, entry.key) for entry in self.entries]
+        return [(record.epoch, record.key) for record in found] == sent
+
+
+def check_entries(entries: Sequence[JournalEntry], *, compress: bool) -> list[rows.BlobRow]:
+    """Make sure that entries can be kept; gives the rows of their large values."""
+    for entry in entries:
+        _check(entry)
+    return [
+        (blob_name(blob), *rows.pack(blob, compress=compress), index)
+        for index, entry in enumerate(entries)
+        for blob in entry.blobs
+    ]
+
+
+def write_records(  # noqa: PLR0913 - all that a write consists of
+    connection: Connection,
+    number: int,
+    made: pieces.Encoded,
+    blobs: Sequence[rows.BlobRow],
+    *,
+    compress: bool,
+    tail: pieces.PieceTail | None = None,
+) -> pieces.PieceTail | None:
+    """Add records and the large values that they name behind a session's last one.
+
+    ``tail`` is where they go, if that is known; gives where the next ones go.
+    """
+    found = tail or pieces.tail_of(connection, number)
+    tail = pieces.add(connection, found, made, compress=compress)
+    if compress and tail.piece != found.piece:
+        pieces.seal(connection, number)
+        tail = None
+    if blobs:
+        rows.add_blobs(connection, number, made.first, blobs)
+    return tail
+
+
+def true_head(connection: Connection, row: rows.SessionHeadRow, where: str) -> Head:
+    """Give a session's head if its last record is there: nothing is built on what is not."""
+    seq, digest = row.head.seq, START
+    if seq:
+        last = list(lineage.records(connection, row.number, seq - 1, seq, where))
+        digest = last[0].digest if last else b""
+    if digest != row.head.digest:
+        raise Damaged(f"{where}: record {seq} is not what was written")
+    return row.head
+
+
+def weight(entries: Sequence[JournalEntry], blobs: Sequence[rows.BlobRow]) -> int:
+    """Count the bytes that entries add to the log."""
+    return sum(len(entry.body) for entry in entries) + sum(len(blob[2]) for blob in blobs)
+
+
+def _check(entry: JournalEntry) -> None:
+    check_key(entry.key)
+    if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
+        raise UsageError("an entry's time is a whole number of milliseconds since 1970")
+    if b"\n" in entry.body:
+        raise UsageError("an entry's body is one line of JSON, without a line break")
+    if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
+        raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
+
+
+# So many sessions.
+_KNOWN = 256
+_SEEN = "select data_version, total_changes() from pragma_data_version"
+
+
+class Tails:
+    """Where the sessions end that this connection has added to, as long as nobody else wrote.
+
+    SQLite tells whether another connection has committed anything, and how many rows this one has
+    changed: if it is neither, the last record of a session is the one that was written here.
+    """
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+        self._seen: Any = None
+        self._known: OrderedDict[int, tuple[Head, pieces.PieceTail | None]] = OrderedDict()
+
+    def find(
+        self, connection: Connection, row: SessionHeadRow | None
+    ) -> tuple[bool, pieces.PieceTail | None]:
+        """Tell whether a session surely ends as its row says, and where its next record goes."""
+        seen = connection.execute(_SEEN).fetchone()
+        if connection is not self._connection or seen != self._seen:
+            self._known.clear()
+        self._connection, self._seen = connection, seen
+        head, tail = (None, None) if row is None else self._known.get(row.number, (None, None))
+        return (True, tail) if row is not None and head == row.head else (False, None)
+
+    def keep(
+        self, connection: Connection, number: int, head: Head, tail: pieces.PieceTail | None
+    ) -> None:
+        """Know where a session ends that was added to just now, in the same transaction."""
+        self._seen = connection.execute(_SEEN).fetchone()
+        self._known[number] = (head, tail)
+        self._known.move_to_end(number)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+
+
+class Adding:
+    """Entries to be added behind ``after`` by nobody in particular."""
+
+    def __init__(
+        self,
+        session: str,
+        entries: Sequence[JournalEntry],
+        after: Head,
+        where: str,
+        *,
+        compress: bool,
+    ) -> None:
+        self._session = session
+        self._entries = entries
+        self._after = after
+        self._where = where
+        self._compress = compress
+        self._blobs = check_entries(entries, compress=compress)
+        self.size = weight(entries, self._blobs)
+
+    def run(
+        self, connection: Connection, is_held: Callable[[SessionHeadRow], bool], tails: Tails
+    ) -> Head:
+        """Write them; nothing is changed before all is known to be right."""
+        row = rows.session_named(connection, self._session, self._where)
+        if row is not None and is_held(row):
+            assert row.holder is not None  # noqa: S101
+            raise Held(f"{self._where} is held by {row.holder.label}")
+        is_known, tail = tails.find(connection, row)
+        if row is None:
+            head = NEW
+        else:
+            head = row.head if is_known else true_head(connection, row, self._where)
+        require_same(head, self._after, self._session)
+        if not self._entries:
+            return head
+        # A holder that is gone is taken over, so that it cannot come back.
+        epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
+        number, now, tail = self._written(connection, row, head, epoch, tail)
+        tails.keep(connection, number, now, tail)
+        return now
+
+    def _written(
+        self,
+        connection: Connection,
+        row: SessionHeadRow | None,
+        head: Head,
+        epoch: int,
+        tail: pieces.PieceTail | None,
+    ) -> tuple[int, Head, pieces.PieceTail | None]:
+        records = chain_entries(head, epoch, self._entries)
+        last = records[-1]
+        now = Head(last.seq, last.digest, epoch)
+        if row is None:
+            at = time.time_ns() // 1_000_000
+            number = rows.add_session(connection, self._session, now, at, last.at)
+        else:
+            number = row.number
+            rows.leave_at(connection, number, now, last.at)
+        made = pieces.encode_records(records)
+        tail = write_records(
+            connection, number, made, self._blobs, compress=self._compress, tail=tail
+        )
+        listing.describe(connection, number, (entry.body for entry in self._entries))
+        return number, now, tail
+
+
+def remove_records(connection: Connection, hold: Hold, where: str) -> None:
+    """Remove a session; its number is never given to another one."""
+    _require_last(connection, hold, where)
+    listing.forget(connection, hold.number)
+    rows.remove_session(connection, hold.number)
+    lineage.let_go(connection, hold.number)
+
+
+def _require_last(connection: Connection, hold: Hold, where: str) -> Head:
+    row = rows.session_numbered(connection, hold.number, where)
+    if row is None or row.head.epoch != hold.epoch:
+        raise Fenced(f"{where}: another writer took it over or removed it; nothing was written")
+    return row.head
+
+
+class Replacing:
+    """Entries that take the place of all records of a session."""
+
+    def __init__(
+        self, hold: Hold, entries: Sequence[JournalEntry], after: int, where: str, *, compress: bool
+    ) -> None:
+        self._hold = hold
+        self._entries = entries
+        self._after = after
+        self._where = where
+        self._compress = compress
+        self._blobs = check_entries(entries, compress=compress)
+        self.size = weight(entries, self._blobs)
+
+    def run(self, connection: Connection, deadline: float) -> Head:
+        """Write them, and remove what was there."""
+        head = _require_last(connection, self._hold, self._where)
+        if head.seq != self._after:
+            raise Moved(
+                f"{self._where} ends at record {head.seq}, not at {self._after}: read it again"
+            )
+        number, epoch = self._hold.number, self._hold.epoch
+        records = chain_entries(NEW, epoch, self._entries)
+        last = records[-1] if records else None
+        now = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
+        listing.forget(connection, number)
+        lineage.remove(connection, number)
+        move = rows.HeadMove(number, self._after, now, last.at if last else 0, deadline)
+        rows.move_head(connection, move)
+        made = pieces.encode_records(records)
+        write_records(connection, number, made, self._blobs, compress=self._compress)
+        listing.describe(connection, number, (entry.body for entry in self._entries))
+        return now
+
+
+def receive_session(
+    connection: Connection, incoming: IncomingSession, now: int, *, compress: bool
+) -> int:
+    """Write a session that is not there, a record at a time; gives how many bytes it has."""
+    number = rows.add_session(connection, incoming.session, incoming.head, now, incoming.changed)
+    size = 0
+    about = tail = None
+    for record, values in incoming.pieces:
+        blobs = [(blob_name(value), *rows.pack(value, compress=compress), 0) for value in values]
+        made = pieces.encode_records([record])
+        tail = write_records(connection, number, made, blobs, compress=compress, tail=tail)
+        about = about_in([record.body]) or about
+        size += len(record.body) + sum(map(len, values))
+    if compress:
+        pieces.seal(connection, number, last=True)
+    listing.describe(connection, number, [about] if about else [])
+    return size

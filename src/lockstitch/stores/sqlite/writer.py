@@ -1,0 +1,434 @@
+"""Who in this process waits for something to be written.
+
+The one connection that writes: many jobs to a commit, durable before anybody is told.
+
+After any failure the connection is thrown away, and ``generation`` moves on: what was promised
+under an older one is no longer certain.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from lockstitch import disk
+from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
+from lockstitch.stores.group_commit import CommitJob, GroupCommit
+from lockstitch.stores.lockfile import LockFile
+from lockstitch.stores.sqlite import connections, files
+from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
+
+
+class WriteNotifier:
+    """Wakes the threads that wait.
+
+    Made of the interpreter's own locks, which an interrupt in the thread that writes cannot
+    leave locked, as it can a condition.
+    """
+
+    def __init__(self) -> None:
+        self._bells: set[threading.Lock] = set()
+
+    def ring(self) -> None:
+        """Wake all who wait."""
+        for bell in tuple(self._bells):
+            with suppress(RuntimeError):
+                bell.release()
+
+    @contextmanager
+    def bell(self) -> Iterator[WriteNotice]:
+        """Wait for what is written from now on."""
+        lock = threading.Lock()
+        lock.acquire()
+        self._bells.add(lock)
+        try:
+            yield WriteNotice(lock)
+        finally:
+            self._bells.discard(lock)
+
+
+class WriteNotice:
+    """What one thread waits for."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it rings, or until the time is up; once it has rung, not at all."""
+        self._lock.acquire(timeout=max(seconds, 0.0))
+
+
+# Small enough that the log of an open database is not larger than what is kept in it for long.
+CHECKPOINT = 384 * PAGE
+HUGE = 64 * 1024 * 1024
+# So many seconds a reader is waited for before the log of what was removed is emptied.
+PATIENCE = 0.5
+# The session's row, the record, its place in the index, and now and then a new page for one.
+_COMMIT = 4 * PAGE
+
+
+class SqliteWriter:
+    """Writes to the database at a path; ``written`` is called after every commit.
+
+    ``timeout`` is how many seconds another process or program that has the database in hand is
+    waited for where a caller does not say.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connect: Connect,
+        written: Callable[[], None],
+        timeout: float | None = None,
+    ) -> None:
+        self.path = path
+        self._timeout = timeout
+        self.generation = 0
+        self._name = str(path)
+        self._log = files.WatchedName(files.wal_of(path))
+        self._connect = connect
+        self._written = written
+        self._sidecar = LockFile(files.lock_of(path))
+        self._connection: Connection | None = None
+        self._files: tuple[files.Identity, files.Identity] | None = None
+        self._unchecked = 0
+        self._patience = -1.0
+        self._is_there = False
+        self._is_committing = False
+        self._is_ending = False
+        self._must_scrub = False
+        self._refusal: LockstitchError | None = None
+        self._combiner = GroupCommit(self._transact)
+        self._look()
+        connections.forget_in_children(self)
+
+    def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
+        """Run something in a transaction, perhaps with others', and give what it gives.
+
+        It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
+        ``Busy`` if it could not begin ``until`` then.
+        """
+        return self._combiner.do(run, self._latest() if until is None else until)
+
+    def _latest(self) -> float:
+        return time.monotonic() + (BUSY_SECONDS if self._timeout is None else self._timeout)
+
+    def scrub(self, run: Callable[[Connection], Any]) -> Any:
+        """Run something that removes rows, and leave nothing of them in the files."""
+
+        def job(connection: Connection) -> Any:
+            result = run(connection)
+            self._must_scrub = True
+            return result
+
+        return self.do(job)
+
+    def vacuum(self, until: float) -> int:
+        """Write the database anew without what is free in it; gives how many bytes that saved."""
+
+        def job(connection: Connection) -> int:
+            before = self._size()
+            try:
+                connection.execute("vacuum")
+                self._must_scrub = True
+                self._shrink(connection, max(until - time.monotonic(), 0.0))
+            except sqlite3.Error as error:
+                # Nothing of it counts until it is whole.
+                self._drop()
+                if connections.is_busy(error):
+                    raise self._busy() from error
+                raise Unreadable(f"{self.path}: cannot be written anew: {error}") from error
+            if self._must_scrub:
+                raise Busy(
+                    f"{self.path}: somebody has been reading from it for longer than this would"
+                    " wait, and what was removed is still in its log: try again"
+                )
+            return max(before - self._size(), 0)
+
+        freed: int = self._combiner.do(job, until, alone=True)
+        return freed
+
+    def _size(self) -> int:
+        return sum(files.size_of(path) or 0 for path in (self.path, files.wal_of(self.path)))
+
+    def open(self) -> None:
+        """Open the database now, and make it if it is not there.
+
+        One that is there and that somebody has in hand is opened when it is first written to:
+        nobody who only reads should wait for them.
+        """
+        try:
+            self.do(lambda _connection: None, time.monotonic() if self._is_there else None)
+        except Busy:
+            if not self._is_there:
+                raise
+        except BaseException:
+            self._sidecar.close()
+            raise
+
+    def weigh(self, count: int) -> None:
+        """Say how many bytes a job adds to the log; called from inside the job."""
+        self._unchecked += count
+
+    def close(self) -> None:
+        """Write no more; the connection is closed under the lock, since that may checkpoint."""
+        until = self._latest()
+        with suppress(LockstitchError):
+            self.do(self._end, until)
+        self._refusal = self._closed()
+        # Refused in its turn: then whoever had the connection in hand has let go of it.
+        with suppress(LockstitchError):
+            self.do(self._end, until)
+        self._drop()
+        self._sidecar.close()
+
+    def _closed(self) -> Closed:
+        return Closed(f"{self.path}: the store was closed")
+
+    def forget(self) -> None:
+        """In a forked child: leave the connection to the parent."""
+        if self._connection is not None:
+            connections.abandon(self._connection)
+
+    def _end(self, _connection: Connection) -> None:
+        self._is_ending = True
+
+    def _transact(self, jobs: list[CommitJob]) -> None:
+        try:
+            self._check_open()
+            with self._sidecar.held(self._left(jobs)):
+                self._work(jobs)
+        except LockstitchError as error:
+            for job in jobs:
+                job.settle(_copy(error))
+        except BaseException:
+            self._combiner.put_back(jobs)
+            raise
+
+    def _left(self, jobs: list[CommitJob]) -> float:
+        """Tell how many seconds a leader would still wait."""
+        until = jobs[0].until
+        assert until is not None  # noqa: S101
+        return max(until - time.monotonic(), 0.0)
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _work(self, jobs: list[CommitJob]) -> None:
+        self._is_committing = False
+        try:
+            self._commit(self._opened(self._left(jobs)), jobs)
+        except LockstitchError:
+            raise
+        except Exception as error:
+            self._fail()
+            raise connections.unsure_error(error, self.path) from error
+        except BaseException as error:
+            self._interrupted(jobs, error)
+            raise
+        self._tidy()
+
+    def _commit(self, connection: Connection, jobs: list[CommitJob]) -> None:
+        if jobs[0].alone:
+            jobs[0].result = jobs[0].run(connection)
+            self._acknowledge(jobs)
+            return
+        self._begin(connection, jobs)
+        self._combiner.gather(jobs)
+        is_changed = _run(connection, jobs)
+        self._is_committing = is_changed
+        connection.execute("commit" if is_changed else "rollback")
+        self._acknowledge(jobs)
+
+    def _begin(self, connection: Connection, jobs: list[CommitJob]) -> None:
+        """Begin a transaction; another program's may have to be waited for."""
+        try:
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.Error as error:
+                if not connections.is_busy(error):
+                    raise
+                self._be_patient(connection, self._left(jobs))
+                connection.execute("begin immediate")
+        except sqlite3.Error as error:
+            if not connections.is_busy(error):
+                raise
+            raise self._busy() from error
+        finally:
+            self._be_patient(connection, 0.0)
+
+    def _busy(self) -> Busy:
+        return Busy(
+            f"{self.path}: another program has the database in hand and has not let go of it in"
+            " the time that this write would wait; nothing was written: try again"
+        )
+
+    def _be_patient(self, connection: Connection, seconds: float) -> None:
+        """Have SQLite wait so long for others; it does nothing if that is so already."""
+        if seconds != self._patience:
+            connection.execute(f"pragma busy_timeout={seconds * 1000:.0f}").fetchall()
+            self._patience = seconds
+
+    def _acknowledge(self, jobs: list[CommitJob]) -> None:
+        self._check_files()
+        for job in jobs:
+            job.settle()
+        self._written()
+
+    def _tidy(self) -> None:
+        """Do what nobody waits for: move the log, or close the connection in the end."""
+        self._unchecked += _COMMIT
+        if self._unchecked >= CHECKPOINT or self._must_scrub:
+            self._checkpoint()
+        if self._is_ending:
+            self._drop()
+            self._refusal = self._closed()
+
+    def _interrupted(self, jobs: list[CommitJob], error: BaseException) -> None:
+        """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
+
+        SQLite's own calls run to their end; an interrupt is raised before or behind them. So
+        what is in a transaction is not done, and what a commit without an error ended is. The
+        jobs of others, if not done, stay for others to do.
+        """
+        connection = self._connection
+        if isinstance(error.__context__, sqlite3.Error):
+            self._spoil(jobs, error.__context__)
+            return
+        try:
+            if connection is not None and connection.in_transaction:
+                connection.execute("rollback")
+            elif self._is_committing:
+                self._acknowledge(jobs)
+        except Exception as failure:  # noqa: BLE001
+            self._spoil(jobs, failure)
+
+    def _spoil(self, jobs: list[CommitJob], failure: BaseException) -> None:
+        self._fail()
+        for job in jobs:
+            job.settle(connections.unsure_error(failure, self.path))
+
+    def _opened(self, seconds: float) -> Connection:
+        if self._connection is None:
+            self._look()
+            try:
+                self._connection = self._open(seconds)
+            except sqlite3.Error as error:
+                raise connections.translate_error(error, self.path) from error
+            except OSError as error:
+                raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
+        return self._connection
+
+    def _look(self) -> None:
+        """Look whose database it is before any file is made and SQLite may mend anything."""
+        files.check_usable(self.path)
+        files.check_one_name(self.path)
+        self._is_there = bool(files.size_of(self.path))
+        if not self._is_there:
+            files.make_folders(self.path.parent)
+            return
+        uri = connections.uri_of(self.path, mode="ro", immutable="1")
+        try:
+            with closing(self._connect(uri)) as connection:
+                connections.check_kind(connection, self.path)
+        except sqlite3.Error as error:
+            # After a crash the log may hold pages that the database lacks: SQLite will tell.
+            if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
+                raise connections.translate_error(error, self.path) from error
+
+    def _open(self, seconds: float) -> Connection:
+        if not files.size_of(self.path):
+            files.check_alone(self.path)
+            files.create(self.path, lambda draft: connections.fill(self._connect, draft))
+        connection = connections.open_writable(self._connect, self.path, seconds)
+        try:
+            self._settle_in(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._patience = seconds
+        return connection
+
+    def _settle_in(self, connection: Connection) -> None:
+        connection.execute("begin immediate")
+        connections.check_kind(connection, self.path)
+        connections.migrate(connection)
+        connection.execute("commit")
+        self._files = self._found()
+        self._unchecked = files.size_of(files.wal_of(self.path)) or 0
+        # SQLite passes over a failure to make the log's name durable.
+        disk.sync_folder(self.path.parent)
+
+    def _found(self) -> tuple[files.Identity, files.Identity]:
+        return files.identity(self._name), self._log.identity()
+
+    def _check_files(self) -> None:
+        """Acknowledge nothing that went into a file which is no longer the store's."""
+        if self._found() == self._files:
+            return
+        self.generation += 1
+        connection, self._connection = self._connection, None
+        if connection is not None and self._files is not None:
+            connections.abandon(connection)
+            files.lose(self._files[0])
+        raise Unsure(
+            f"{self.path}: another program removed or replaced the database or its log while it"
+            " was in use; the last write may be lost: open the session again"
+        )
+
+    def _fail(self) -> None:
+        self.generation += 1
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("rollback")
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def _checkpoint(self) -> None:
+        """Move what is in the log to its place; what cannot be moved now stays safe in the log."""
+        self._unchecked = 0
+        try:
+            assert self._connection is not None  # noqa: S101
+            self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
+            if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
+                self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)
+        except (sqlite3.Error, OSError):
+            self._drop()
+
+    def _shrink(self, connection: Connection, patience: float) -> None:
+        """Empty the log, if nobody reads; what was removed stays in it until that is done."""
+        self._be_patient(connection, patience)
+        [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        self._must_scrub = self._must_scrub and bool(is_busy)
+        self._be_patient(connection, 0.0)
+
+
+def _copy(error: LockstitchError) -> LockstitchError:
+    """Make an error for each thread: a traceback belongs to one."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+def _run(connection: Connection, jobs: list[CommitJob]) -> bool:
+    """Run each job; whether any of them went well."""
+    is_changed = False
+    for job in jobs:
+        try:
+            job.result = job.run(connection)
+            is_changed = True
+        except LockstitchError as error:
+            job.error = error
+    return is_changed
