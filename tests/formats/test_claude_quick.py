@@ -8,8 +8,8 @@ import pytest
 
 from lockstitch.formats import doctor, lines, sources
 from lockstitch.formats.base import Context, Transcript
-from lockstitch.formats.claude_code import ClaudeCode
-from lockstitch.formats.claude_quick import quick
+from lockstitch.formats.claude_code.fast import quick
+from lockstitch.formats.claude_code.format import ClaudeCode
 
 from .claude_cases import CASES, HEALTHY
 from .claude_files import Case

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.formats.base import DOCUMENT
-from lockstitch.formats.gemini_cli import GeminiCli
+from lockstitch.formats.gemini_cli.format import GeminiCli
 
 from .surgery import Json, joined, mend, read
 

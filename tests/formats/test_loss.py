@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats import claude_code, doctor, registry
+from lockstitch.formats import doctor, registry
 from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.formats.doctor import Options
 from lockstitch.formats.plain import PlainList
 from lockstitch.formats.records import Record
@@ -73,7 +74,7 @@ def test_less_than_half_may_go() -> None:
 
 @pytest.mark.parametrize("copies", [2, 5])
 def test_a_file_that_was_written_again_and_again_counts_once(copies: int) -> None:
-    form = claude_code.ClaudeCode()
+    form = ClaudeCode()
     data = claude.healthy().encode()
     done = doctor.mend(form, read(form, data * copies), Options())
     assert done.changed
@@ -86,7 +87,7 @@ def test_records_that_no_resume_sends_count_too() -> None:
     for number in range(1, 9):
         value = json.loads(claude.line(number, number - 1 or None, "user", "x"))
         lines.append({**value, "message": {"role": "user", "parts": [{"text": "Words."}]}})
-    form = claude_code.ClaudeCode()
+    form = ClaudeCode()
     done = doctor.mend(form, read(form, joined(*lines)), Options())
     assert not done.changed
     assert "records" in done.before.notes[-1]

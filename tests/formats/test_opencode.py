@@ -14,9 +14,8 @@ from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context, Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.opencode import OpenCode
-from lockstitch.formats.opencode_export import OpenCodeExport
-from lockstitch.formats.opencode_history import INTERRUPTED
+from lockstitch.formats.opencode.format import OpenCode, OpenCodeExport
+from lockstitch.formats.opencode.history import INTERRUPTED
 from lockstitch.formats.records import Record
 
 from .databases import NOON, OpencodeBook

@@ -7,7 +7,7 @@ import pytest
 import lockstitch
 from lockstitch.formats import doctor, lines
 from lockstitch.formats.base import Context
-from lockstitch.formats.claude_code import ClaudeCode
+from lockstitch.formats.claude_code.format import ClaudeCode
 
 from .claude_cases import BROKEN, HEALTHY, NOTED
 from .claude_files import Case

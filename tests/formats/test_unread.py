@@ -18,8 +18,8 @@ from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.profiles import traits_of
 from lockstitch.formats import lines
 from lockstitch.formats.base import DOCUMENT, LINES
-from lockstitch.formats.claude_code import ClaudeCode
-from lockstitch.formats.claude_context import version_of
+from lockstitch.formats.claude_code.evidence import version_of
+from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.formats.doctor import Mended, Options, bytes_of, findings_of, mend
 from lockstitch.formats.records import encode
 from lockstitch.formats.sources import Source, opened, sources_of, understood

@@ -2,29 +2,356 @@
 
 A message is a row, or a line, with a list of items; the order is that of the seconds in which they
 were made. Old messages that a compaction has put aside are marked as not for the agent.
+
+The items of a goose message, and the blocks that a provider gets for them.
+
+A healed history put back into the messages of goose, as rows or as lines.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import text_of_blocks
-from lockstitch.formats import goose_stitch, schemas
+from lockstitch.formats import schemas
 from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
-from lockstitch.formats.goose_items import Talk, Turn, block_of, flaw
-from lockstitch.formats.history import History, SourcedMessage
+from lockstitch.formats.blocks import Fields, medium, words, words_block
+from lockstitch.formats.history import NEW, History, SourcedMessage
 from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, as_str, can_be_key, raw_of
+from lockstitch.formats.records import Record, amended, as_str, can_be_key, new_record, raw_of
 from lockstitch.formats.salvage import substitute
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, put
+from lockstitch.formats.slots import relisted, steady
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put, put_list
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
     from lockstitch.formats.untrusted import Connection
+
+
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+# What an item of a known type must have to be loaded; of other types nothing is known.
+_NEEDED = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "toolRequest": ("id",),
+    "toolResponse": ("id",),
+    "thinking": ("thinking", "signature"),
+    "redactedThinking": ("data",),
+}
+
+
+class GooseTurn(Struct, eq=False):
+    """A stored message: the number of its record, its items, and the blocks made of them."""
+
+    number: int
+    role: str
+    items: list[Any]
+    path: Path
+    blocks: list[tuple[int, Fields]]
+    is_sent: bool = True
+
+    @property
+    def has_results(self) -> bool:
+        """Tell whether it answers calls."""
+        return any(block["type"] == "tool_result" for _, block in self.blocks)
+
+    @property
+    def kind(self) -> str:
+        """Say which neighbours goose joins it with: results are kept apart from prompts."""
+        return "tool" if self.role == "user" and self.has_results else self.role
+
+    @property
+    def is_prompt(self) -> bool:
+        """Tell whether it is a prompt that is sent."""
+        return self.is_sent and bool(self.blocks) and self.kind == "user"
+
+
+class Talk(Struct):
+    """A session as it is sent, and all its messages; ``requests`` are the ids of all requests."""
+
+    history: History
+    turns: list[GooseTurn]
+    requests: set[Any] | None = None
+
+
+def spelled(name: Any) -> str:
+    """Spell an id or the name of a tool as all providers take it."""
+    return _NO_NAME.sub("_", str(name)) or "_"
+
+
+def flaw(item: Any) -> str:
+    """Say why goose cannot load an item, if so."""
+    if type(item) is not dict or type(item.get("type")) is not str:
+        return "an item has no type"
+    if any(type(item.get(key)) is not str for key in _NEEDED.get(item["type"], ())):
+        return "an item lacks what its type must have"
+    held = {"toolRequest": "toolCall", "toolResponse": "toolResult"}.get(item["type"])
+    if held and not _is_outcome(item.get(held), held):
+        return "an item has neither a value nor an error"
+    return ""
+
+
+def _is_outcome(held: Any, kind: str) -> bool:
+    if type(held) is not dict:
+        return False
+    if held.get("status") == "error":
+        return type(held.get("error")) is str
+    value = held.get("value")
+    if kind == "toolCall":
+        is_call = type(value) is dict and type(value.get("name")) is str
+        return held.get("status") == "success" and is_call
+    return held.get("status") == "success" and type(value) in (dict, list)
+
+
+def block_of(item: Any) -> Iterator[Fields]:
+    """Give the block that is sent for an item; none for what is there for the screen only."""
+    if flaw(item) or not _is_for_model(item):
+        return
+    kind = item["type"]
+    if kind == "text" and item["text"].strip():
+        yield words_block(item["text"])
+    elif kind == "image":
+        yield _image(item)
+    elif kind == "toolRequest" and item["toolCall"]["status"] == "success":
+        call = item["toolCall"]["value"]
+        given = call.get("arguments")
+        given = {} if given is None else given if type(given) is dict else {"value": given}
+        name = spelled(call["name"])
+        yield {"type": "tool_use", "id": spelled(item["id"]), "name": name, "input": given}
+    elif kind == "toolResponse":
+        yield _result(item)
+    elif kind == "thinking" and item["signature"]:
+        thought = {"thinking": item["thinking"], "signature": item["signature"]}
+        yield {"type": "thinking", **thought}
+    elif kind == "redactedThinking":
+        yield {"type": "redacted_thinking", "data": item["data"]}
+
+
+def _is_for_model(item: Fields) -> bool:
+    notes = item.get("annotations")
+    audience = notes.get("audience") if type(notes) is dict else None
+    return type(audience) is not list or "assistant" in audience
+
+
+def _image(item: Fields) -> Fields:
+    mime = str(item.get("mimeType"))
+    return medium(mime, str(item.get("data"))) or words_block(f"[Attached {mime}]")
+
+
+def _result(item: Fields) -> Fields:
+    held = item["toolResult"]
+    block = {"type": "tool_result", "tool_use_id": spelled(item["id"])}
+    if held["status"] == "error":
+        return {**block, "content": held["error"], "is_error": True}
+    value = held["value"]
+    content = value.get("content") if type(value) is dict else value
+    listed = content if type(content) is list else []
+    parts = [part for part in listed if type(part) is dict and _is_for_model(part)]
+    failed = {"is_error": True} if type(value) is dict and value.get("isError") else {}
+    pictures = [_image(part) for part in parts if part.get("type") == "image"]
+    text = "\n".join(filter(None, map(_text, parts)))
+    if not pictures:
+        return {**block, "content": text, **failed}
+    said = [words_block(text)] if text.strip() else []
+    return {**block, "content": [*said, *pictures], **failed}
+
+
+def _text(part: Fields) -> str:
+    inner = part.get("resource") if part.get("type") == "resource" else part
+    text = inner.get("text") if type(inner) is dict else None
+    return text if type(text) is str else ""
+
+
+def item_of(block: Fields, old: Fields | None, names: dict[str, str]) -> Fields:
+    """Give the item that goose would store for a block; ``old`` is the one it takes the place of.
+
+    ``names`` gives the ids of calls as goose has them.
+    """
+    kind = block.get("type")
+    if kind == "tool_result":
+        own = names.get(block["tool_use_id"], block["tool_use_id"])
+        said = [words_block(words(block))]
+        value = {"content": said, "isError": bool(block.get("is_error"))}
+        result = {"status": "success", "value": value}
+        return {"type": "toolResponse", "id": own, "toolResult": result}
+    if kind == "tool_use":
+        call = {"name": block["name"], "arguments": block["input"]}
+        own = names.get(block["id"], block["id"])
+        held = {"status": "success", "value": call}
+        return {**(old or {}), "type": "toolRequest", "id": own, "toolCall": held}
+    if kind == "image" and block["source"].get("type") == "base64":
+        source = block["source"]
+        return {"type": "image", "data": source["data"], "mimeType": source["media_type"]}
+    return words_block(words(block))
+
+
+_SEEN = {"userVisible": True, "agentVisible": True}
+
+
+class GooseLine(Struct, eq=False):
+    """One message to be stored: the record it stays in, or NEW, its role and its blocks."""
+
+    number: int
+    role: str
+    blocks: list[Any]
+
+
+def write_back(
+    transcript: Transcript, strands: Sequence[SourcedMessage], table: Table
+) -> list[Record]:
+    """Give the records in which the conversation is the healed one."""
+    return _GooseWriteBack(transcript, table).stitch(strands)
+
+
+class _GooseWriteBack:
+    def __init__(self, transcript: Transcript, table: Table) -> None:
+        talk: Talk = transcript.state
+        self.data = transcript.context.data
+        self.records = transcript.records
+        self.session = transcript.session or ""
+        self.table = table
+        self.turns = {turn.number: turn for turn in talk.turns}
+        self.homes = {id(block): turn.items[at] for turn in talk.turns for at, block in turn.blocks}
+        self.sent = {turn.number for turn in talk.turns if turn.is_sent and turn.blocks}
+        self.names = {spelled(own): own for own in _ids(talk)}
+        self.requests: dict[int, dict[str, Any]] = {}
+        self.made = 0
+
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+        lines = [line for strand in strands for line in self._lines(strand)]
+        stay = steady(self._homes(lines))
+        out: dict[int, list[Record]] = {NEW: []}
+        kept: set[int] = set()
+        anchor = NEW
+        for place, line in enumerate(lines):
+            if place in stay:
+                anchor = line.number
+                kept.add(anchor)
+                out[anchor] = [self._kept(line)]
+            else:
+                out[anchor].append(self._fresh(line, anchor))
+        return [*self._all(out, kept)]
+
+    def _lines(self, strand: SourcedMessage) -> Iterator[GooseLine]:
+        role = str(strand.message.get("role"))
+        for (source, _), run in groupby(strand.parts, key=_run):
+            yield GooseLine(source, role, [block for _, block in run])
+
+    def _homes(self, lines: Sequence[GooseLine]) -> list[int]:
+        """Give the records that messages may stay in: of their own role, and only once."""
+        homes: list[int] = []
+        seen: set[int] = set()
+        for line in lines:
+            turn = self.turns.get(line.number)
+            fits = turn is not None and turn.role == line.role and line.number not in seen
+            homes.append(line.number if fits else NEW)
+            seen.add(line.number)
+        return homes
+
+    def _all(self, out: dict[int, list[Record]], kept: set[int]) -> Iterator[Record]:
+        """Put the messages among what is not sent, which stays where it is."""
+        first = min(self.sent, default=len(self.records))
+        for number, record in enumerate(self.records):
+            if number == first:
+                yield from out[NEW]
+            if number in kept:
+                yield from out[number]
+            elif number not in self.sent:
+                yield record
+            elif self._unsent(self.turns[number]):
+                yield self._with(record, self._unsent(self.turns[number]))
+        if first == len(self.records):
+            yield from out[NEW]
+
+    def _kept(self, line: GooseLine) -> Record:
+        turn = self.turns[line.number]
+        record = self.records[line.number]
+        old = [block for _, block in turn.blocks]
+        if len(old) == len(line.blocks) and all(
+            a is b for a, b in zip(old, line.blocks, strict=True)
+        ):
+            return record
+        return self._with(record, self._items(turn, line.blocks))
+
+    def _items(self, turn: GooseTurn, blocks: Sequence[Fields]) -> list[Any]:
+        """Give the items of a message: those that are sent, among those that are not."""
+        places = {id(block): at for at, block in turn.blocks}
+        told = {at for at, _ in turn.blocks}
+        rest = deque(at for at in range(len(turn.items)) if at not in told)
+        items: list[Any] = []
+        for block in blocks:
+            at = places.get(id(block))
+            while at is not None and rest and rest[0] < at:
+                items.append(turn.items[rest.popleft()])
+            items.append(self._item(block, turn))
+        return [*items, *(turn.items[at] for at in rest)]
+
+    def _unsent(self, turn: GooseTurn) -> list[Any]:
+        told = {at for at, _ in turn.blocks}
+        return [item for at, item in enumerate(turn.items) if at not in told]
+
+    def _item(self, block: Fields, turn: GooseTurn | None) -> Any:
+        if id(block) in self.homes:
+            return self.homes[id(block)]
+        own = self.names.get(str(block.get("id")))
+        old = self._requests(turn).get(own) if turn and own else None
+        return item_of(block, old, self.names)
+
+    def _requests(self, turn: GooseTurn) -> dict[str, Any]:
+        """Return the items of a message by their ids, of several the first."""
+        if turn.number not in self.requests:
+            items = [item for item in turn.items if type(item) is dict]
+            named = [item for item in items if type(item.get("id")) is str]
+            self.requests[turn.number] = {item["id"]: item for item in reversed(named)}
+        return self.requests[turn.number]
+
+    def _with(self, record: Record, items: list[Any]) -> Record:
+        if isinstance(record, Row):
+            return put_list(record, items)
+        return relisted(self.data, record, ("content",), items)
+
+    def _fresh(self, line: GooseLine, anchor: int) -> Record:
+        """Make the record that goose would have written, with the time of the one before it."""
+        items = [self._item(block, None) for block in line.blocks]
+        near = self.records[anchor if anchor != NEW else min(self.sent, default=0)]
+        first = anchor == NEW
+        self.made += 1
+        own = f"msg_{self.session}_lockstitch{self.made:03d}"
+        if not isinstance(near, Row):
+            created = near.value.get("created", 0)
+            times = {"id": own, "role": line.role, "created": created}
+            return new_record("", {**times, "content": items, "metadata": _SEEN})
+        taken = {key: near.value[key] for key in ("session_id", "timestamp") if key in near.value}
+        value = {"message_id": own, **taken, "role": line.role, "content_json": items}
+        value["created_timestamp"] = moment(near.value.get("created_timestamp"), before=first)
+        value["metadata_json"] = json.dumps(_SEEN, separators=(",", ":"))
+        return new_row(self.table, value)
+
+
+def _run(part: tuple[int, Any]) -> tuple[int, bool]:
+    """Say what goes into one message: parts of one record, and new results apart from text."""
+    source, block = part
+    is_result = type(block) is dict and block.get("type") == "tool_result"
+    return source, is_result and source == NEW
+
+
+def _ids(talk: Talk) -> Iterator[str]:
+    for turn in talk.turns:
+        for item in turn.items:
+            if type(item) is dict and type(item.get("id")) is str:
+                yield item["id"]
+
 
 _SESSION = Table("sessions", session="id")
 _MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
@@ -114,7 +441,7 @@ class Goose(RowFormat):
     def stitch(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return goose_stitch.stitch(transcript, strands, _MESSAGE)
+        return write_back(transcript, strands, _MESSAGE)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code in _STARTS:
@@ -168,7 +495,7 @@ def _talk(records: Sequence[Record]) -> Talk:
     return talk
 
 
-def _turn(number: int, record: Record) -> Turn | None:
+def _turn(number: int, record: Record) -> GooseTurn | None:
     if isinstance(record, Row):
         if record.table != "messages" or record.value.get("role") not in _ROLES:
             return None
@@ -181,7 +508,7 @@ def _turn(number: int, record: Record) -> Turn | None:
         return None
     items = items if type(items) is list else []
     blocks = [(at, block) for at, item in enumerate(items) for block in block_of(item)]
-    return Turn(number, record.value["role"], items, path, blocks, visible)
+    return GooseTurn(number, record.value["role"], items, path, blocks, visible)
 
 
 def _visible(metadata: Any) -> bool:

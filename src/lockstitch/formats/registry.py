@@ -13,13 +13,13 @@ from lockstitch.formats.base import DOCUMENT, SQLITE, Format
 
 # In the order in which they are tried: the most particular first, plain lists last.
 _CLASSES = {
-    "claude-code": ("claude_code", "ClaudeCode"),
-    "codex": ("codex", "Codex"),
-    "pi": ("pi", "Pi"),
-    "openclaw": ("openclaw", "OpenClaw"),
-    "gemini-cli": ("gemini_cli", "GeminiCli"),
-    "opencode": ("opencode", "OpenCode"),
-    "opencode-export": ("opencode_export", "OpenCodeExport"),
+    "claude-code": ("claude_code.format", "ClaudeCode"),
+    "codex": ("codex.format", "Codex"),
+    "pi": ("pi.format", "Pi"),
+    "openclaw": ("pi.openclaw", "OpenClaw"),
+    "gemini-cli": ("gemini_cli.format", "GeminiCli"),
+    "opencode": ("opencode.format", "OpenCode"),
+    "opencode-export": ("opencode.format", "OpenCodeExport"),
     "goose": ("goose", "Goose"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
     "langgraph": ("langgraph.format", "LangGraph"),

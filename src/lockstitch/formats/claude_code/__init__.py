@@ -1,0 +1,1 @@
+"""Claude Code's sessions: ``~/.claude/projects/<project>/<session>.jsonl``."""

@@ -1,0 +1,491 @@
+"""A quick proof that a Claude Code file is healthy: one streaming pass, a few fields of each line.
+
+It knows the everyday shapes only. Whatever it has not seen a thousand times makes it give up, and
+then the whole file is read with care: giving up costs time, never a finding. Memory is bounded by
+the ids of the lines, not by what was said.
+
+Reading a large Claude Code file without what no resume reads.
+
+Of lines before the compaction in force, and of progress lines, only what links them is decoded:
+that is most of a large file. Equal lines stay equal, different ones different, by their hash.
+For a look only: a repair may bring such lines back, and reads all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+from msgspec import Raw, Struct
+
+from lockstitch import inputs
+from lockstitch.conversation import json_text
+from lockstitch.conversation.json_text import has_long_number, is_index
+from lockstitch.errors import LockstitchError
+from lockstitch.formats.base import Quick
+from lockstitch.formats.lines import Decode, Reading, reading
+from lockstitch.formats.records import SLIM
+
+_CHUNK = 1 << 20
+# Requests near a provider's limit, and results that are giants, need a look.
+_MOST_SENT = 24 << 20
+_LARGEST_RESULT = 200_000
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOTHING = Raw()
+
+
+class _FastInner(Struct, gc=False):
+    type: str = ""
+    text: str = ""
+
+
+class _FastBlock(Struct, gc=False):
+    type: str = ""
+    id: str = ""
+    tool_use_id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    is_error: bool | None = None
+    input: Raw = _NOTHING
+    content: str | list[_FastInner] | None = None
+    cache_control: Raw = _NOTHING
+
+
+class _FastMessage(Struct, gc=False):
+    content: str | list[_FastBlock]
+    id: str = ""
+    model: str = ""
+
+
+class _FastAttachment(Struct, gc=False):
+    type: str = ""
+
+
+class _FastLine(Struct, gc=False):
+    type: str = ""
+    uuid: str = ""
+    parentUuid: str | None = ""  # noqa: N815 - the program's own name
+    message: _FastMessage | None = None
+    isSidechain: bool | None = False  # noqa: N815 - as above
+    isMeta: bool | None = False  # noqa: N815 - as above
+    isCompactSummary: bool | None = False  # noqa: N815 - as above
+    isApiErrorMessage: bool | None = False  # noqa: N815 - as above
+    logicalParentUuid: str | None = None  # noqa: N815 - as above
+    leafUuid: str | None = None  # noqa: N815 - as above
+    subtype: str | None = None
+    timestamp: str = ""
+    version: str = ""
+    sessionId: str = ""  # noqa: N815 - as above
+    cwd: str = ""
+    compactMetadata: dict[str, Raw] | None = None  # noqa: N815 - as above
+    attachment: _FastAttachment | None = None
+
+
+# The only way in which one record ends and the next begins: within one there is no such thing.
+_BREAK = b"}\n{"
+_FAST_DECODER = msgspec.json.Decoder(_FastLine)
+
+
+class Odd(Exception):
+    """Something that this pass does not know."""
+
+
+_UNKNOWN = (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def quick(path: str) -> Quick | None:
+    """Prove that a file is healthy, or give up."""
+    proof = ClaudeProof()
+    try:
+        for chunk, end in _chunks(path):
+            proof.feed(chunk, end)
+        return proof.verdict()
+    except (*_UNKNOWN, OSError, LockstitchError):
+        return None
+
+
+def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
+    """Read a file in pieces, each with the end of its last whole line; it must end in one."""
+    with inputs.opened(path) as handle:
+        inputs.require_size(os.fstat(handle).st_size)
+        rest = b""
+        while piece := os.read(handle, _CHUNK):
+            piece = rest + piece if rest else piece
+            end = piece.rfind(b"\n") + 1
+            yield piece, end
+            rest = piece[end:]
+        if rest:
+            raise Odd
+
+
+def _line_count(chunk: bytes, end: int) -> int:
+    """Count line breaks; with long lines ``find`` is several times as fast as ``count``.
+
+    Raises Odd for one that stands inside of a record, which two on one line could make up for.
+    """
+    lines = 0
+    at = chunk.find(b"\n", 0, end)
+    while at >= 0:
+        lines += 1
+        if at + 1 != end and chunk[at - 1 : at + 2] != _BREAK:
+            raise Odd
+        at = chunk.find(b"\n", at + 1, end)
+    return lines
+
+
+class ClaudeProof:
+    """What is known after the lines so far.
+
+    A *batch* is a message of the model with its results and the control lines around it, or a
+    single prompt: the next speaker must hang on a line of the batch before it.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.batch: set[str] = set()
+        self.message = ""
+        self.role = ""
+        self.open: set[str] = set()
+        self.calls: set[str] = set()
+        self.names: set[str] = set()
+        self.results_end = False
+        self.last_kind = ""
+        self.summary_due = False
+        self.last: _FastLine | None = None
+        self.newest: _FastLine | None = None
+        self.sent = 0
+        self.turns = 0
+        self.messages = 0
+
+    def advance(self, lines: bytes) -> bool:
+        """Look at more whole lines; false if anything in them is not known here."""
+        try:
+            self.feed(lines, len(lines))
+        except _UNKNOWN:
+            return False
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is under way at the end, such as a call that has no result yet."""
+        is_thinking = self.role == "assistant" and self.last_kind == "thinking"
+        return bool(self.open) or self.summary_due or is_thinking
+
+    def feed(self, chunk: bytes, end: int) -> None:
+        """Look at the lines up to an end; the rest comes again with the next chunk."""
+        if b"\0" in chunk or has_long_number(chunk):
+            raise Odd
+        if not chunk.isascii():
+            chunk[:end].decode("utf-8")
+        lines = _FAST_DECODER.decode_lines(memoryview(chunk)[:end])
+        # two records on one line would pass unseen otherwise
+        if len(lines) != _line_count(chunk, end):
+            raise Odd
+        known = self.known
+        for line in lines:
+            parent, name = line.parentUuid, line.uuid
+            if not name:
+                stale = line.type == "last-prompt" and line.leafUuid not in (None, *self.batch)
+                if parent != "" or stale:
+                    raise Odd
+                continue
+            if name in known or (parent is not None and parent not in known):
+                raise Odd
+            known.add(name)
+            if not line.isSidechain:
+                self.line(line)
+
+    def line(self, line: _FastLine) -> None:
+        """Look at one line of the conversation."""
+        kind = line.type
+        if kind == "assistant":
+            self.assistant(line)
+        elif kind == "user":
+            self.user(line)
+        elif line.subtype == "compact_boundary":
+            self.boundary(line)
+        elif line.attachment is not None and line.attachment.type == "queued_command":
+            raise Odd
+        else:
+            self.hang(line)
+
+    def hang(self, line: _FastLine) -> None:
+        """Let a line hang on the batch, or start the file."""
+        batch = self.batch
+        if line.parentUuid not in batch and (line.parentUuid is not None or batch):
+            raise Odd
+        batch.add(line.uuid)
+
+    def begin(self, line: _FastLine, role: str, message: str) -> None:
+        """Start the next batch behind the one before."""
+        if self.open or (self.summary_due and not line.isCompactSummary):
+            raise Odd
+        if self.role == "assistant" and self.last_kind not in ("text", "tool_use"):
+            raise Odd
+        self.hang(line)
+        self.batch = {line.uuid}
+        self.role, self.message = role, message
+        self.results_end = False
+        self.summary_due = False
+        self.messages += 1
+
+    def boundary(self, line: _FastLine) -> None:
+        """Start anew behind a compaction."""
+        if line.parentUuid is not None or "preserved" in "".join(line.compactMetadata or ()):
+            raise Odd
+        if line.logicalParentUuid and line.logicalParentUuid not in self.batch:
+            raise Odd
+        self.batch = {line.uuid}
+        self.role = self.message = ""
+        self.open, self.calls = set(), set()
+        self.sent = self.turns = self.messages = 0
+        self.summary_due = True
+
+    def assistant(self, line: _FastLine) -> None:
+        """Look at a line of the model."""
+        message = line.message
+        if message is None or line.isApiErrorMessage or not message.id or line.isMeta:
+            raise Odd
+        if type(message.content) is str or not message.content:
+            raise Odd
+        if self.role == "assistant" and self.message == message.id:
+            self.hang(line)
+        elif self.role == "assistant" and not self.results_end:
+            raise Odd
+        else:
+            self.begin(line, "assistant", message.id)
+            self.last_kind = ""
+        for block in message.content:
+            self.said(block, message.model)
+        self.speak(line)
+
+    def speak(self, line: _FastLine) -> None:
+        """Take a line for the last one of a speaker, and for the newest if it is."""
+        self.last = line
+        if self.newest is None or line.timestamp > self.newest.timestamp:
+            self.newest = line
+
+    def said(self, block: Any, model: str) -> None:
+        """Look at a block of the model."""
+        kind = block.type
+        if block.cache_control:
+            raise Odd
+        if kind == "text":
+            if self.last_kind == "tool_use" or not is_text(block.text):
+                raise Odd
+            self.sent += len(block.text)
+        elif kind == "tool_use":
+            self.call(block)
+        elif kind == "thinking":
+            if self.last_kind not in ("", "thinking") or not block.signature:
+                raise Odd
+            if not model.startswith("claude") or "\0" in block.thinking:
+                raise Odd
+        else:
+            raise Odd
+        self.last_kind = kind
+
+    def call(self, block: _FastBlock) -> None:
+        """Look at a call."""
+        if not block.id or block.id in self.calls:
+            raise Odd
+        if block.name not in self.names:
+            if _NAME.fullmatch(block.name) is None or _ID.fullmatch(block.id) is None:
+                raise Odd
+            self.names.add(block.name)
+        arguments = bytes(block.input)
+        if arguments[:1] != b"{" or b"\\u0000" in arguments or b"\\ud" in arguments.lower():
+            raise Odd
+        self.sent += len(arguments)
+        self.calls.add(block.id)
+        self.open.add(block.id)
+
+    def user(self, line: _FastLine) -> None:
+        """Look at a prompt or at results."""
+        message = line.message
+        if message is None or line.isMeta is None:
+            raise Odd
+        content = message.content
+        if type(content) is str:
+            self.prompt(line, content)
+        elif content and getattr(content[0], "type", "") == "tool_result":
+            self.results(line, content)
+        else:
+            self.prompt_blocks(line, content)
+        self.speak(line)
+
+    def prompt(self, line: _FastLine, text: str) -> None:
+        """Look at a prompt."""
+        if not is_text(text):
+            raise Odd
+        self.begin(line, "user", "")
+        self.sent += len(text)
+        self.turns += not line.isMeta and not line.isCompactSummary
+
+    def prompt_blocks(self, line: _FastLine, content: str | list[_FastBlock]) -> None:
+        """Look at a prompt of several blocks."""
+        if not content or type(content) is str:
+            raise Odd
+        for block in content:
+            if type(block) is not _FastBlock or block.type != "text" or not is_text(block.text):
+                raise Odd
+            if block.cache_control:
+                raise Odd
+            self.sent += len(block.text)
+        self.begin(line, "user", "")
+        self.turns += not line.isMeta and not line.isCompactSummary
+
+    def results(self, line: _FastLine, content: Sequence[Any]) -> None:
+        """Look at the results of the batch."""
+        if self.role != "assistant":
+            raise Odd
+        self.hang(line)
+        self.messages += not self.results_end
+        self.results_end = True
+        for block in content:
+            if block.type != "tool_result" or block.tool_use_id not in self.open:
+                raise Odd
+            self.open.discard(block.tool_use_id)
+            self.payload(block.content)
+
+    def payload(self, content: str | list[_FastInner] | None) -> None:
+        """Look at what a result carries."""
+        if type(content) is str:
+            size = len(content)
+            if "\0" in content:
+                raise Odd
+        elif content is None:
+            raise Odd
+        else:
+            size = 0
+            for inner in content:
+                if type(inner) is not _FastInner or inner.type != "text" or not is_text(inner.text):
+                    raise Odd
+                size += len(inner.text)
+        if size > _LARGEST_RESULT:
+            raise Odd
+        self.sent += size
+
+    def verdict(self) -> Quick | None:
+        """Say what the file is, now that all of it was seen."""
+        last = self.last
+        if last is None or self.is_open or not last.timestamp or self.sent > _MOST_SENT:
+            return None
+        if self.newest is not last and _goes_by_time(last.version):
+            return None
+        return Quick(last.sessionId or None, last.cwd or None, self.messages, self.turns)
+
+
+def _goes_by_time(version: str) -> bool:
+    """Whether a client of this version may go on at the newest line and not at the last."""
+    steps = version.split(".")
+    return not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text is one that may be sent: not blank, without NUL characters."""
+    return not text[:8].isspace() and bool(text) and "\0" not in text
+
+
+_BOUNDARY = b'"compact_boundary"'
+_PROGRESS = b'"type":"progress"'
+
+
+class _LinkBlock(TypedDict, total=False):
+    type: str
+    id: str
+    tool_use_id: str
+
+
+class _TokenUsage(TypedDict, total=False):
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+
+
+class _LinkMessage(TypedDict, total=False):
+    id: str
+    role: str
+    model: str
+    content: str | list[_LinkBlock]
+    usage: _TokenUsage
+
+
+class _LinkNote(TypedDict, total=False):
+    type: str
+    hookName: str
+    hookEvent: str
+    toolUseID: str
+    isInitial: bool
+
+
+class _LinkLine(TypedDict, total=False):
+    type: str
+    subtype: str
+    uuid: str
+    parentUuid: str | None
+    logicalParentUuid: str | None
+    isSidechain: bool
+    isMeta: bool
+    isCompactSummary: bool
+    isApiErrorMessage: bool
+    teamName: str | None
+    timestamp: str
+    sessionId: str
+    cwd: str
+    version: str
+    gitBranch: str
+    userType: str
+    entrypoint: str
+    leafUuid: str
+    messageId: str
+    agentId: str
+    compactMetadata: dict[str, Any]
+    sourceToolAssistantUUID: str
+    parentToolUseID: str
+    messageCount: int
+    explicit: bool
+    turnPosition: dict[str, Any]
+    data: _LinkNote
+    attachment: _LinkNote
+    message: _LinkMessage
+
+
+_LINK_DECODER = msgspec.json.Decoder(_LinkLine)
+
+
+def make_link_decoder(data: bytes) -> Decode:
+    """Give a decoder for the lines of this file: whole lines where a resume reads them."""
+    start = _first_read(data)
+
+    def decode_at(text: bytes, at: int) -> Reading:
+        if (at >= start and _PROGRESS not in text[:400]) or json_text.has_long_number(text):
+            return reading(text)
+        try:
+            value: dict[str, Any] = {**_LINK_DECODER.decode(text)}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return reading(text)
+        if not text.isascii():
+            text.decode("utf-8")
+        value[SLIM] = hash(text)
+        return value, ()
+
+    return decode_at
+
+
+def _first_read(data: bytes) -> int:
+    """Give the start of the first line that a resume may read."""
+    at = data.rfind(_BOUNDARY)
+    if at < 0:
+        return 0
+    line = data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)]
+    if b"preserved" in line:
+        # what it keeps stands behind the compaction before it
+        at = data.rfind(_BOUNDARY, 0, data.rfind(b"\n", 0, at) + 1)
+    return data.rfind(b"\n", 0, at) + 1 if at >= 0 else 0

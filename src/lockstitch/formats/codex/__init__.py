@@ -1,0 +1,1 @@
+"""Codex's sessions: ``~/.codex/sessions/<year>/<month>/<day>/rollout-<time>-<id>.jsonl``."""

@@ -1,0 +1,213 @@
+"""Gemini CLI: ``~/.gemini/tmp/<project>/chats/session-<time>-<id>.jsonl``, once ``.json``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from lockstitch import inputs
+from lockstitch.dialects.base import text_of_blocks
+from lockstitch.errors import LockstitchError
+from lockstitch.formats.base import (
+    DOCUMENT,
+    LINES,
+    Context,
+    Format,
+    Glimpse,
+    Transcript,
+    find,
+)
+from lockstitch.formats.gemini_cli import write_back
+from lockstitch.formats.gemini_cli.write_back import (
+    Chat,
+    is_header,
+    is_message,
+    is_prompt,
+    responses_in,
+)
+from lockstitch.formats.history import LOST, Aside, History, SourcedMessage
+from lockstitch.formats.records import Record, as_str
+from lockstitch.formats.running import User, working
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, Finding
+
+_KINDS = ("user", "gemini", "info", "error", "warning")
+
+
+class GeminiCli(Format):
+    """A log of messages; calls and their results stand in the message of the model."""
+
+    name = "gemini-cli"
+    title = "Gemini CLI"
+    dialect = "gemini"
+    kinds = (LINES, DOCUMENT)
+    lists = (("messages",),)
+    places = (
+        ".gemini/tmp/*/chats/session-*.jsonl",
+        ".gemini/tmp/*/chats/session-*.json",
+        ".gemini/tmp/*/chats/*/*.jsonl",
+    )
+    programs = ("gemini", "gemini-cli")
+    resume = ("gemini", "--resume", "{id}")
+    is_local = True
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        values = [value for value in head if type(value) is dict]
+        if any(is_header(value) for value in values):
+            return True
+        known = [value for value in values if self.is_record(value)]
+        spoken = any(value.get("type") in ("user", "gemini") for value in known)
+        return name.startswith("session-") and spoken and 2 * len(known) > len(values)
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        if is_header(value) or "$set" in value or "$rewindTo" in value:
+            return True
+        kind = value.get("type")
+        return is_message(value) and type(kind) is str and kind in _KINDS and "content" in value
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        lines = [*head, *tail]
+        messages = [m for value in lines for m in _listed(value)]
+        heads = [value for value in lines if is_header(value)]
+        titles = [as_str(one.get("summary")) for value in lines for one in (value, _set(value))]
+        prompts = (value.get("content") for value in messages if is_prompt(value))
+        about: dict[str, Any] = heads[0] if heads else {}
+        return Glimpse(
+            title=next(filter(None, reversed(titles)), ""),
+            prompt=text_of_blocks(next(prompts, "")),
+            session=as_str(about.get("sessionId")),
+            project=_root_of(path),
+            is_aside=about.get("kind") == "subagent",
+        )
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        chat = Chat(records)
+        hidden = [message.value for lost in chat.lost.values() for message in lost]
+        transcript = Transcript(
+            context,
+            records,
+            chat.history,
+            session=as_str(chat.about.get("sessionId")) or context.name.rpartition(".")[0],
+            turns=chat.turns(),
+            left=sum(map(is_prompt, hidden)),
+            notes=[*_notes(chat)],
+            state=chat,
+        )
+        transcript.findings = [*_findings(chat)]
+        return transcript
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [*_asides(transcript.state)]
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
+        chat: Chat = transcript.state
+        gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
+        for number, code in sorted(gone.items()):
+            record = chat.records[number]
+            text = "a rewind to nowhere was taken out" if code == "LS704" else "holds nothing"
+            ledger.note(RULES[code], "removed", record.place, text)
+            ledger.set_aside(RULES[code], record.place, record.value)
+        return [record for number, record in enumerate(chat.records) if number not in gone]
+
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+        return working(self.programs, path, lambda folder: _is_project(path, folder))
+
+    def belongs(self, path: str, folder: str) -> bool:
+        return Path(path).name.startswith("session-") and _is_project(path, folder)
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    ) -> list[Record]:
+        return write_back.write_back(transcript, strands, ledger)
+
+
+def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a record: itself, or those of a document."""
+    found = value.get("messages")
+    return [one for one in found if type(one) is dict] if type(found) is list else [value]
+
+
+def _set(value: dict[str, Any]) -> dict[str, Any]:
+    found = value.get("$set")
+    return found if type(found) is dict else {}
+
+
+def _root_of(path: str) -> str | None:
+    """Return the working directory of the chats among which a file is, if it is noted there."""
+    folders = (place.parent for place in Path(path).parents if place.name == "chats")
+    return next(filter(None, map(_root, folders)), None)
+
+
+def _is_project(path: str, folder: str) -> bool:
+    """Whether the chats of a working directory are kept where a file is: by digest, or by name."""
+    digest = sha256(os.fsencode(folder)).hexdigest()
+    places = [place for place in Path(os.path.realpath(path)).parents if place.name == "chats"]
+    return any(digest == place.parent.name or _root(place.parent) == folder for place in places)
+
+
+def _root(place: Path) -> str:
+    try:
+        return inputs.content(place / ".project_root").decode("utf-8").strip()
+    except (LockstitchError, ValueError):
+        return ""
+
+
+def _findings(chat: Chat) -> Iterator[Finding]:
+    if not is_header(chat.about):
+        place = next((r.place for r in chat.records if r.value is not None), "1")
+        text = "no record says which session this is: Gemini CLI starts with an empty one"
+        yield find("LS610", place, text, ERROR, fixable=False)
+    for number in _empty(chat):
+        yield find("LS610", chat.records[number].place, "this record holds nothing")
+    for number, hidden in chat.lost.items():
+        text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
+        yield find("LS704", chat.records[number].place, text)
+
+
+def _asides(chat: Chat) -> Iterator[Aside]:
+    """Give the messages that a rewind to nowhere hides, as they stood before it."""
+    for number, hidden in chat.lost.items():
+        told = Chat([Record("", message.value) for message in hidden]).history
+        homes = [[number] * len(row) for row in told.sources]
+        history = History(told.dialect, told.messages, homes, told.paths)
+        reason = "hidden by a rewind to a message that is not there"
+        yield Aside(LOST, number, number - 1, history, reason)
+
+
+def _empty(chat: Chat) -> list[int]:
+    return [n for n, record in enumerate(chat.records) if record.is_record and not record.value]
+
+
+def _notes(chat: Chat) -> Iterator[str]:
+    values = [message.value for message in chat.messages.values()]
+    held = {name for value in values for name in _answered(value)}
+    twice = sum(not held.isdisjoint(_repeated(value)) for value in values)
+    if twice:
+        yield (
+            f"{twice} message{'s' * (twice != 1)} of the user repeat results that their calls hold "
+            "already: a bug of Gemini CLI, whose resume sends both and is refused"
+        )
+    if chat.about.get("kind") == "subagent":
+        yield "is a sub-agent's chat"
+
+
+def _answered(value: dict[str, Any]) -> Iterator[str]:
+    """Give the ids of calls that hold their result."""
+    calls = value.get("toolCalls")
+    for call in calls if type(calls) is list else ():
+        if type(call) is dict and call.get("result") and type(call.get("id")) is str:
+            yield call["id"]
+
+
+def _repeated(value: dict[str, Any]) -> Iterator[str]:
+    """Give the ids of the results in a message of the user."""
+    for part in responses_in(value) if value.get("type") == "user" else ():
+        response = part["functionResponse"]
+        if type(response) is dict and type(response.get("id")) is str:
+            yield response["id"]

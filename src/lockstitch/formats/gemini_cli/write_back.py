@@ -1,0 +1,517 @@
+"""A chat of the Gemini CLI, loaded and turned into contents as the program does it.
+
+A message that comes again under its id replaces itself, a checkpoint replaces all, and a rewind
+takes a message and all behind it away. On a resume the calls of a message and their results become
+contents of their own; thoughts and what the program itself put in are not sent.
+
+Putting healed contents into the messages of a Gemini CLI chat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from msgspec import Struct, field
+
+from lockstitch.conversation.parts import Path
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.history import NEW, History, SourcedMessage, parts_of
+from lockstitch.formats.records import BOM, Record, amended, new_record
+from lockstitch.formats.slots import relisted, steady, value_at
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import RULES
+
+USER, MODEL = "user", "model"
+# What the program itself puts into the user's mouth, and commands to it.
+_IGNORED = ("/", "?", "<session_context>", "<hook_context>")
+
+
+class ChatPlace(Struct, frozen=True):
+    """Where a value stands: the number of a record and the path in it."""
+
+    number: int
+    path: Path = ()
+
+    def at(self, *steps: str | int) -> ChatPlace:
+        """Give a place further in."""
+        return ChatPlace(self.number, (*self.path, *steps))
+
+
+class ChatMessage(Struct, frozen=True):
+    """A message of the chat as it is last, and where; ``first`` is where it came up."""
+
+    value: dict[str, Any]
+    place: ChatPlace
+    first: int
+
+
+def is_header(value: dict[str, Any]) -> bool:
+    """Tell whether a record says which session this is."""
+    return type(value.get("sessionId")) is str and type(value.get("projectHash")) is str
+
+
+def is_message(value: Any) -> bool:
+    """Tell whether a value is a message of a chat."""
+    return type(value) is dict and type(value.get("id")) is str
+
+
+def responses_in(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Give the parts of a message that hold a response."""
+    content = value.get("content")
+    items = content if type(content) is list else [content]
+    return [item for item in items if type(item) is dict and "functionResponse" in item]
+
+
+class Chat:
+    """The messages of a file as they are last, and the contents that a resume sends.
+
+    ``places`` says, by identity, where each part of the contents stands; ``lost`` are the rewinds
+    to messages that are not there, each with what it hid.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.about: dict[str, Any] = {}
+        self.messages: dict[str, ChatMessage] = {}
+        self.lost: dict[int, list[ChatMessage]] = {}
+        self.copies: dict[str, list[int]] = {}
+        self.places: dict[int, ChatPlace] = {}
+        for number, record in enumerate(records):
+            if type(record.value) is dict and record.kind != BOM:
+                self._load(number, record.value)
+        self.history = self._history()
+
+    def _load(self, number: int, value: dict[str, Any]) -> None:
+        if type(value.get("$rewindTo")) is str:
+            self._rewind(number, value["$rewindTo"])
+        elif is_message(value):
+            self.copies.setdefault(value["id"], []).append(number)
+            self._put(value, ChatPlace(number))
+        elif type(value.get("$set")) is dict:
+            update = value["$set"]
+            if type(update.get("messages")) is list:
+                self.messages.clear()
+                self._take(update["messages"], ChatPlace(number, ("$set", "messages")))
+            self._tell(update)
+        elif is_header(value):
+            self._tell(value)
+            self._take(value.get("messages"), ChatPlace(number, ("messages",)))
+
+    def _tell(self, update: dict[str, Any]) -> None:
+        self.about |= {key: new for key, new in update.items() if key != "messages"}
+
+    def _take(self, messages: Any, place: ChatPlace) -> None:
+        for index, value in enumerate(messages if type(messages) is list else ()):
+            if is_message(value):
+                self._put(value, place.at(index))
+
+    def _put(self, value: dict[str, Any], place: ChatPlace) -> None:
+        before = self.messages.get(value["id"])
+        first = before.first if before is not None else place.number
+        self.messages[value["id"]] = ChatMessage(value, place, first)
+
+    def _rewind(self, number: int, name: str) -> None:
+        names = list(self.messages)
+        if name not in self.messages and names:
+            self.lost[number] = list(self.messages.values())
+        start = names.index(name) if name in self.messages else 0
+        for gone in names[start:]:
+            del self.messages[gone]
+
+    # What is sent.
+
+    def _history(self) -> History:
+        """Build the contents; messages of the model in a row are one, as they are sent."""
+        history = History("gemini", [], [], [])
+        for message in self.messages.values():
+            for role, found in self._contents(message):
+                sent = [(place, part) for place, part in found if not part.get("thought")]
+                for place, part in sent:
+                    self.places[id(part)] = place
+                parts = [part for _, part in sent]
+                last = history.messages[-1]["role"] if history.messages else ""
+                if parts and role == last == MODEL:
+                    history.messages[-1]["parts"] += parts
+                elif parts:
+                    history.add({"role": role, "parts": parts}, [], [])
+        for number, content in enumerate(history.messages):
+            places = [self.places[id(part)] for part in content["parts"]]
+            places = places if len(parts_of(content)) == len(places) else places[:1]
+            history.sources[number] = [place.number for place in places]
+            history.paths[number] = [place.path for place in places]
+        return history
+
+    def _contents(self, message: ChatMessage) -> Iterator[tuple[str, list[tuple[ChatPlace, Any]]]]:
+        kind = message.value.get("type")
+        content = [*_parts(message.value.get("content"), message.place.at("content"))]
+        if kind == USER and not is_ignored([part for _, part in content]):
+            yield USER, content
+        elif kind == "gemini":
+            calls = message.value.get("toolCalls")
+            calls = calls if type(calls) is list else []
+            if not any("functionCall" in part or part.get("thought") for _, part in content):
+                content += self._calls(calls, message.place)
+            if content:
+                yield MODEL, content
+                results = [*self._results(calls, message.place)]
+                yield USER, [found for found in results if "functionResponse" in found[1]]
+                yield USER, [found for found in results if "functionResponse" not in found[1]]
+
+    def _calls(self, calls: list[Any], place: ChatPlace) -> Iterator[tuple[ChatPlace, Any]]:
+        for index, call in enumerate(calls):
+            if type(call) is dict:
+                fields = {key: call[key] for key in ("id", "name", "args") if key in call}
+                yield place.at("toolCalls", index), {"functionCall": fields}
+
+    def _results(self, calls: list[Any], place: ChatPlace) -> Iterator[tuple[ChatPlace, Any]]:
+        for index, call in enumerate(calls):
+            result = call.get("result") if type(call) is dict else None
+            where = place.at("toolCalls", index, "result")
+            if type(result) is str and result:
+                fields = {"id": call.get("id"), "name": call.get("name")}
+                yield where, {"functionResponse": {**fields, "response": {"output": result}}}
+            elif result:
+                yield from _parts(result, where)
+
+    def turns(self) -> int:
+        """Count what the user asked."""
+        return sum(is_prompt(message.value) for message in self.messages.values())
+
+
+def is_prompt(value: dict[str, Any]) -> bool:
+    """Tell whether a message is something that a person asked."""
+    parts = [part for _, part in _parts(value.get("content"), ChatPlace(0))]
+    return value.get("type") == USER and not is_ignored(parts) and not responses_in(value)
+
+
+def is_ignored(parts: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether the program leaves a message of the user out of what it sends."""
+    if any("text" not in part for part in parts):
+        return False
+    text = "".join(str(part["text"]) for part in parts).strip()
+    return not text or text.startswith(_IGNORED)
+
+
+def _parts(content: Any, place: ChatPlace) -> Iterator[tuple[ChatPlace, dict[str, Any]]]:
+    """Give content as parts: the objects in it as they are, text as a part."""
+    if type(content) is list:
+        for index, item in enumerate(content):
+            yield from _parts(item, place.at(index))
+    elif type(content) is dict:
+        yield place, content
+    elif type(content) is str and content:
+        yield place, {"text": content}
+
+
+_GONE: Any = object()
+_KINDS = ("functionCall", "functionResponse", "text")
+
+Part = dict[str, Any]
+
+
+class ChatSlot(Struct, eq=False):
+    """A part of the healed contents: where it stands (or stood, before it was rewritten)."""
+
+    part: Part
+    role: str
+    place: ChatPlace | None = None
+    changed: bool = False
+
+
+class Lead(Struct, frozen=True):
+    """A response that goes in front of what a call's record holds already."""
+
+    part: Part
+
+
+class Patch(Struct):
+    """What changes in one message: values by their path in it."""
+
+    values: dict[Path, Any] = field(default_factory=dict)
+
+
+def write_back(
+    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+) -> list[Record]:
+    """Give the records of the file whose contents are the healed ones."""
+    return _GeminiWriteBack(transcript, ledger).stitch(strands)
+
+
+class _GeminiWriteBack:
+    """Lays healed contents out over the messages of a chat."""
+
+    def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.data = transcript.context.data
+        self.chat: Chat = transcript.state
+        self.old = transcript.history.messages
+        self.order = {id(part): n for n, part in enumerate(self._old_parts())}
+        self.roles = {id(part): str(one.get("role")) for one in self.old for part in one["parts"]}
+        self.owners = {message.place: message for message in self.chat.messages.values()}
+        self.patches: dict[ChatPlace, Patch] = {}
+        self.added: dict[ChatPlace | None, list[Part]] = {}
+        self.made = 0
+
+    def _old_parts(self) -> Iterator[Part]:
+        for content in self.old:
+            yield from content["parts"]
+
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+        kept = {id(part) for strand in strands for part in strand.message["parts"]}
+        spare = [part for part in self._old_parts() if id(part) not in kept]
+        slots = [slot for strand in strands for slot in self._slots(strand.message, spare)]
+        self._settle(slots)
+        self._sweep(slots)
+        return self._file()
+
+    # Which part stands where.
+
+    def _slots(self, content: dict[str, Any], spare: list[Part]) -> Iterator[ChatSlot]:
+        """Give the parts of a content, those that were rewritten with the place they had."""
+        role = str(content.get("role"))
+        for part in content["parts"]:
+            place = self.chat.places.get(id(part))
+            # Nobody's words become another's: what is new in front of them is not what they were.
+            same = [old for old in spare if self.roles[id(old)] == role]
+            before = _before(part, same) if place is None else None
+            if before is None:
+                yield ChatSlot(part, role, place)
+                continue
+            spare[:] = [old for old in spare if old is not before]
+            self.order[id(part)] = self.order[id(before)]
+            yield ChatSlot(part, role, self.chat.places[id(before)], changed=True)
+
+    def _settle(self, slots: Sequence[ChatSlot]) -> None:
+        """Write what changed in its place, and find a place for what is new or moved."""
+        stay = steady([self.order.get(id(slot.part), NEW) for slot in slots])
+        anchor: ChatPlace | None = None
+        calls = [slot for slot in slots if "functionCall" in slot.part]
+        for number, slot in enumerate(slots):
+            if number in stay and slot.place is not None:
+                anchor = self._owner(slot.place)
+                if slot.changed:
+                    self._set(slot.place, slot.part)
+                continue
+            slot.place = None
+            if not self._answer(slot, calls):
+                self._add(anchor, slot)
+
+    def _owner(self, place: ChatPlace) -> ChatPlace:
+        """Give the place of the message that a part belongs to."""
+        for length in range(len(place.path) + 1):
+            owner = ChatPlace(place.number, place.path[:length])
+            if owner in self.owners:
+                return owner
+        raise AssertionError("a part outside of all messages")
+
+    def _set(self, place: ChatPlace, value: Any) -> None:
+        owner = self._owner(place)
+        patch = self.patches.setdefault(owner, Patch())
+        path = place.path[len(owner.path) :]
+        if value is not _GONE or type(patch.values.get(path)) is not Lead:
+            patch.values[path] = value
+
+    def _answer(self, slot: ChatSlot, calls: Sequence[ChatSlot]) -> bool:
+        """Put a new response to the call that it answers: into its record, or right behind it."""
+        response = slot.part.get("functionResponse")
+        if type(response) is not dict:
+            return False
+        for call in calls:
+            asked = call.part["functionCall"]
+            if call.place is None or _key(asked) != _key(response):
+                continue
+            place = self._record_of(call.place, asked)
+            if place is None:
+                self._add(self._owner(call.place), slot)
+                return True
+            if not self._is_led(place.at("result")):
+                self._set(place.at("result"), Lead(slot.part))
+                return True
+        return False
+
+    def _record_of(self, place: ChatPlace, asked: dict[str, Any]) -> ChatPlace | None:
+        owner = self._owner(place)
+        steps = place.path[len(owner.path) :]
+        if steps[:1] == ("toolCalls",):
+            return owner.at(*steps[:2])
+        records = self.owners[owner].value.get("toolCalls")
+        for index, record in enumerate(records if type(records) is list else ()):
+            if type(record) is dict and _key(record) == _key(asked):
+                return owner.at("toolCalls", index)
+        return None
+
+    def _is_led(self, place: ChatPlace) -> bool:
+        owner = self._owner(place)
+        patch = self.patches.get(owner)
+        return patch is not None and place.path[len(owner.path) :] in patch.values
+
+    def _add(self, anchor: ChatPlace | None, slot: ChatSlot) -> None:
+        """Make a message for a part that no message has a place for."""
+        self.made += 1
+        near = self.owners[anchor] if anchor is not None else None
+        near = near or self._first()
+        seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
+        value: dict[str, Any] = {
+            "id": str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
+        }
+        if near is not None:
+            value["timestamp"] = near.value.get("timestamp")
+        kind = "gemini" if slot.role == MODEL else USER
+        value |= {"type": kind, "content": [slot.part]}
+        self.added.setdefault(anchor, []).append(value)
+
+    def _sweep(self, slots: Sequence[ChatSlot]) -> None:
+        """Take out of the messages what is not among the healed contents."""
+        kept = {slot.place for slot in slots if slot.place is not None}
+        for part in self._old_parts():
+            place = self.chat.places[id(part)]
+            if place in kept:
+                continue
+            self._set(place, _GONE)
+            asked = part.get("functionCall")
+            record = self._record_of(place, asked) if type(asked) is dict else None
+            if record is not None:
+                self._set(record, _GONE)
+
+    # The file.
+
+    def _file(self) -> list[Record]:
+        lists: dict[tuple[int, Path], list[Any]] = {}
+        records = dict(enumerate(self.chat.records))
+        gone: set[int] = set()
+        for owner, patch in self.patches.items():
+            message = self.owners[owner]
+            fields = patched(message.value, patch)
+            if not _says(fields):
+                gone |= self._removed(owner, lists)
+                continue
+            record = records[owner.number]
+            for key, value in fields.items():
+                if value is not message.value.get(key):
+                    record = amended(self.data, record, (*owner.path, key), value)
+            records[owner.number] = record
+        behind = self._behind(lists)
+        for (number, path), edits in lists.items():
+            records[number] = self._relisted(records[number], path, edits)
+        first = self._first()
+        front = first.first if first else NEW
+        out: list[Record] = []
+        for number in range(len(self.chat.records)):
+            out += behind.get(NEW, ()) if number == front else ()
+            out += [] if number in gone else [records[number]]
+            out += behind.get(number, ())
+        return out
+
+    def _first(self) -> ChatMessage | None:
+        return next(iter(self.chat.messages.values()), None)
+
+    def _removed(self, owner: ChatPlace, lists: dict[tuple[int, Path], list[Any]]) -> set[int]:
+        """Take a message out: all lines with its id, or its place in a list."""
+        if not owner.path:
+            copies = self.chat.copies[self.owners[owner].value["id"]]
+            for number in copies:
+                record = self.chat.records[number]
+                self.ledger.set_aside(RULES["LS106"], record.place, record.value)
+            return set(copies)
+        steps = (self.chat.records[owner.number].place, *owner.path)
+        place = ".".join(map(str, steps))
+        self.ledger.set_aside(RULES["LS106"], place, self.owners[owner].value)
+        edits = lists.setdefault((owner.number, owner.path[:-1]), [])
+        edits.append((owner.path[-1], _GONE))
+        return set()
+
+    def _behind(self, lists: dict[tuple[int, Path], list[Any]]) -> dict[int, list[Record]]:
+        """Give new lines by the line they follow; new elements of lists go to the lists."""
+        found: dict[int, list[Record]] = {}
+        for anchor, values in self.added.items():
+            first = self._first()
+            near = anchor or (first.place if first else None)
+            if near is None or not near.path:
+                number = self.owners[anchor].first if anchor is not None else NEW
+                found.setdefault(number, []).extend(new_record("", value) for value in values)
+                continue
+            at = near.path[-1] if anchor is not None else NEW
+            lists.setdefault((near.number, near.path[:-1]), []).extend((at, v) for v in values)
+        return found
+
+    def _relisted(self, record: Record, path: Path, edits: Sequence[tuple[Any, Any]]) -> Record:
+        old = value_at(record.value, path)
+        gone = {place for place, value in edits if value is _GONE}
+        new = [value for place, value in edits if place == NEW]
+        for index, element in enumerate(old):
+            new += [] if index in gone else [element]
+            new += [value for place, value in edits if place == index and value is not _GONE]
+        return relisted(self.data, record, path, new)
+
+
+def _key(named: dict[str, Any]) -> Any:
+    """Give by what a call and its response know each other."""
+    name = named.get("id")
+    return name if type(name) is str else (named.get("name"),)
+
+
+def _before(part: Part, spare: Sequence[Part]) -> Part | None:
+    """Give the part that another one was rewritten from: of its kind, or text from a response."""
+    kind = next((key for key in _KINDS if key in part), "")
+    for old in spare:
+        if kind == "functionResponse" and kind in old and _same(part[kind], old[kind]):
+            return old
+        if kind != "functionResponse" and kind in old:
+            return old
+        if kind == "text" and "functionResponse" in old:
+            return old
+    return None
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is dict and type(other) is dict and _key(one) == _key(other)
+
+
+def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
+    """Give the content and the calls of a message with some values changed or gone."""
+    fields: dict[str, Any] = {}
+    for key in ("content", "toolCalls"):
+        inside = {path[1:]: value for path, value in patch.values.items() if path[0] == key}
+        if key in message:
+            fields[key] = _changed(message[key], inside)
+    return {key: ("" if value is _GONE else value) for key, value in fields.items()}
+
+
+def _changed(value: Any, edits: dict[Path, Any]) -> Any:
+    if not edits:
+        return value
+    if () in edits:
+        inside = _changed(value, {path: new for path, new in edits.items() if path})
+        return _spelled(inside, edits[()])
+    if type(value) is list:
+        new = [_changed(item, _below(edits, index)) for index, item in enumerate(value)]
+        return [item for item in new if item is not _GONE]
+    fields = dict(value)
+    for key in {path[0] for path in edits}:
+        new = _changed(value.get(key), _below(edits, key))
+        fields.pop(str(key), None)
+        fields |= {} if new is _GONE else {key: new}
+    return fields
+
+
+def _below(edits: dict[Path, Any], step: str | int) -> dict[Path, Any]:
+    return {path[1:]: value for path, value in edits.items() if path[0] == step}
+
+
+def _spelled(old: Any, new: Any) -> Any:
+    """Spell a part as the place has it that it goes to: text as text, a call as its record."""
+    if type(new) is Lead:
+        return [new.part, *(old if type(old) is list else ())]
+    if type(new) is not dict:
+        return new
+    if type(old) is str and type(new.get("text")) is str:
+        return new["text"]
+    if type(old) is dict and "functionCall" in new and not any(key in old for key in _KINDS):
+        return {**old, **new["functionCall"]}
+    return new
+
+
+def _says(fields: dict[str, Any]) -> bool:
+    return bool(fields.get("content")) or bool(fields.get("toolCalls"))

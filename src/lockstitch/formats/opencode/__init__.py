@@ -1,0 +1,1 @@
+"""OpenCode's sessions: rows of a database, and the documents that it exports."""

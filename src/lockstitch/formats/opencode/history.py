@@ -1,0 +1,472 @@
+"""What opencode sends of a session, whether it comes from its database or from an export.
+
+A call and its result are one part of a message, so that the two cannot be told apart: what breaks
+is a part that is left running for ever. Reasoning is left out of the history: it is bound to the
+provider that wrote it, and no repair here touches what comes before it on the wire.
+
+Messages and parts on which opencode stumbles, or which it passes over, and what to put there.
+
+What opencode needs was found out by taking it away, field by field: without these it opens no
+session, sends nothing, or leaves the part out without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from lockstitch.conversation.parts import Path
+from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
+from lockstitch.formats.blocks import Fields, medium, words_block
+from lockstitch.formats.history import History
+from lockstitch.formats.salvage import substitute
+
+USER = "user"
+ASSISTANT = "assistant"
+OPEN = ("pending", "running")
+INTERRUPTED = "[Tool execution was interrupted]"
+CLEARED = "[Old tool result content cleared]"
+
+_SUMMARISED = "What did we do so far?"
+_SUBTASK = "The following tool was executed by the user"
+_ABORTED = "MessageAbortedError"
+_NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
+# Files of these kinds stand in the text of the prompt as well.
+_AS_TEXT = ("text/plain", "application/x-directory")
+
+
+class OpenCodePiece(Struct, eq=False):
+    """A part of a message, where it is stored, and when it was last written (milliseconds)."""
+
+    id: str
+    data: Fields
+    number: int
+    path: Path
+    seen: int = 0
+
+
+class OpenCodeEntry(Struct, eq=False):
+    """A message with its parts, and where it is stored."""
+
+    id: str
+    info: Fields
+    number: int
+    path: Path
+    pieces: list[OpenCodePiece]
+
+
+class Telling(Struct):
+    """A session as it is sent: the history, and which part each of its blocks is from.
+
+    ``owners`` gives, message by message of the history, the stored message; ``homes`` the part of
+    a block and ``entry_of`` the message of a part, both by identity; ``calls`` the part of a call
+    by its id in the history.
+    """
+
+    history: History
+    sent: list[OpenCodeEntry]
+    owners: list[OpenCodeEntry] = field(default_factory=list)
+    homes: dict[int, OpenCodePiece] = field(default_factory=dict)
+    calls: dict[str, OpenCodePiece] = field(default_factory=dict)
+    entry_of: dict[int, OpenCodeEntry] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> int:
+        """How many prompts are sent."""
+        owners = {id(owner) for owner in self.owners if owner.info.get("role") == USER}
+        return len(owners)
+
+    def before_signed(self) -> set[int]:
+        """Return the parts that signed reasoning is sent after, by identity."""
+        parts = [part for entry in self.sent for part in entry.pieces]
+        last = max((at for at, part in enumerate(parts) if _is_signed(part)), default=0)
+        return {id(part) for part in parts[:last]}
+
+
+def told(entries: Sequence[OpenCodeEntry], revert: Any = None) -> Telling:
+    """Work out what a resume sends."""
+    sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
+    telling = Telling(History("anthropic", [], [], [], _model(sent)), sent)
+    telling.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
+    for entry in sent:
+        if entry.info.get("role") == USER:
+            _ask(telling, entry)
+        elif entry.info.get("role") == ASSISTANT:
+            _answer(telling, entry)
+    return telling
+
+
+# Which messages are sent
+
+
+def _kept(entries: Sequence[OpenCodeEntry], revert: Any) -> list[OpenCodeEntry]:
+    """Leave out what the next prompt removes because the person went back."""
+    if type(revert) is not dict:
+        return [*entries]
+    names = [entry.id for entry in entries]
+    if revert.get("messageID") not in names:
+        return [*entries]
+    at = names.index(revert["messageID"])
+    target, part = entries[at], revert.get("partID")
+    if not part:
+        return [*entries[:at]]
+    pieces = [piece.id for piece in target.pieces]
+    stop = pieces.index(part) if part in pieces else len(pieces)
+    short = OpenCodeEntry(target.id, target.info, target.number, target.path, target.pieces[:stop])
+    return [*entries[:at], short]
+
+
+def _compacted(entries: Sequence[OpenCodeEntry]) -> list[OpenCodeEntry]:
+    """Leave out what a finished compaction has put a summary in the place of."""
+    done = {
+        str(entry.info.get("parentID")): entry
+        for entry in entries
+        if entry.info.get("summary") and entry.info.get("finish") and not entry.info.get("error")
+    }
+    marks = [n for n, e in enumerate(entries) if e.id in done and _compaction(e) is not None]
+    if not marks:
+        return [*entries]
+    at = marks[-1]
+    tail = (_compaction(entries[at]) or {}).get("tail_start_id")
+    rest = [*entries[at:]]
+    starts = [n for n, entry in enumerate(entries[:at]) if entry.id == tail]
+    if not starts:
+        return [*entries] if tail else rest
+    place = next((n for n, e in enumerate(rest) if e is done[entries[at].id]), 0)
+    return [*rest[: place + 1], *entries[starts[0] : at], *rest[place + 1 :]]
+
+
+def _compaction(entry: OpenCodeEntry) -> Fields | None:
+    if entry.info.get("role") != USER:
+        return None
+    found = (piece.data for piece in entry.pieces if piece.data.get("type") == "compaction")
+    return next(found, None)
+
+
+def _is_sent(entry: OpenCodeEntry) -> bool:
+    error = entry.info.get("error")
+    if not error or entry.info.get("role") != ASSISTANT:
+        return True
+    is_aborted = type(error) is dict and error.get("name") == _ABORTED
+    said = (piece.data.get("type") for piece in entry.pieces)
+    return is_aborted and any(kind not in ("step-start", "reasoning") for kind in said)
+
+
+def _model(entries: Sequence[OpenCodeEntry]) -> str | None:
+    """Name the model if it is one whose own rules the history is checked by."""
+    for entry in reversed(entries):
+        if entry.info.get("role") == ASSISTANT:
+            model = entry.info.get("modelID")
+            is_own = entry.info.get("providerID") == "anthropic" and type(model) is str
+            return model if is_own else None
+    return None
+
+
+# What is sent of a message
+
+
+def _ask(telling: Telling, entry: OpenCodeEntry) -> None:
+    blocks = [(piece, block) for piece in entry.pieces for block in _asked(piece.data)]
+    _add(telling, entry, USER, blocks)
+
+
+def _asked(data: Fields) -> Iterator[Fields]:
+    kind = data.get("type")
+    if kind == "text" and _is_said(data.get("text")) and not data.get("ignored"):
+        yield words_block(data["text"])
+    elif kind == "file" and data.get("mime") not in _AS_TEXT:
+        yield _medium(data)
+    elif kind in ("compaction", "subtask"):
+        yield words_block(_SUMMARISED if kind == "compaction" else _SUBTASK)
+
+
+def _is_said(text: Any) -> bool:
+    return type(text) is str and bool(text.strip())
+
+
+def _medium(data: Fields) -> Fields:
+    """Give a file as the provider gets it, or as a line that names it."""
+    mime, url = str(data.get("mime")), str(data.get("url"))
+    match = _DATA.match(url)
+    inner = url[match.end() :] if match else ""
+    address = url if url.startswith(("https://", "http://")) else ""
+    named = f"[Attached {mime}: {data.get('filename') or 'file'}]"
+    return medium(mime, inner, address) or words_block(named)
+
+
+def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
+    """Tell an answer step by step: what is said, the calls, then their results."""
+    said: list[tuple[OpenCodePiece, Fields]] = []
+    results: list[tuple[OpenCodePiece, Fields]] = []
+
+    def flush() -> None:
+        _add(telling, entry, ASSISTANT, said)
+        _add(telling, entry, USER, results)
+        said.clear()
+        results.clear()
+
+    calling = False
+    for piece in entry.pieces:
+        kind = piece.data.get("type")
+        if kind == "tool" and _status(piece) is not None:
+            own = _call_id(telling, piece)
+            said.append((piece, _call(own, piece)))
+            results += [(piece, result) for result in _results(own, piece)]
+            calling = True
+        elif kind == "step-start" or (kind == "text" and _is_said(piece.data.get("text"))):
+            if calling:
+                flush()
+                calling = False
+            if kind == "text":
+                said.append((piece, words_block(piece.data["text"])))
+    flush()
+
+
+def _add(
+    telling: Telling,
+    entry: OpenCodeEntry,
+    role: str,
+    blocks: Sequence[tuple[OpenCodePiece, Fields]],
+) -> None:
+    if not blocks:
+        return
+    message = {"role": role, "content": [block for _, block in blocks]}
+    paths = [_path(piece, block) for piece, block in blocks]
+    telling.history.add(message, [piece.number for piece, _ in blocks], paths)
+    telling.owners.append(entry)
+    telling.homes.update({id(block): piece for piece, block in blocks})
+
+
+def _path(piece: OpenCodePiece, block: Fields) -> Path:
+    return (*piece.path, "state") if "tool_use_id" in block or "input" in block else piece.path
+
+
+def state_of(piece: OpenCodePiece) -> Fields:
+    """Give the state of a tool's part."""
+    state = piece.data.get("state")
+    return state if type(state) is dict else {}
+
+
+def _status(piece: OpenCodePiece) -> str | None:
+    status = state_of(piece).get("status")
+    return status if status in (*OPEN, "completed", "error") else None
+
+
+def is_open(piece: OpenCodePiece) -> bool:
+    """Tell whether a part is a call without a result."""
+    return piece.data.get("type") == "tool" and _status(piece) in OPEN
+
+
+def _call_id(telling: Telling, piece: OpenCodePiece) -> str:
+    """Name a call as opencode does for providers that are strict, once for each part."""
+    name = _NO_ID.sub("_", str(piece.data.get("callID") or piece.id)) or "call"
+    own, count = name, 1
+    while own in telling.calls:
+        count += 1
+        own = f"{name}_{count}"
+    telling.calls[own] = piece
+    return own
+
+
+def _call(own: str, piece: OpenCodePiece) -> Fields:
+    given = state_of(piece).get("input", {})
+    return {"type": "tool_use", "id": own, "name": str(piece.data.get("tool")), "input": given}
+
+
+def _results(own: str, piece: OpenCodePiece) -> Iterator[Fields]:
+    if is_open(piece):
+        return
+    state = state_of(piece)
+    content, failed = _outcome(state)
+    block = {"type": "tool_result", "tool_use_id": own, "content": content}
+    yield {**block, "is_error": True} if failed else block
+
+
+def _outcome(state: Fields) -> tuple[Any, bool]:
+    """Give what the model is told of a call that ended, and whether it is told as an error."""
+    if state["status"] == "error":
+        metadata = _metadata(state)
+        partial = metadata.get("output")
+        if type(partial) is str and metadata.get("interrupted") is True:
+            return partial, False
+        return str(state.get("error") or ""), True
+    if type(state.get("time")) is dict and state["time"].get("compacted"):
+        return CLEARED, False
+    text = state.get("output")
+    attached = state.get("attachments")
+    media = [_medium(a) for a in attached if type(a) is dict] if type(attached) is list else []
+    if not media:
+        return text if type(text) is str else "", False
+    return [*([words_block(str(text))] if _is_said(text) else []), *media], False
+
+
+def _metadata(state: Fields) -> Fields:
+    found = state.get("metadata")
+    return found if type(found) is dict else {}
+
+
+# Results that survived
+
+
+def evidence(telling: Telling, events: Mapping[str, Fields]) -> dict[str, Fields]:
+    """Give results of open calls that were stored, by the call's id in the history.
+
+    Open is also a call that was closed with a text in place of its result. ``events`` are the
+    last known states of parts, from the program's log. A result is left where
+    it is if the model has reasoned on without it: signed reasoning is valid only behind exactly
+    what it was given.
+    """
+    found: dict[str, Fields] = {}
+    signed = telling.before_signed()
+    for own, piece in telling.calls.items():
+        if not (is_open(piece) or _is_stood_in(piece)) or id(piece) in signed:
+            continue
+        outcome = _recorded(events.get(piece.id))
+        if outcome is None and is_open(piece):
+            outcome = _streamed(state_of(piece))
+        if outcome is not None:
+            block = {"type": "tool_result", "tool_use_id": own, "content": outcome[0]}
+            found[own] = {**block, "is_error": True} if outcome[1] else block
+    return found
+
+
+def _is_stood_in(piece: OpenCodePiece) -> bool:
+    """Whether a call was closed with a text in place of its result."""
+    state = state_of(piece)
+    if piece.data.get("type") != "tool" or _status(piece) not in ("completed", "error"):
+        return False
+    content = _outcome(state)[0]
+    return type(content) is str and is_placeholder(content)
+
+
+def _is_signed(piece: OpenCodePiece) -> bool:
+    return piece.data.get("type") == "reasoning" and bool(piece.data.get("metadata"))
+
+
+def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
+    if state is None or state.get("status") not in ("completed", "error"):
+        return None
+    content, failed = _outcome(state)
+    if not content or (type(content) is str and is_placeholder(content)):
+        return None
+    return content, failed
+
+
+def _streamed(state: Fields) -> tuple[str, bool] | None:
+    """Give the output that a tool had shown: all of it if its exit is known, else a part."""
+    metadata = _metadata(state)
+    output = metadata.get("output")
+    if type(output) is not str or not output.strip():
+        return None
+    if type(metadata.get("exit")) is int:
+        return output, False
+    return f"{output}\n\n{PARTIAL}", True
+
+
+_STOPS = "so that the session cannot be opened"
+_PASSED = "so that it is passed over"
+_STATES = (*OPEN, "completed", "error")
+_OUTPUT = "[lockstitch] A call of the tool {tool} was stored here, damaged. This was its output:\n"
+# The parts that opencode itself gives every part and every message, and keeps outside the JSON.
+_KEYS = ("id", "sessionID", "messageID")
+
+# The same in SQL, or more, to find those of which the log of events may know more.
+FLAWED_PART = """
+CASE WHEN json_valid(data) THEN coalesce(CASE json_extract(data, '$.type')
+  WHEN 'text' THEN json_type(data, '$.text') IS NOT 'text'
+  WHEN 'tool' THEN json_type(data, '$.callID') IS NOT 'text'
+    OR json_type(data, '$.state.input') IS NOT 'object'
+    OR json_extract(data, '$.state.status') NOT IN ('pending', 'running', 'completed', 'error')
+    OR (json_extract(data, '$.state.status') = 'completed' AND (
+      json_type(data, '$.state.output') IS NOT 'text'
+      OR json_type(data, '$.state.time') IS NOT 'object'))
+  ELSE json_type(data, '$.type') IS NOT 'text' END, 1) ELSE 1 END
+"""
+FLAWED_MESSAGE = """
+CASE WHEN json_valid(data) THEN json_type(data, '$.role') IS NOT 'text'
+  OR json_type(data, '$.time') IS NOT 'object' ELSE 1 END
+"""
+
+
+def message_flaw(info: Any) -> str:
+    """Say what a message lacks, "" if it is whole."""
+    if type(info) is not dict or type(info.get("role")) is not str:
+        return f"lacks its role, {_PASSED}"
+    return "" if type(info.get("time")) is dict else f"lacks its time, {_STOPS}"
+
+
+def part_flaw(data: Any) -> str:
+    """Say what a part lacks, "" if it is whole."""
+    kind = data.get("type") if type(data) is dict else None
+    if type(kind) is not str:
+        return f"lacks its type, {_PASSED}"
+    if kind == "text" and type(data.get("text")) is not str:
+        return f"is a text without words, {_STOPS}"
+    return _tool_flaw(data) if kind == "tool" else ""
+
+
+def _tool_flaw(data: Fields) -> str:
+    state = data.get("state")
+    if type(state) is not dict:
+        return f"is a call without its state, {_STOPS}"
+    if state.get("status") not in _STATES:
+        return f"is a call without the status of its state, {_PASSED}"
+    if type(data.get("callID")) is not str:
+        return f"is a call without an id, {_STOPS}"
+    if type(state.get("input")) is not dict:
+        return "is a call without its input, which providers refuse"
+    if state["status"] == "completed":
+        if type(state.get("output")) is not str:
+            return f"is a call that ended without its output, {_STOPS}"
+        if type(state.get("time")) is not dict:
+            return f"is a call that ended without its time, {_STOPS}"
+    return ""
+
+
+def without_keys(logged: Any) -> Fields:
+    """Return a part or a message of the log as opencode stores it."""
+    value = logged if type(logged) is dict else {}
+    return {key: own for key, own in value.items() if key not in _KEYS}
+
+
+def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
+    """Return what to put in the place of a part that is not whole: as much of it as can be kept.
+
+    A call whose input is lost cannot be sent as one: its input is never made up.
+    """
+    is_call = type(data) is dict and type(data.get("tool")) is str
+    state = data.get("state") if is_call else None
+    state = state if type(state) is dict else {}
+    output = _output(state)
+    if type(state.get("input")) is not dict:
+        said = _OUTPUT.format(tool=data.get("tool")) + output if output else substitute(text)
+        return words_block(said)
+    known = state.get("time")
+    times = known if type(known) is dict else {"start": time, "end": time}
+    ended = {**state, "time": times}
+    if output and state.get("status") != "error":
+        title = {"title": state.get("title", ""), "metadata": state.get("metadata", {})}
+        ended |= {"status": "completed", "output": output, **title}
+    elif state.get("status") not in (*OPEN, "error"):
+        ended |= {"status": "error", "error": UNKNOWN_OUTCOME}
+    call = data.get("callID")
+    named = call if type(call) is str else f"call_{own}"
+    return {**data, "type": "tool", "callID": named, "state": ended}
+
+
+def _output(state: Fields) -> str:
+    """Return what a tool gave, also where only the screen kept it."""
+    metadata = state.get("metadata")
+    shown = metadata.get("output") if type(metadata) is dict else None
+    found = (text for text in (state.get("output"), shown) if type(text) is str and text)
+    return next(found, "")
+
+
+def repaired_time(info: Fields, created: int) -> Fields:
+    """Return a message with the time that its row has."""
+    done = {"completed": created} if info.get("role") == ASSISTANT else {}
+    return {**info, "time": {"created": created, **done}}

@@ -1,0 +1,210 @@
+"""A healed history put back into the messages and parts of opencode, wherever they are stored.
+
+An open call gets what opencode itself writes for a tool that failed, or for one that ended if its
+output survived; its message, if it never ended, ends with it, as after an interrupt. Where the
+model has gone on since, the call keeps the words that opencode has sent for it all along, so that
+nothing changes on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from lockstitch.conversation.parts import Path
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.formats.blocks import Fields, words, words_block
+from lockstitch.formats.history import NEW, SourcedMessage, parts_of
+from lockstitch.formats.opencode.history import (
+    ASSISTANT,
+    INTERRUPTED,
+    OpenCodeEntry,
+    OpenCodePiece,
+    Telling,
+    is_open,
+    state_of,
+)
+
+
+class OpenCodeEditor(Protocol):
+    """The way a store is changed; nothing is changed before everything is said."""
+
+    def put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
+        """Set a value in a message's own data or in a part."""
+
+    def drop(self, what: OpenCodeEntry | OpenCodePiece) -> None:
+        """Take a part out, or a message with all its parts."""
+
+    def add_part(self, entry: OpenCodeEntry, after: OpenCodePiece | None, data: Fields) -> None:
+        """Put a new part into a message, behind another one or in front."""
+
+    def add_message(self, after: OpenCodeEntry | None, role: str, data: Fields) -> None:
+        """Put a new message with one part behind another message, or in front."""
+
+
+def write_back(telling: Telling, strands: Sequence[SourcedMessage], editor: OpenCodeEditor) -> None:
+    """Tell an editor what to change so that the healed history is what is sent."""
+    _OpenCodeWriteBack(telling, strands, editor).stitch()
+
+
+class _OpenCodeWriteBack:
+    def __init__(
+        self, telling: Telling, strands: Sequence[SourcedMessage], editor: OpenCodeEditor
+    ) -> None:
+        self.telling = telling
+        self.strands = strands
+        self.editor = editor
+        self.kept: set[int] = set()
+        self.ends: dict[str, int] = {}
+        self.present = {id(block) for strand in strands for block in parts_of(strand.message)}
+
+    def stitch(self) -> None:
+        last: OpenCodeEntry | None = None
+        for strand in self.strands:
+            entry = self._entry(strand, last)
+            self._strand(strand, entry, last)
+            last = entry or last
+        self._end_messages()
+        self._drop()
+
+    def _entry(self, strand: SourcedMessage, last: OpenCodeEntry | None) -> OpenCodeEntry | None:
+        """Find the stored message of a healed one: by its parts, or as the next that is gone."""
+        for _, block in strand.parts:
+            piece = self.telling.homes.get(id(block)) or self._answered(block)
+            if piece is not None:
+                return self.telling.entry_of[id(piece)]
+        if all(source == NEW for source, _ in strand.parts):
+            return None
+        owners = self.telling.owners
+        start = max((n + 1 for n, owner in enumerate(owners) if owner is last), default=0)
+        later = zip(self.telling.history.messages[start:], owners[start:], strict=True)
+        return next((owner for told, owner in later if self._became(told, strand)), None)
+
+    def _became(self, told: Fields, strand: SourcedMessage) -> bool:
+        gone = all(id(block) not in self.present for block in told["content"])
+        return gone and told["role"] == strand.message.get("role")
+
+    def _strand(
+        self, strand: SourcedMessage, entry: OpenCodeEntry | None, last: OpenCodeEntry | None
+    ) -> None:
+        before: OpenCodePiece | None = None
+        for source, block in strand.parts:
+            piece = self.telling.homes.get(id(block)) or self._answered(block)
+            if piece is None and entry is not None and source != NEW:
+                piece = next(self._spare(entry), None)
+            if piece is None:
+                self._add(strand, entry, last, before, block)
+                continue
+            if id(block) not in self.telling.homes:
+                self._write(piece, block)
+            self.kept.add(id(piece))
+            before = piece
+
+    def _spare(self, entry: OpenCodeEntry) -> Iterator[OpenCodePiece]:
+        """Give the parts of a message whose blocks are gone: what they became stands there."""
+        told = zip(self.telling.history.messages, self.telling.owners, strict=True)
+        for message, owner in told:
+            for block in message["content"] if owner is entry else ():
+                piece = self.telling.homes[id(block)]
+                if id(block) not in self.present and id(piece) not in self.kept:
+                    yield piece
+
+    def _answered(self, block: Fields) -> OpenCodePiece | None:
+        """Give the part of the call that a new result, or a changed call, belongs to."""
+        own = block.get("tool_use_id") or block.get("id")
+        return self.telling.calls.get(own) if type(own) is str else None
+
+    def _write(self, piece: OpenCodePiece, block: Fields) -> None:
+        kind = block.get("type")
+        if kind == "tool_result":
+            self._close(piece, block)
+        elif kind == "tool_use":
+            self._put(piece, ("tool",), block.get("name"))
+            self._put(piece, ("state", "input"), block.get("input"))
+        elif kind in ("image", "document"):
+            source = block["source"]
+            if source.get("type") == "base64":
+                self._put(piece, ("mime",), source["media_type"])
+                url = f"data:{source['media_type']};base64,{source['data']}"
+                self._put(piece, ("url",), url)
+        elif piece.data.get("type") == "text":
+            self._put(piece, ("text",), words(block))
+        else:
+            self.editor.put(piece, (), words_block(words(block)))
+
+    def _put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
+        data: Any = what.data if isinstance(what, OpenCodePiece) else what.info
+        for step in path:
+            data = data.get(step) if type(data) is dict else None
+        if data != value or type(data) is not type(value):
+            self.editor.put(what, path, value)
+
+    def _close(self, piece: OpenCodePiece, block: Fields) -> None:
+        """Write a result as opencode does."""
+        text, failed = words(block), bool(block.get("is_error"))
+        if text == UNKNOWN_OUTCOME and self._went_on(piece):
+            text = INTERRUPTED
+        state = state_of(piece)
+        was_open = is_open(piece)
+        self._put(piece, ("state", "status"), "error" if failed else "completed")
+        if failed:
+            self._put(piece, ("state", "error"), text)
+        else:
+            self._put(piece, ("state", "output"), text)
+            self._put(piece, ("state", "title"), state.get("title", ""))
+            self._put(piece, ("state", "metadata"), state.get("metadata", {}))
+        if was_open:
+            self._end(piece, state)
+
+    def _went_on(self, piece: OpenCodePiece) -> bool:
+        """Tell whether the model has answered since, with opencode's own words before it."""
+        own = self.telling.entry_of[id(piece)]
+        later = self.telling.sent[self.telling.sent.index(own) + 1 :]
+        return any(entry.info.get("role") == ASSISTANT and entry.pieces for entry in later)
+
+    def _end(self, piece: OpenCodePiece, state: Fields) -> None:
+        entry = self.telling.entry_of[id(piece)]
+        time = state.get("time")
+        start = _number(time, "start") or _number(entry.info.get("time"), "created")
+        end = max(start, piece.seen)
+        if type(time) is dict:
+            self._put(piece, ("state", "time", "end"), end)
+        else:
+            self.editor.put(piece, ("state", "time"), {"start": start, "end": end})
+        self.ends[entry.id] = max(end, self.ends.get(entry.id, 0))
+
+    def _end_messages(self) -> None:
+        for entry in self.telling.sent:
+            time = entry.info.get("time")
+            if entry.id in self.ends and type(time) is dict and "completed" not in time:
+                self.editor.put(entry, ("time", "completed"), self.ends[entry.id])
+
+    def _add(
+        self,
+        strand: SourcedMessage,
+        entry: OpenCodeEntry | None,
+        last: OpenCodeEntry | None,
+        before: OpenCodePiece | None,
+        block: Fields,
+    ) -> None:
+        data = words_block(words(block))
+        if entry is not None and entry.info.get("role") == strand.message.get("role"):
+            self.editor.add_part(entry, before, data)
+        else:
+            self.editor.add_message(last, str(strand.message.get("role")), data)
+
+    def _drop(self) -> None:
+        told = {id(piece) for piece in self.telling.homes.values()}
+        for entry in self.telling.sent:
+            mine = [piece for piece in entry.pieces if id(piece) in told]
+            gone = [piece for piece in mine if id(piece) not in self.kept]
+            if gone and len(gone) == len(mine):
+                self.editor.drop(entry)
+            else:
+                for piece in gone:
+                    self.editor.drop(piece)
+
+
+def _number(times: Any, key: str) -> int:
+    found = times.get(key) if type(times) is dict else None
+    return found if type(found) is int else 0

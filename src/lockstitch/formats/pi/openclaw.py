@@ -1,0 +1,319 @@
+"""OpenClaw: ``~/.openclaw/agents/<id>/agent/openclaw-agent.sqlite``, an SQLite database.
+
+An event is a row of ``transcript_events``, as JSON or packed with Zstandard; a session that was
+put into cold storage is one packed value. The database is only read. What OpenClaw derives from
+the events stands in seven more tables (identities, the active branch, the words to search, sizes,
+generations), and OpenClaw trusts them: a changed event would be at odds with all of those.
+
+The tree of an OpenClaw transcript, as OpenClaw itself reads it.
+
+Entries are pi's, and four things are more than pi has. A ``leaf`` says where the conversation goes
+on; an entry with ``appendMode`` "side" is no part of it; after a ``reset`` all that hangs on what
+came before hangs on it; and an entry whose parent is missing hangs on the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from lockstitch import inputs
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.formats import packed
+from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.graph import Node
+from lockstitch.formats.history import Aside, SourcedMessage
+from lockstitch.formats.lines import decode
+from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
+from lockstitch.formats.records import JSON, TORN, Record, as_str
+from lockstitch.formats.sqlite import bound
+from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
+from lockstitch.formats.untrusted import tables_of
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+
+if TYPE_CHECKING:
+    from lockstitch.formats.untrusted import Connection
+
+
+RESET, LEAF = "reset", "leaf"
+_TYPES = frozenset(
+    {
+        *("message", "thinking_level_change", "model_change", COMPACTION, RESET),
+        *("branch_summary", "custom", "custom_message", "label", "session_info"),
+    }
+)
+
+
+class ClawTree(PiSession):
+    """The events of a session, and those that the next request is made of.
+
+    ``stale`` numbers the events whose parent is not there.
+    """
+
+    cuts = (COMPACTION, RESET)
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.end: str | None = None
+        self.stale: list[int] = []
+        super().__init__(records)
+
+    def leaf(self) -> Node | None:
+        return self.last.get(self.end) if self.end else None
+
+    def nodes(self) -> Iterator[Node]:
+        reader = _ClawReader()
+        for number in self.entries:
+            node = reader.read(number, self.records[number].value)
+            if node is not None:
+                yield node
+        self.end, self.stale = reader.leaf, reader.stale
+
+
+class _ClawReader:
+    """Reads event after event; ``under`` holds all that hangs on the last reset."""
+
+    def __init__(self) -> None:
+        self.leaf: str | None = None
+        self.known: set[str] = set()
+        self.targets: dict[str, str | None] = {}
+        self.reset: str | None = None
+        self.under: set[str] = set()
+        self.stale: list[int] = []
+
+    def read(self, number: int, value: dict[str, Any]) -> Node | None:
+        own = value.get("id")
+        if type(own) is not str or not own.strip():
+            return None
+        if value.get("type") == LEAF:
+            return self._control(number, own, value)
+        kind = value.get("type")
+        if type(kind) is not str or kind not in _TYPES:
+            # it is no part of the conversation, but may be a link of its chain
+            self.known.add(own)
+            return Node(number, own, _text(value.get("parentId")))
+        parent = self._parent(number, value)
+        self.known.add(own)
+        if value["type"] == RESET:
+            self.reset, self.under = own, {own}
+        elif parent in self.under:
+            self.under.add(own)
+        if not _is_aside(value):
+            self.leaf = own
+        return Node(number, own, parent)
+
+    def _control(self, number: int, own: str, value: dict[str, Any]) -> Node | None:
+        target = _text(value.get("targetId"))
+        if target is not None and target not in self.known:
+            return None
+        if self.reset is not None and target not in self.under:
+            target = self.leaf
+        self.known.add(own)
+        self.targets[own] = self.leaf = target
+        return Node(number, own, target)
+
+    def _parent(self, number: int, value: dict[str, Any]) -> str | None:
+        parent = _text(value.get("parentId")) if "parentId" in value else self.leaf
+        if parent is not None and parent not in self.known and self.known:
+            self.stale.append(number)
+        if not _is_aside(value):
+            is_before = self.reset is not None and parent not in self.under
+            is_stale = parent is not None and parent not in self.known and self.leaf is not None
+            parent = self.leaf if is_before or is_stale else parent
+        seen: set[str] = set()
+        while parent is not None and parent in self.targets and parent not in seen:
+            seen.add(parent)
+            parent = self.targets[parent]
+        return parent
+
+
+def _is_aside(value: dict[str, Any]) -> bool:
+    return value.get("appendMode") == "side"
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str and value.strip() else None
+
+
+_EVENTS = "transcript_events"
+_COLD = "session_transcript_cold_archives"
+_LISTED = f"""
+    SELECT w.session_id, NULL, w.updated_at / 1000.0,
+           coalesce(n.display_name, n.label, w.session_key)
+    FROM session_windows AS w LEFT JOIN session_nodes AS n ON n.session_key = w.session_key
+    WHERE EXISTS (SELECT 1 FROM {_EVENTS} AS e WHERE e.session_id = w.session_id)
+"""  # noqa: S608 - a name of our own
+_ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
+_BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
+# What is read beside the events, to list the sessions and to find those in cold storage.
+_BESIDE = (
+    Table("session_windows", key="session_key", order=("updated_at",), optional=True),
+    Table("session_nodes", session="session_key", key="session_key", order=(), optional=True),
+    Table(_COLD, key="archive_name", order=("storage",), optional=True),
+)
+# OpenClaw packs no event that is larger.
+_EVENT_LIMIT = 1 << 22
+_COLD_DAMAGE = "is in cold storage, in an archive that is damaged"
+_HELP = (
+    "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
+)
+
+
+class OpenClaw(RowFormat):
+    """A tree of events, those of pi and a few more."""
+
+    name = "openclaw"
+    title = "OpenClaw"
+    dialect = "anthropic"
+    places = (".openclaw/agents/*/agent/openclaw-agent.sqlite",)
+    variable = "OPENCLAW_STATE_DIR"
+    layout = Layout((Table(_EVENTS, key="seq", order=("seq",)),), _BARE)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (*self.layout.tables, *_BESIDE)
+
+    def claims(self, name: str, head: Any) -> bool:
+        tables = set(head)
+        return _EVENTS in tables and not tables.isdisjoint({"session_windows", "session_nodes"})
+
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        tables = tables_of(base)
+        if not {"session_windows", "session_nodes"} <= tables:
+            return base.execute(_BARE)
+        return base.execute(_LISTED + (_ARCHIVED if _COLD in tables else ""))
+
+    def rows(self, base: Connection, session: str) -> list[Row]:
+        found: list[Row] = []
+        start = 0
+        stored = sorted(_stored(base, session), key=lambda event: sorting(event[0]))
+        for key, raw in (*stored, *_archived(base, session)):
+            row = _row(key, raw, start)
+            start = row.end + 1
+            found.append(row)
+        return found
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        tree = ClawTree(records)
+        path = set(tree.path)
+        away = [n for n in tree.entries if n not in path and is_prompt(tree.value(n))]
+        notes = [f"{len(away)} turn{'s' * (len(away) != 1)} are on other branches"] if away else []
+        return Transcript(
+            context,
+            records,
+            tree.history,
+            findings=[*_findings(tree)],
+            session=as_str(tree.head.get("id")) or context.name,
+            project=as_str(tree.head.get("cwd")),
+            turns=sum(is_prompt(tree.value(number)) for number in tree.sent),
+            left=len(away),
+            left_size=sum(records[n].size for n in tree.entries if n not in path),
+            notes=notes,
+            version=str(tree.head.get("version", "")),
+            size=sum(record.size for record in records),
+            sealed=True,
+            state=tree,
+        )
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        return [one for one in transcript.state.asides() if one.history.messages]
+
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    ) -> list[Record]:
+        raise UsageError(_HELP)
+
+    def named(self, found: Finding, transcript: Transcript) -> Finding:
+        return structs.replace(found, fixable=False, help=_HELP)
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        """OpenClaw repairs what it sends in memory, for each provider as it needs."""
+        return NOTE if found.severity == NOTE else WARNING
+
+
+def _findings(tree: ClawTree) -> Iterator[Finding]:
+    for number, record in enumerate(tree.records):
+        if record.kind == TORN:
+            text = "the event cannot be decoded, so that the session cannot be opened"
+            yield _found("LS610", record, text, ERROR)
+        elif number in tree.stale:
+            text = "the parent of this event is missing; OpenClaw takes the one before it"
+            yield _found("LS701", record, text, NOTE)
+
+
+def _found(code: str, record: Record, text: str, severity: str) -> Finding:
+    found = find(code, record.place, text, severity, fixable=False)
+    return structs.replace(found, help=_HELP)
+
+
+# Rows as events
+
+
+def _stored(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Return the events that are rows, in their order."""
+    where = f"FROM {_EVENTS} WHERE session_id = CAST(? AS TEXT)"
+    columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
+    if "event_zstd" not in columns:
+        for key, text in base.execute(f"SELECT seq, event_json {where}", bound((session,))):
+            yield key, _bytes(text)
+        return
+    query = f"SELECT seq, event_json, event_zstd {where}"
+    for key, text, blob in base.execute(query, bound((session,))):
+        yield key, _bytes(text) if blob is None else _unpacked(base, blob, _EVENT_LIMIT)
+
+
+def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Return the events of a session in cold storage, which has no rows any more."""
+    if _COLD not in tables_of(base):
+        return
+    columns = "storage, archive_name, archive_blob"
+    query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
+    for storage, name, blob in base.execute(query, bound((session,))):
+        raw = blob if storage == "sqlite" else _file(base, str(name))
+        lines = _unpacked(base, raw, inputs.unpacked_budget(len(raw or b"")))
+        if lines is None:
+            raise Unreadable(_COLD_DAMAGE)
+        try:
+            records = [decode(line) for line in lines.splitlines()]
+            rows = [record["row"] for record in records if record.get("kind") == "event"]
+            yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            raise Unreadable(_COLD_DAMAGE) from None
+
+
+def _file(base: Connection, name: str) -> bytes:
+    """Return an archive from the folder beside that of the database."""
+    [(_, _, path), *_] = base.execute("PRAGMA database_list")
+    folder = Path(path).parent
+    place = folder.parent / "sessions" if folder.name == "agent" else folder
+    try:
+        return inputs.content(place / "cold" / Path(name).name)
+    except LockstitchError:
+        raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
+
+
+def _bytes(text: Any) -> bytes | None:
+    return text.encode("utf-8", "surrogateescape") if type(text) is str else None
+
+
+def _unpacked(base: Connection, blob: Any, limit: int) -> bytes | None:
+    """Return what was packed, None if it cannot be unpacked; all that is must fit into a budget."""
+    if type(blob) is not bytes:
+        return None
+    found = packed.unpack(blob, min(limit, base.budget.unpackable))
+    base.budget.unpackable -= len(found.data)
+    return found.data if found.whole else None
+
+
+def _row(key: int, raw: bytes | None, start: int) -> Row:
+    end = start + len(raw or b"")
+    place = f"{_EVENTS}.{key}"
+    try:
+        value = decode(raw or b"")
+    except (ValueError, RecursionError):
+        value = None
+    kind = JSON if type(value) is dict else TORN
+    return Row(place, value, kind, start, end, table=_EVENTS, rowid=key, stored={"seq": key})

@@ -1,0 +1,385 @@
+"""What is wrong with the entries of a pi session and how they hang together, and mending it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+from msgspec import structs
+
+from lockstitch.formats.base import Context, Transcript, find
+from lockstitch.formats.graph import Node
+from lockstitch.formats.pi.session import (
+    ASSISTANT,
+    HEADER,
+    RESULT,
+    USER,
+    PiSession,
+    message_of,
+    rebuilt,
+)
+from lockstitch.formats.records import JSON, Record, amended, new_record
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
+
+_SPEAKERS = (USER, ASSISTANT, RESULT)
+_NONE: Mapping[int, str] = {}
+_HEAD_HELP = (
+    "repair moves the head to the start of the file, or rebuilds it from what is left of it "
+    "and the name of the file"
+)
+_ORDER_HELP = "repair puts every record after its parent again, and the newest one last"
+
+
+def findings(session: PiSession, left: int, context: Context) -> Iterator[Finding]:
+    """Find everything that is wrong with the entries."""
+    records = session.records
+    yield from _heading(session, context)
+    turns = f": resuming will silently drop {left} turn{'s' * (left != 1)}"
+    for node, first in _repeats(session):
+        same = _is_same(session, node, first)
+        text = f"has the id of the record on line {records[first.number].place}"
+        ends = _is_last(session, node) and _goes_on(session, node)
+        severity = ERROR if ends else ""
+        code = "LS607" if same else "LS703"
+        yield find(code, records[node.number].place, text + turns * ends, severity)
+    for number in _malformed(session):
+        yield find("LS610", records[number].place, "this message has no content")
+    for number in _unnamed(session):
+        ends = number == session.entries[-1]
+        text = "has no id" + ", so that a resume finds nothing before it" * ends
+        yield find("LS610", records[number].place, text, ERROR if ends else "")
+    cuts = session.broken.number if session.broken else -1
+    for node in _dangling(session):
+        is_cut = node.number == cuts
+        text = "the parent of this record is missing" + (turns if is_cut else "")
+        severity = ERROR if is_cut else WARNING
+        yield find("LS701", records[node.number].place, text, severity)
+    on_path = set(session.path)
+    for node in _circles(session):
+        severity = ERROR if node.number in on_path else WARNING
+        text = "the parents of this record form a circle"
+        yield find("LS702", records[node.number].place, text, severity)
+    number = _cut_off(session)
+    if number >= 0:
+        text = "the conversation before this record is cut off" + turns
+        yield find("LS704", records[number].place, text)
+    if _is_out_of_order(session):
+        text = "this record is the last one, but others refer to it" + turns
+        place = records[session.entries[-1]].place
+        yield structs.replace(find("LS704", place, text), help=_ORDER_HELP)
+
+
+def _heading(session: PiSession, context: Context) -> Iterator[Finding]:
+    number = _first(session)
+    if number >= 0 and number not in session.headers:
+        text = "the file does not start with the head of a session: pi does not read it"
+        made = rebuilt(session.records, context.data, context.name)
+        fixable = bool(session.headers) or made is not None
+        found = find("LS610", session.records[number].place, text, ERROR, fixable=fixable)
+        yield structs.replace(found, help=_HEAD_HELP) if fixable else found
+
+
+def _first(session: PiSession) -> int:
+    """Return the first line that is JSON, which must be the head; pi skips all others."""
+    return next((n for n, record in enumerate(session.records) if record.kind == JSON), -1)
+
+
+def _is_last(session: PiSession, node: Node) -> bool:
+    return node.number == session.entries[-1]
+
+
+def _goes_on(session: PiSession, node: Node) -> bool:
+    """Whether entries before this one in the file hang on it, so that it is no end."""
+    children = session.graph.children.get(node.id, ())
+    return any(child.number < node.number for child in children)
+
+
+def _is_out_of_order(session: PiSession) -> bool:
+    """Whether the last entry is the parent of others, from which pi would go on.
+
+    pi appends: a parent always stands before its children, and the last line is a leaf, also
+    after the person went back to an earlier entry.
+    """
+    node = session.graph.nodes[-1] if session.graph.nodes else None
+    if node is None or session.is_linear or node is not session.graph.by_id[node.id]:
+        return False
+    return _is_last(session, node) and _goes_on(session, node)
+
+
+def _repeats(session: PiSession) -> list[tuple[Node, Node]]:
+    return [(node, session.graph.by_id[node.id]) for node in session.graph.repeats]
+
+
+def _is_same(session: PiSession, node: Node, first: Node) -> bool:
+    """Tell whether two entries are the same one, of which one may be damaged."""
+    one, other = session.value(node.number), session.value(first.number)
+    keys = ("type", "timestamp")
+    dated = type(one.get("timestamp")) is str
+    return one == other or (dated and all(one.get(key) == other.get(key) for key in keys))
+
+
+def _unnamed(session: PiSession) -> list[int]:
+    """Give the entries of a tree that nothing can hang on."""
+    if session.is_linear:
+        return []
+    return [n for n in session.entries if type(session.value(n).get("id")) is not str]
+
+
+def _malformed(session: PiSession) -> list[int]:
+    """Give the messages that hold nothing that pi could send, and at which it stumbles."""
+    return [number for number in session.entries if _is_malformed(session.value(number))]
+
+
+def _is_malformed(value: dict[str, Any]) -> bool:
+    if value.get("type") != "message":
+        return False
+    message = message_of(value)
+    if message.get("role") not in _SPEAKERS:
+        return not message
+    kinds = (list,) if message["role"] == ASSISTANT else (list, str)
+    return type(message.get("content")) not in kinds
+
+
+def _dangling(session: PiSession) -> list[Node]:
+    known = session.graph.by_id
+    return [node for node in session.graph.nodes if node.parent and node.parent not in known]
+
+
+def _circles(session: PiSession) -> list[Node]:
+    """Give one entry of each circle of parents: the first one in the file."""
+    done: set[int] = set()
+    found: list[Node] = []
+    for start in session.last.values():
+        trail: dict[int, Node] = {}
+        at: Node | None = start
+        while at is not None and at.number not in done and at.number not in trail:
+            trail[at.number] = at
+            at = session.last.get(at.parent) if at.parent else None
+        if at is not None and at.number in trail:
+            numbers = list(trail)
+            found.append(session.graph.by_number[min(numbers[numbers.index(at.number) :])])
+        done.update(trail)  # |= with its keys would copy all that is done
+    return found
+
+
+def _cut_off(session: PiSession) -> int:
+    """Give the entry without a parent that starts in the middle of a turn, -1 if none does."""
+    if session.is_linear or session.broken or session.cut >= 0 or not session.path:
+        return -1
+    root, first = session.path[0], next(iter(session.sent), -1)
+    if root == session.entries[0] or first < 0:
+        return -1
+    role = message_of(session.value(first)).get("role")
+    before = any(message_of(session.value(n)) for n in session.entries if n < root)
+    return root if before and role in (ASSISTANT, RESULT) else -1
+
+
+def repair_tree(transcript: Transcript, ledger: Ledger) -> list[Record]:
+    """Mend one kind of trouble with the entries; the same records if there is none."""
+    round_ = _PiTreeRepair(transcript, ledger)
+    for step in (
+        round_.put_head_first,
+        round_.drop_repeats,
+        round_.rename_repeats,
+        round_.mend_malformed,
+        round_.name_entries,
+        round_.link_danglers,
+        round_.open_circles,
+        round_.link_cut_off,
+        round_.put_in_order,
+    ):
+        step()
+        if round_.changed:
+            break
+    return round_.records()
+
+
+class _PiTreeRepair:
+    """One round of repairs: what changes, by the numbers of the records."""
+
+    def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
+        self.data = transcript.context.data
+        self.name = transcript.context.name
+        self.session: PiSession = transcript.state
+        self.ledger = ledger
+        self.values: dict[int, Record] = {}
+        self.gone: set[int] = set()
+        self.first: list[int] = []
+        self.head: list[Record] = []
+        self.order: Sequence[int] = range(len(self.session.records))
+
+    @property
+    def changed(self) -> bool:
+        moved = self.first or self.head or type(self.order) is list
+        return bool(self.values or self.gone or moved)
+
+    def records(self) -> list[Record]:
+        source = self.session.records
+        rest = [n for n in self.order if n not in self.gone and n not in self.first]
+        kept = [self.values.get(number, source[number]) for number in [*self.first, *rest]]
+        return [*self.head, *kept]
+
+    def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
+        record = self.values.get(number, self.session.records[number])
+        self.values[number] = amended(self.data, record, path, value)
+
+    def note(self, code: str, action: str, number: int, text: str) -> None:
+        self.ledger.note(RULES[code], action, self.session.records[number].place, text)
+
+    def link(self, code: str, number: int, names: Mapping[int, str] = _NONE) -> None:
+        """Hang an entry on the one before it in the file, which may have another name by now."""
+        node = self.session.graph.before(number, lambda other: other.number not in self.gone)
+        name = names.get(node.number, node.id) if node else None
+        self.set(number, ("parentId",), name)
+        place = f"line {self.session.records[node.number].place}" if node else "no record"
+        self.note(code, "linked", number, f"the parent of the record is now {place}")
+
+    def put_head_first(self) -> None:
+        """Put the head of the session in front: moved there, or written anew."""
+        headers, first = self.session.headers, _first(self.session)
+        if first < 0 or first in headers:
+            return
+        if headers:
+            self.first = headers[:1]
+            text = "the head of the session was moved to the start of the file"
+            self.note("LS610", "moved", headers[0], text)
+            return
+        made = rebuilt(self.session.records, self.data, self.name)
+        if made is None:
+            return
+        self.head = [new_record("", made)]
+        self.note("LS610", "inserted", first, "the head of the session was rebuilt")
+        value = self.session.value(first)
+        if value.get("type") == HEADER:
+            self.gone.add(first)
+            self.ledger.set_aside(RULES["LS610"], self.session.records[first].place, value)
+
+    def drop_repeats(self) -> None:
+        for node, first in _repeats(self.session):
+            if _is_same(self.session, node, first):
+                self.gone.add(node.number)
+                text = "the same record comes before it in the file"
+                self.note("LS607", "removed", node.number, text)
+                value = self.session.value(node.number)
+                if value != self.session.value(first.number):
+                    place = self.session.records[node.number].place
+                    self.ledger.set_aside(RULES["LS607"], place, value)
+
+    def rename_repeats(self) -> None:
+        """Give a second entry with an id its own, and hang on it what was written behind it."""
+        second: dict[str, int] = {}
+        names: dict[int, str] = {}
+        for node, _ in _repeats(self.session):
+            name = names[node.number] = new_id(self.session, node.id, node.number)
+            self.set(node.number, ("id",), name)
+            children = self.session.graph.children.get(node.id, ())
+            if node.id not in second:
+                second[node.id] = node.number
+                for child in children:
+                    if child.number > node.number:
+                        self.set(child.number, ("parentId",), name)
+            self.note("LS703", "rewritten", node.number, "got an id of its own")
+            if _is_last(self.session, node) and any(c.number < second[node.id] for c in children):
+                self.link("LS703", node.number, names)
+
+    def mend_malformed(self) -> None:
+        for number in _malformed(self.session):
+            message = message_of(self.session.value(number))
+            content = message.get("content")
+            if message.get("role") == ASSISTANT and type(content) is str:
+                item = {"type": "text", "text": content}
+                self.set(number, ("message", "content"), [item])
+                self.note("LS610", "rewritten", number, "the text became a block")
+            else:
+                self._remove(number)
+
+    def name_entries(self) -> None:
+        """Give messages without an id one, behind the entry before; take out what is no entry."""
+        for number in _unnamed(self.session):
+            value = self.session.value(number)
+            if not message_of(value):
+                self._remove(number)
+                continue
+            self.set(number, ("id",), new_id(self.session, "unnamed", number))
+            self.link("LS610", number)
+
+    def _remove(self, number: int) -> None:
+        """Take an entry out; what hung on it hangs on what it hung on."""
+        place, value = self.session.records[number].place, self.session.value(number)
+        self.gone.add(number)
+        self.note("LS610", "removed", number, "holds no message")
+        self.ledger.set_aside(RULES["LS610"], place, value)
+        name = value.get("id")
+        children = self.session.graph.children.get(name, ()) if type(name) is str else ()
+        for child in children:
+            self.set(child.number, ("parentId",), value.get("parentId"))
+            self._keep_from(name, child)
+
+    def _keep_from(self, name: Any, node: Node) -> None:
+        """Let a compaction keep from here on what it kept from an entry that is gone."""
+        for number in self._keeping.get(name, ()) if name is not None else ():
+            self.set(number, ("firstKeptEntryId",), node.id)
+
+    @cached_property
+    def _keeping(self) -> dict[str, list[int]]:
+        """The compactions, by the entry from which they keep what was said."""
+        found: dict[str, list[int]] = {}
+        for number in self.session.entries:
+            name = self.session.value(number).get("firstKeptEntryId")
+            if type(name) is str:
+                found.setdefault(name, []).append(number)
+        return found
+
+    def link_danglers(self) -> None:
+        for node in _dangling(self.session):
+            self.link("LS701", node.number)
+            self._keep_from(node.parent, node)
+
+    def open_circles(self) -> None:
+        for node in _circles(self.session):
+            self.link("LS702", node.number)
+
+    def link_cut_off(self) -> None:
+        number = _cut_off(self.session)
+        if number >= 0:
+            self.link("LS704", number)
+
+    def put_in_order(self) -> None:
+        """Put entries in the order of their times, each behind its parent, if the last is none."""
+        if not _is_out_of_order(self.session):
+            return
+        entries = self.session.entries
+        times = [self.session.value(number).get("timestamp") for number in entries]
+        dated = all(type(time) is str for time in times)
+        keys = dict(zip(entries, times, strict=True)) if dated else {}
+        ordered: dict[int, None] = {}
+        for number in sorted(entries, key=lambda n: (keys.get(n, ""), n)):
+            ordered |= dict.fromkeys(self._with_parents(number, ordered))
+        others = [n for n in range(len(self.session.records)) if n not in ordered]
+        self.order = [*others, *ordered]
+        self.note(
+            "LS704", "moved", entries[-1], "was moved back before the records that refer to it"
+        )
+
+    def _with_parents(self, number: int, done: Container[int]) -> list[int]:
+        """Return an entry with those of its ancestors that are not done yet, from the root on."""
+        node = self.session.graph.by_number.get(number)
+        trail: dict[int, None] = {} if node is not None or number in done else {number: None}
+        while node is not None and node.number not in done and node.number not in trail:
+            trail[node.number] = None
+            node = self.session.graph.by_id.get(node.parent) if node.parent else None
+        return list(trail)[::-1]
+
+
+def new_id(session: PiSession, *names: object) -> str:
+    """Make an id as pi does, the same in every run of the same repair, that no entry has."""
+    known = session.graph.by_id
+    for count in range(len(known) + 1):
+        text = ":".join(map(str, ("lockstitch", session.head.get("id"), *names, count)))
+        name = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        if name not in known:
+            return name
+    raise AssertionError("more ids than entries were tried")

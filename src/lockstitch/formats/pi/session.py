@@ -1,0 +1,452 @@
+"""The head of a file of pi: the first line, without which pi does not read the file.
+
+What pi cannot do without is the id of the session, which is in the name of the file, too. Without
+the folder that a head names, pi takes the one that it is started in.
+
+pi's messages as Anthropic's, the way pi sends them, and back.
+
+What pi leaves out of a request (blank texts, thinking of another provider, messages that ended in
+an error) is left out here, too; it stays in the file whatever happens to the rest.
+
+The conversation in a file of pi: the way from the last entry to the root, after a compaction.
+
+pi stops at a parent that is not in the file, so that all before it is left behind; an id that is
+there twice means the later entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from lockstitch.conversation.parts import Path
+from lockstitch.formats.graph import CYCLE, DANGLING, Break, Graph, Node
+from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
+from lockstitch.formats.records import Record
+from lockstitch.formats.salvage import unescaped
+
+HEADER = "session"
+# What a file whose entries have ids is; pi makes one of all older ones.
+_VERSION = 3
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)-(\d{3}Z)_")
+_FIELD = re.compile(r'"(id|timestamp|cwd|parentSession)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+
+
+def is_header(value: dict[str, Any]) -> bool:
+    """Whether a record is the head of a session's file."""
+    return value.get("type") == HEADER and type(value.get("id")) is str
+
+
+def id_in(name: str) -> str:
+    """Return the id of the session that the name of a file tells."""
+    stem = name.removesuffix(".jsonl")
+    match = _UUID.search(stem)
+    return match[0] if match else stem.rpartition("_")[2]
+
+
+def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
+    """Return a new head for a file, None if nothing tells the id of its session.
+
+    What is left of the old head counts first, then the name of the file, then its entries.
+    """
+    known = _left(records, data)
+    own = known.pop("id", None) or id_in(name)
+    if not own:
+        return None
+    entries = [record.value for record in records if record.is_record]
+    version = {"version": _VERSION} if any("parentId" in value for value in entries) else {}
+    when = _time_in(name) or next(
+        (value["timestamp"] for value in entries if type(value.get("timestamp")) is str), None
+    )
+    time = {"timestamp": when} if when else {}
+    return {"type": HEADER, **version, "id": own, **time, **known}
+
+
+def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
+    """Return what can be read of a head that is torn, or has no id."""
+    for record in records:
+        if record.is_record and record.value.get("type") == HEADER and not is_header(record.value):
+            return {key: own for key, own in record.value.items() if key not in ("type", "id")}
+    line = data[: data.find(b"\n")] if b"\n" in data else data
+    text = line.decode("utf-8", "replace")
+    if not re.search(rf'"type"\s*:\s*"{HEADER}"', text) or _is_json(text):
+        return {}
+    return {match[1]: unescaped(match[2]) for match in _FIELD.finditer(text)}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _time_in(name: str) -> str | None:
+    """Return the time that the name of a file begins with."""
+    match = _TIME.match(name)
+    return f"{match[1]}T{match[2]}:{match[3]}:{match[4]}.{match[5]}" if match else None
+
+
+USER, ASSISTANT, RESULT = "user", "assistant", "toolResult"
+TOOL_RESULT = "tool_result"
+SKIPPED = ("error", "aborted")
+_ANTHROPIC = "anthropic-messages"
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_ID_LIMIT = 64
+_COMPACTED = "The conversation history before this point was compacted into the following summary:"
+_BRANCHED = "The following is a summary of a branch that this conversation came back from:"
+
+Block = dict[str, Any]
+Found = tuple[Path, Block]
+
+
+def message_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Give the message of an entry; empty if it has none."""
+    message = value.get("message")
+    return message if value.get("type") == "message" and type(message) is dict else {}
+
+
+def wire_id(name: Any) -> Any:
+    """Spell the id of a call as pi sends it to Anthropic."""
+    return _UNFIT.sub("_", name)[:_ID_LIMIT] if type(name) is str else name
+
+
+def role_of(value: dict[str, Any]) -> str:
+    """Say who speaks on the wire in an entry; empty if nobody does."""
+    message, kind = message_of(value), value.get("type")
+    role = message.get("role")
+    if role == ASSISTANT:
+        return "" if message.get("stopReason") in SKIPPED else ASSISTANT
+    if role == "bashExecution":
+        return "" if message.get("excludeFromContext") else USER
+    speaks = role in (USER, RESULT, "custom", "hookMessage")
+    return USER if speaks or kind in ("custom_message", "branch_summary", "compaction") else ""
+
+
+def blocks_in(value: dict[str, Any]) -> Iterator[Found]:
+    """Give the blocks that pi sends of an entry, each with its path in the entry."""
+    message, kind = message_of(value), value.get("type")
+    role = message.get("role")
+    if kind == "compaction":
+        yield from _said(("summary",), _summary(_COMPACTED, value))
+    elif kind == "branch_summary":
+        yield from _said(("summary",), _summary(_BRANCHED, value))
+    elif kind == "custom_message":
+        yield from _items(("content",), value.get("content"), _user_block)
+    elif role == RESULT:
+        yield ("message",), result_block(message)
+    elif role == "bashExecution":
+        yield from _said(("message",), _command(message))
+    elif role == ASSISTANT:
+        signs = message.get("api") == _ANTHROPIC
+
+        def assistant_block(item: Block) -> Block | None:
+            return _assistant_block(item, signs)
+
+        yield from _items(("message", "content"), message.get("content"), assistant_block)
+    else:
+        yield from _items(("message", "content"), message.get("content"), _user_block)
+
+
+def _said(path: Path, text: str) -> Iterator[Found]:
+    if text.strip():
+        yield path, {"type": "text", "text": text}
+
+
+def _summary(lead: str, value: dict[str, Any]) -> str:
+    summary = value.get("summary")
+    return f"{lead}\n\n<summary>\n{summary}\n</summary>" if type(summary) is str else ""
+
+
+def _command(message: dict[str, Any]) -> str:
+    output = message.get("output")
+    shown = f"```\n{output}\n```" if output else "(no output)"
+    return f"Ran `{message.get('command')}`\n{shown}"
+
+
+def _items(path: Path, content: Any, convert: Any) -> Iterator[Found]:
+    if type(content) is str:
+        yield from _said(path, content)
+        return
+    for place, item in enumerate(content if type(content) is list else ()):
+        block = convert(item) if type(item) is dict else None
+        if block is not None:
+            yield (*path, place), block
+
+
+def _user_block(item: Block) -> Block | None:
+    if item.get("type") == "image":
+        return _image(item)
+    text = item.get("text")
+    return {"type": "text", "text": text} if type(text) is str and text.strip() else None
+
+
+def _image(item: Block) -> Block:
+    source = {"type": "base64", "media_type": item.get("mimeType"), "data": item.get("data")}
+    return {"type": "image", "source": source}
+
+
+def _assistant_block(item: Block, signs: bool) -> Block | None:
+    kind = item.get("type")
+    if kind == "toolCall":
+        arguments = item.get("arguments")
+        given = {} if arguments is None else arguments
+        name = item.get("name")
+        return {"type": "tool_use", "id": wire_id(item.get("id")), "name": name, "input": given}
+    if kind == "thinking":
+        return _thinking(item) if signs else None
+    return _user_block(item) if kind == "text" else None
+
+
+def _thinking(item: Block) -> Block | None:
+    text, signature = item.get("thinking"), item.get("thinkingSignature")
+    if item.get("redacted"):
+        return {"type": "redacted_thinking", "data": signature}
+    if type(text) is not str or not text.strip():
+        return None
+    if type(signature) is str and signature.strip():
+        return {"type": "thinking", "thinking": text, "signature": signature}
+    return {"type": "text", "text": text}
+
+
+def result_block(message: dict[str, Any]) -> Block:
+    """Give a result as it is sent."""
+    content = message.get("content")
+    items = [item for item in content if type(item) is dict] if type(content) is list else []
+    sent: Any = content if type(content) is str else [b for i in items if (b := _user_block(i))]
+    if not any(item.get("type") == "image" for item in items) and type(sent) is list:
+        sent = "\n".join(str(item.get("text") or "") for item in items)
+    name = wire_id(message.get("toolCallId"))
+    block = {"type": TOOL_RESULT, "tool_use_id": name, "content": sent}
+    return {**block, "is_error": True} if message.get("isError") else block
+
+
+# And back: what a repair has changed or made.
+
+
+def item_of(block: Block, ids: dict[str, str], old: Any = None) -> Block:
+    """Spell a block as pi keeps it; what the old item had beside it stays."""
+    kind = block.get("type")
+    if kind == "tool_use":
+        name = block.get("id")
+        known = ids.get(str(name), name)
+        fields = {"id": known, "name": block.get("name"), "arguments": block.get("input")}
+        item: Block = {"type": "toolCall", **fields}
+    elif kind == "thinking":
+        said = {"thinking": block.get("thinking"), "thinkingSignature": block.get("signature")}
+        item = {"type": "thinking", **said}
+    elif kind == "redacted_thinking":
+        hidden = {"thinking": "", "thinkingSignature": block.get("data"), "redacted": True}
+        item = {"type": "thinking", **hidden}
+    elif kind == "image" and type(block.get("source")) is dict:
+        source = block["source"]
+        item = {"type": "image", "data": source.get("data"), "mimeType": source.get("media_type")}
+    else:
+        item = {"type": "text", "text": block.get("text")}
+    same = type(old) is dict and old.get("type") == item["type"]
+    return {**old, **item} if same else item
+
+
+def items_of(content: Any, ids: dict[str, str]) -> list[Block]:
+    """Spell what a result carries as pi keeps it."""
+    if type(content) is list:
+        return [item_of(block, ids) for block in content if type(block) is dict]
+    return [{"type": "text", "text": content if type(content) is str else ""}]
+
+
+def result_of(block: Block, ids: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
+    """Make the message of a new result."""
+    wire = str(block.get("tool_use_id"))
+    return {
+        "role": RESULT,
+        "toolCallId": ids.get(wire, wire),
+        "toolName": names.get(wire) or "",
+        "content": items_of(block.get("content"), ids),
+        "isError": bool(block.get("is_error")),
+    }
+
+
+COMPACTION = "compaction"
+
+
+def is_prompt(value: dict[str, Any]) -> bool:
+    """Tell whether a person said this."""
+    return message_of(value).get("role") == USER
+
+
+class PiSession:
+    """The entries of a file, and those that a resume reads, in order.
+
+    ``path`` numbers the entries from the root to the last one, ``broken`` is the link that ends
+    it too early, and ``sent`` numbers the entries that go to the model. ``cuts`` are the types of
+    entries from which on a request is made.
+    """
+
+    cuts: tuple[str, ...] = (COMPACTION,)
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.headers = [n for n, r in enumerate(records) if r.is_record and is_header(r.value)]
+        self.head = records[self.headers[0]].value if self.headers else {}
+        self.entries = [
+            n for n, r in enumerate(records) if r.is_record and r.value.get("type") != HEADER
+        ]
+        self.is_linear = not any("id" in records[n].value for n in self.entries)
+        self.graph = Graph(list(self.nodes()))
+        self.last = {node.id: node for node in self.graph.nodes}
+        self.broken: Break | None = None
+        self.path = self.entries if self.is_linear else self._walk()
+        self.kept: dict[int, tuple[int, Path]] = {}
+        self.history = self._history()
+
+    def value(self, number: int) -> dict[str, Any]:
+        """Give the value of a record."""
+        found: dict[str, Any] = self.records[number].value
+        return found
+
+    def nodes(self) -> Iterator[Node]:
+        """Return the entries that have an id, each with its parent."""
+        for number in self.entries:
+            value = self.records[number].value
+            name, parent = value.get("id"), value.get("parentId")
+            if type(name) is str:
+                yield Node(number, name, parent if type(parent) is str else None)
+
+    def leaf(self) -> Node | None:
+        """Return the entry that the conversation ends with: the last one in the file."""
+        return self.graph.nodes[-1] if self.graph.nodes else None
+
+    def _walk(self) -> list[int]:
+        node = self.leaf()
+        path: list[int] = []
+        seen: set[int] = set()
+        while node is not None:
+            path.append(node.number)
+            seen.add(node.number)
+            parent = self.last.get(node.parent) if node.parent else None
+            if node.parent and (parent is None or parent.number in seen):
+                why = DANGLING if parent is None else CYCLE
+                self.broken = Break(node.number, why, -1)
+                break
+            node = parent
+        return path[::-1]
+
+    @cached_property
+    def cut(self) -> int:
+        """Give the position of the last compaction on the path, -1 if there is none."""
+        for position in range(len(self.path) - 1, -1, -1):
+            if self.value(self.path[position]).get("type") in self.cuts:
+                return position
+        return -1
+
+    @cached_property
+    def sent(self) -> list[int]:
+        """Give the entries that go to the model, in the order in which they are sent."""
+        path, cut = self.path, self.cut
+        if cut >= 0:
+            path = [path[cut], *self.kept_before, *path[cut + 1 :]]
+        return [number for number in path if role_of(self.value(number))]
+
+    @cached_property
+    def kept_before(self) -> list[int]:
+        """Give the entries before the last compaction that it keeps."""
+        value, before = self.value(self.path[self.cut]), self.path[: max(self.cut, 0)]
+        if self.is_linear:
+            index = value.get("firstKeptEntryIndex")
+            start = index if type(index) is int else len(self.records)
+            lines = [n for n, r in enumerate(self.records) if r.is_record]
+            return [n for n in before if n in set(lines[start:])]
+        names = [self.value(number).get("id") for number in before]
+        first = value.get("firstKeptEntryId")
+        return before[names.index(first) :] if first in names else []
+
+    def _history(self) -> History:
+        """Build what is sent; results in a row are one message, as pi sends them."""
+        history = History("anthropic", [], [], [], self._model())
+        results = False
+        for number in self.sent:
+            value = self.value(number)
+            found = list(blocks_in(value))
+            if not found:
+                continue
+            is_result = message_of(value).get("role") == RESULT
+            for path, block in found:
+                self.kept[id(block)] = (number, path)
+            if is_result and results:
+                history.messages[-1]["content"] += [block for _, block in found]
+                history.sources[-1] += [number] * len(found)
+                history.paths[-1] += [path for path, _ in found]
+            else:
+                message = {"role": role_of(value), "content": [block for _, block in found]}
+                history.add(message, [number] * len(found), [path for path, _ in found])
+            results = is_result
+        return history
+
+    def asides(self) -> Iterator[Aside]:
+        """Give what a compaction cut off, and the branches off the path, by where they hang."""
+        path = {*self.path}
+        kept = {*self.kept_before} if self.cut >= 0 else set()
+        earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
+        if earlier:
+            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier), "summed up by a compaction")
+        pieces: dict[int, list[int]] = {}
+        tops: dict[int, int] = {}
+        for node in self.graph.nodes:
+            if node.number not in path:
+                parent = self.last.get(node.parent) if node.parent else None
+                tops[node.number] = tops.get(parent.number, node.number) if parent else node.number
+                pieces.setdefault(tops[node.number], []).append(node.number)
+        for top, numbers in pieces.items():
+            parent = self.last.get(self.graph.by_number[top].parent or "")
+            behind = parent.number if parent and parent.number in path else -1
+            kind = LOST if self.broken else LEFT
+            yield Aside(kind, top, behind, self._told(numbers), "on another branch of the tree")
+
+    def _told(self, numbers: list[int]) -> History:
+        """Build what entries say that are not sent."""
+        history = History("anthropic", [], [], [])
+        for number in numbers:
+            found = list(blocks_in(self.value(number)))
+            if found and role_of(self.value(number)):
+                message = {"role": role_of(self.value(number)), "content": [b for _, b in found]}
+                history.add(message, [number] * len(found), [path for path, _ in found])
+        return history
+
+    def _model(self) -> str | None:
+        for number in reversed(self.path):
+            message = message_of(self.value(number))
+            if message.get("role") == ASSISTANT:
+                model, api = message.get("model"), message.get("api")
+                return model if type(model) is str and api == "anthropic-messages" else None
+        return None
+
+    def ids(self) -> dict[str, str]:
+        """Give, by the id on the wire, the id that the file has for a call."""
+        found: dict[str, str] = {}
+        for number in self.path:
+            content = message_of(self.value(number)).get("content")
+            for item in content if type(content) is list else ():
+                if type(item) is dict and item.get("type") == "toolCall":
+                    name = item.get("id")
+                    if type(name) is str:
+                        found[wire_id(name)] = name
+        return found
+
+    def names(self) -> dict[str, Any]:
+        """Give, by the id on the wire, the tool that a call names."""
+        return {
+            str(block.get("id")): block.get("name")
+            for message in self.history.messages
+            for block in message["content"]
+            if block.get("type") == "tool_use"
+        }
+
+
+def is_result(block: Block) -> bool:
+    """Tell whether a block is a result."""
+    return block.get("type") == TOOL_RESULT

@@ -1,0 +1,370 @@
+"""Putting a healed history into the entries of a pi session."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct, field, structs
+
+from lockstitch.conversation.parts import Path
+from lockstitch.formats.base import Transcript
+from lockstitch.formats.history import NEW, SourcedMessage
+from lockstitch.formats.pi.repair_tree import new_id
+from lockstitch.formats.pi.session import (
+    ASSISTANT,
+    COMPACTION,
+    RESULT,
+    USER,
+    Block,
+    PiSession,
+    is_result,
+    item_of,
+    items_of,
+    message_of,
+    result_block,
+    result_of,
+)
+from lockstitch.formats.records import Record, amended, new_record
+from lockstitch.formats.slots import Earlier, steady
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import RULES
+
+_OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
+
+
+class PiUnit(Struct, eq=False):
+    """An entry of the new conversation: an old one (``number``) or a new one, and its blocks."""
+
+    role: str
+    number: int = NEW
+    blocks: list[Block] = field(default_factory=list)
+    record: Record | None = None
+    id: str | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether the file does not hold it yet."""
+        return self.number == NEW
+
+
+def write_back(
+    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+) -> list[Record]:
+    """Give the records of the file in which the conversation is the healed one."""
+    stitcher = _PiWriteBack(transcript)
+    records = stitcher.stitch(strands)
+    stitcher.set_aside(ledger)
+    return records
+
+
+class _PiWriteBack:
+    """Lays a healed history out over the entries of a file."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.data = transcript.context.data
+        self.session: PiSession = transcript.state
+        self.ids = self.session.ids()
+        self.names = self.session.names()
+        self.homes: dict[int, list[tuple[int, Path]]] = {}
+        for home in self.session.kept.values():
+            self.homes.setdefault(home[0], []).append(home)
+        self.used: set[int] = set()
+        self.made = 0
+
+    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+        units = [unit for strand in strands for unit in self._units(strand)]
+        for unit, near in zip(units, self._neighbours(units), strict=True):
+            unit.record = self._fresh(unit, near) if unit.is_new else self._kept(unit)
+        line = self._with_controls(units)
+        first = self._first_kept(line, units)
+        if not self.session.is_linear:
+            self._link(line)
+            self._keep_from(first, line)
+        return self._file(line, first)
+
+    def set_aside(self, ledger: Ledger) -> None:
+        """Keep what goes with an entry although pi never sent it."""
+        for number in sorted(self._lost()):
+            value = self.session.value(number)
+            content = message_of(value).get("content")
+            if type(content) is list and len(content) > len(self.homes[number]):
+                ledger.set_aside(RULES["LS610"], self.session.records[number].place, value)
+
+    # Which entry holds which blocks.
+
+    def _units(self, strand: SourcedMessage) -> list[PiUnit]:
+        role = str(strand.message.get("role"))
+        units: list[PiUnit] = []
+        for source, block in strand.parts:
+            last = units[-1] if units else None
+            kind = RESULT if is_result(block) else role
+            fits = last is not None and last.role == kind != RESULT
+            if last is not None and fits and source in (NEW, last.number):
+                last.blocks.append(block)
+            elif last is not None and fits and last.is_new and self._takes(source, kind):
+                self.used.add(source)
+                last.number = source
+                last.blocks.append(block)
+            else:
+                number = source if self._takes(source, kind) else NEW
+                self.used.add(number)
+                units.append(PiUnit(kind, number, [block]))
+        return units
+
+    def _takes(self, source: int, kind: str) -> bool:
+        """Tell whether an entry may hold blocks of this kind, as a result may hold text."""
+        if source == NEW or source in self.used:
+            return False
+        role = message_of(self.session.value(source)).get("role")
+        if role in (ASSISTANT, RESULT):
+            return role == kind or (role == RESULT and kind == USER)
+        return kind == USER
+
+    def _kept(self, unit: PiUnit) -> Record:
+        """Keep an entry, with the blocks that are left of it."""
+        record, value = self.session.records[unit.number], self.session.value(unit.number)
+        found = [self.session.kept.get(id(block)) for block in unit.blocks]
+        if found == self.homes[unit.number]:
+            return record
+        message = message_of(value)
+        if unit.role == RESULT:
+            return self._amended_result(record, message, unit.blocks[0])
+        if message.get("role") in _OWN_ROLES and type(message.get("content")) is list:
+            items = self._items(unit, message["content"])
+            return amended(self.data, record, ("message", "content"), items)
+        items = [item_of(block, self.ids) for block in unit.blocks]
+        if value.get("type") == "custom_message":
+            return amended(self.data, record, ("content",), items)
+        if not message:
+            return record
+        time = {"timestamp": message["timestamp"]} if "timestamp" in message else {}
+        spoken = {"role": USER, "content": items, **time}
+        return amended(self.data, record, ("message",), spoken)
+
+    def _items(self, unit: PiUnit, content: list[Any]) -> list[Any]:
+        """Give the content of a message: what was never sent stays, what is gone goes."""
+        sent = {path[-1]: None for _, path in self.homes[unit.number]}
+        homes = [self.session.kept.get(id(block)) for block in unit.blocks]
+        kept = {h[1][-1] for h in homes if h is not None and h[0] == unit.number}
+        spare = deque(place for place in sent if place not in kept)
+        silent = deque(place for place in range(len(content)) if place not in sent)
+        items: list[Any] = []
+        for block in unit.blocks:
+            home = self.session.kept.get(id(block))
+            own = home is not None and home[0] == unit.number
+            place = int(home[1][-1]) if home is not None and own else NEW
+            if not own and spare:
+                place = int(spare.popleft())
+            while silent and silent[0] < place:
+                items.append(content[silent.popleft()])
+            old = content[place] if place != NEW else None
+            items.append(old if own else item_of(block, self.ids, old))
+        return [*items, *(content[n] for n in silent)]
+
+    def _amended_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
+        old = result_block(message)
+        wire = str(block.get("tool_use_id"))
+        if old["tool_use_id"] != wire:
+            path = ("message", "toolCallId")
+            record = amended(self.data, record, path, self.ids.get(wire, wire))
+        if old["content"] != block.get("content"):
+            items = items_of(block.get("content"), self.ids)
+            record = amended(self.data, record, ("message", "content"), items)
+        if bool(message.get("isError")) != bool(block.get("is_error")):
+            flag = bool(block.get("is_error"))
+            record = amended(self.data, record, ("message", "isError"), flag)
+        return record
+
+    # New entries.
+
+    def _fresh(self, unit: PiUnit, near: dict[str, Any]) -> Record:
+        if unit.role == RESULT:
+            message = result_of(unit.blocks[0], self.ids, self.names)
+        else:
+            items = [item_of(block, self.ids) for block in unit.blocks]
+            message = {"role": unit.role, "content": items, **self._made_by(unit, near)}
+        time = message_of(near).get("timestamp")
+        message |= {"timestamp": time} if time is not None else {}
+        value: dict[str, Any] = {"type": "message"}
+        if not self.session.is_linear:
+            self.made += 1
+            unit.id = new_id(self.session, near.get("id"), self.made)
+            value |= {"id": unit.id, "parentId": None}
+        return new_record("", {**value, "timestamp": near.get("timestamp"), "message": message})
+
+    def _neighbours(self, units: Sequence[PiUnit]) -> Iterator[dict[str, Any]]:
+        """Give for each entry the old one before it, or the first that there is."""
+        old = (unit.number for unit in units if not unit.is_new)
+        last = next(old, self.session.entries[0])
+        for unit in units:
+            yield self.session.value(last)
+            last = last if unit.is_new else unit.number
+
+    def _made_by(self, unit: PiUnit, near: dict[str, Any]) -> dict[str, Any]:
+        """Give the fields that a message of the model must have."""
+        if unit.role != ASSISTANT:
+            return {}
+        keys = ("api", "provider", "model")
+        known = {key: message_of(near)[key] for key in keys if key in message_of(near)}
+        cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
+        counts = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0)
+        base = {"api": "anthropic-messages", "provider": "lockstitch", "model": "lockstitch"}
+        return {**base, **known, "usage": {**counts, "cost": cost}, "stopReason": "stop"}
+
+    # The chain and the file.
+
+    def _with_controls(self, units: Sequence[PiUnit]) -> list[PiUnit]:
+        """Put what is on the path but is not sent back behind what it follows."""
+        session = self.session
+        kept = {unit.number for unit in units}
+        silent = set(session.path) - self._lost()
+        behind: dict[int, list[int]] = {}
+        anchor = NEW
+        for number in session.path:
+            if number in kept:
+                anchor = number
+            elif number in silent:
+                behind.setdefault(anchor, []).append(number)
+        line = [PiUnit("", number) for number in behind.get(NEW, ())]
+        for unit in self._in_path_order(units):
+            line.append(unit)
+            line += [PiUnit("", n) for n in behind.get(unit.number, ()) if not unit.is_new]
+        for unit in line:
+            if not unit.is_new:
+                unit.record = unit.record or session.records[unit.number]
+                unit.id = session.value(unit.number).get("id")
+        return line
+
+    def _lost(self) -> set[int]:
+        """Give the entries whose messages are gone; a compaction never goes, it hides too much."""
+        spoken = {number for sources in self.session.history.sources for number in sources}
+        gone = spoken - self.used
+        return {n for n in gone if self.session.value(n).get("type") != COMPACTION}
+
+    def _in_path_order(self, units: Sequence[PiUnit]) -> list[PiUnit]:
+        """Put a compaction, which is sent first, back behind what it keeps."""
+        if self.session.cut < 0:
+            return list(units)
+        number = self.session.path[self.session.cut]
+        before = set(self.session.path[: self.session.cut])
+        lead = [unit for unit in units if unit.number == number]
+        rest = [unit for unit in units if unit.number != number]
+        old = [place for place, unit in enumerate(rest) if unit.number in before]
+        split = old[-1] + 1 if old else 0
+        while old and split < len(rest) and rest[split].is_new and rest[split].role == RESULT:
+            split += 1
+        return [*rest[:split], *lead, *rest[split:]]
+
+    def _first_kept(self, line: Sequence[PiUnit], units: Sequence[PiUnit]) -> PiUnit | None:
+        """Give the entry that the compaction keeps first, if it is another one than it was."""
+        if self.session.cut < 0 or not self.session.kept_before:
+            return None
+        number = self.session.path[self.session.cut]
+        kept, spoken = set(self.session.kept_before), set(map(id, units))
+        for unit in line:
+            if unit.number == number:
+                break
+            if unit.number in kept or id(unit) in spoken:
+                return unit if unit.number != self.session.kept_before[0] else None
+        return None
+
+    def _keep_from(self, first: PiUnit | None, line: Sequence[PiUnit]) -> None:
+        if first is None:
+            return
+        number = self.session.path[self.session.cut]
+        unit = next(unit for unit in line if unit.number == number)
+        unit.record = amended(self.data, _record(unit), ("firstKeptEntryId",), first.id)
+
+    def _link(self, line: Sequence[PiUnit]) -> None:
+        """Write parents where the entry before is another one than it was."""
+        old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
+        last: PiUnit | None = None
+        for unit in line:
+            record = _record(unit)
+            before = last.number if last is not None else NEW
+            moved = unit.is_new or (last is not None and last.is_new)
+            if moved or old.get(unit.number, NEW) != before:
+                parent = last.id if last is not None else None
+                if record.value.get("parentId") != parent:
+                    unit.record = amended(self.data, record, ("parentId",), parent)
+            last = unit
+
+    def _file(self, line: Sequence[PiUnit], first: PiUnit | None) -> list[Record]:
+        """Put the entries back into the file; the end of the conversation is the last one."""
+        stay = steady([unit.number for unit in line])
+        spots = {line[place].number: line[place] for place in stay}
+        follow: dict[int, list[PiUnit]] = {}
+        anchor = NEW
+        for place, unit in enumerate(line):
+            if place in stay:
+                anchor = unit.number
+            else:
+                follow.setdefault(anchor, []).append(unit)
+        laid = list(self._laid(spots, follow))
+        if self.session.is_linear:
+            return self._counted(laid, first)
+        out = [record for _, record in laid]
+        end = line[-1] if line else None
+        tail = next((record for record in reversed(out) if record.is_record), None)
+        if end is not None and tail is not None and tail.value is not _record(end).value:
+            rest = (record for record in out if record.value is not _record(end).value)
+            out = [*rest, _ended(end)]
+        return out
+
+    def _laid(
+        self, spots: dict[int, PiUnit], follow: dict[int, list[PiUnit]]
+    ) -> Iterator[tuple[int, Record]]:
+        session = self.session
+        moved = {unit.number for units in follow.values() for unit in units}
+        gone = self._lost()
+        front = next((n for n in session.path if n in spots), len(session.records))
+        earlier = Earlier((n for n in session.path if n in spots), spots)
+        for number, record in enumerate(session.records):
+            if number == front:
+                yield from ((unit.number, _ended(unit)) for unit in follow.get(NEW, ()))
+            if number in spots:
+                yield number, _record(spots[number])
+            elif number not in moved and number not in gone:
+                yield number, self._rehung(record, gone, earlier)
+            yield from ((unit.number, _ended(unit)) for unit in follow.get(number, ()))
+
+    def _rehung(self, record: Record, gone: set[int], earlier: Earlier[PiUnit]) -> Record:
+        """Hang what hung on an entry that is gone on the entry before that one."""
+        parent = record.value.get("parentId") if record.is_record else None
+        node = self.session.last.get(parent) if type(parent) is str else None
+        if node is None or node.number not in gone:
+            return record
+        before = earlier.than(node.number)
+        name = before.id if before else None
+        return amended(self.data, record, ("parentId",), name)
+
+    def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
+        """Correct the entry that a compaction of the first version keeps, which it counts."""
+        records = [record for _, record in laid]
+        lines = [pair for pair in laid if pair[1].is_record]
+        old = [n for n, record in enumerate(self.session.records) if record.is_record]
+        new = {n: place for place, (n, _) in enumerate(lines)}
+        last = self.session.path[self.session.cut] if self.session.cut >= 0 else NEW
+        for place, (number, record) in enumerate(laid):
+            index = record.value.get("firstKeptEntryIndex") if record.is_record else None
+            if type(index) is not int or not 0 <= index < len(old):
+                continue
+            target = new.get(old[index], index)
+            if number == last and first is not None:
+                shown = [kept.value for _, kept in lines]
+                target = next(n for n, v in enumerate(shown) if v is _record(first).value)
+            if target != index:
+                records[place] = amended(self.data, record, ("firstKeptEntryIndex",), target)
+        return records
+
+
+def _record(unit: PiUnit) -> Record:
+    assert unit.record is not None  # noqa: S101 - set in _with_controls
+    return unit.record
+
+
+def _ended(unit: PiUnit) -> Record:
+    record = _record(unit)
+    return structs.replace(record, ending=record.ending or b"\n")
