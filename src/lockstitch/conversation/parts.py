@@ -7,9 +7,11 @@ and what no edit names is handed back as the same object.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from lockstitch.conversation.json_text import is_index
 
 TEXT = "text"
 CALL = "call"
@@ -111,6 +113,62 @@ def sort_parts(messages: Iterable[Message]) -> Sorted:
     return Sorted(calls, results, texts, reasoning, servers, rest)
 
 
-def place_of(list_key: str, index: int, at: Path = ()) -> str:
-    """Name a place the way providers do: ``messages.29.content.1``."""
-    return ".".join(map(str, (list_key, index, *at)))
+class Place(Struct, frozen=True, gc=False):
+    """Where something is; printed the way providers do: ``messages.29.content.1``.
+
+    ``steps`` lead there from the request, or from the store; ``message`` is the number of the
+    message that it is in, None for what is in no list of messages.
+    """
+
+    steps: Path
+    message: int | None = None
+
+    @classmethod
+    def in_list(cls, key: str, message: int, path: Path = ()) -> Place:
+        """Return the place of a message in the list under a key, or of something inside it."""
+        return cls((key, message, *path), message)
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Return the place that a text names, for texts that come from elsewhere."""
+        steps = tuple(int(step) if is_index(step) else step for step in text.split("."))
+        number = steps[1] if len(steps) > 1 else None
+        return cls(steps, number if type(number) is int and type(steps[0]) is str else None)
+
+    @property
+    def path(self) -> Path:
+        """The way inside the message, or all of the way where there is none."""
+        return self.steps if self.message is None else self.steps[2:]
+
+    @property
+    def order(self) -> list[tuple[int, int, str]]:
+        """A key that sorts places in the order of the list: numbers by their size, then names."""
+        return [(0, step, "") if type(step) is int else (1, 0, str(step)) for step in self.steps]
+
+    def __str__(self) -> str:
+        """Name the place."""
+        return ".".join(map(str, self.steps))
+
+
+class Placed(Struct, frozen=True, kw_only=True, dict=True):
+    """What says where it is: ``place`` as text for people and JSON, ``at`` as a value for code.
+
+    Made with a ``Place``, it keeps that; a field of its own would show in everybody's JSON.
+    """
+
+    def __post_init__(self) -> None:
+        """Keep the place as a value, and its text in its field."""
+        place: Any = self.place  # type: ignore[attr-defined]
+        if type(place) is Place:
+            self.__dict__["_at"] = place
+            structs.force_setattr(self, "place", str(place))
+
+    @property
+    def at(self) -> Place:
+        """Where it is."""
+        kept: Place | None = self.__dict__.get("_at")
+        return Place.parse(self.place) if kept is None else kept  # type: ignore[attr-defined]
+
+    def but(self, **changes: Any) -> Self:
+        """Return a copy with other fields."""
+        return structs.replace(self, **{"place": self.at, **changes})

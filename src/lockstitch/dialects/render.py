@@ -33,7 +33,7 @@ from lockstitch.conversation.parts import (
     Message,
     Part,
     Path,
-    place_of,
+    Place,
 )
 from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
 from lockstitch.dialects.fast import encoded_size
@@ -281,13 +281,15 @@ class TurnReader:
         return self._told(part, part)
 
     def _media(self, part: Part, holder: Part) -> Piece:
-        piece, kept = piece_of_media(part, place_of(self.list_key, holder.home, holder.at))
+        piece, kept = piece_of_media(
+            part, str(Place.in_list(self.list_key, holder.home, holder.at))
+        )
         if not kept:
             self._leave_out(holder.home, holder.at)
         return piece
 
     def _leave_out(self, home: int, at: Path) -> None:
-        self.gone.append(place_of(self.list_key, home, at))
+        self.gone.append(str(Place.in_list(self.list_key, home, at)))
 
     def _note_signature(self, part: Part) -> None:
         """Gemini puts a thought's signature on the part it led to."""

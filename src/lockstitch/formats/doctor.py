@@ -25,7 +25,6 @@ from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined
 from lockstitch.repair.edits import diff
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
-from lockstitch.rules.rule import place_order
 
 _ROUNDS = 12
 UNREAD = "LS613"
@@ -82,7 +81,7 @@ def findings_of(form: Format, transcript: Transcript) -> list[Finding]:
         *(structs.replace(f, severity=form.stored_severity(f, transcript)) for f in stored),
         *_history_findings(form, transcript),
     ]
-    return sorted(found, key=lambda finding: (place_order(finding.place), finding.code))
+    return sorted(found, key=lambda finding: (finding.at.order, finding.code))
 
 
 def _storage_findings(records: Sequence[Record]) -> list[Finding]:

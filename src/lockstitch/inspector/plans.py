@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.parts import Place
 from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
-from lockstitch.rules.rule import place_order
 from lockstitch.sessions import Difference
 
 # Of a plan that changes more, the rest is only counted.
@@ -72,7 +72,7 @@ def kept(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
 
 def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
     """Return the records that change, the first of them, line by line beside each other."""
-    in_order = sorted(found, key=lambda one: (place_order(one.place), one.before is None))
+    in_order = sorted(found, key=lambda one: (Place.parse(one.place).order, one.before is None))
     shown = in_order[:MOST_RECORDS]
     values = [[_decoded(one.before), _decoded(one.after)] for one in shown]
     clean = values if reveal else redact_value(values)[0]

@@ -18,13 +18,15 @@ from lockstitch.conversation.parts import (
     USER,
     Message,
     Part,
+    Place,
+    Placed,
 )
 from lockstitch.dialects.base import Dialect, as_json
 from lockstitch.rules.case import Case
 from lockstitch.rules.rule import Rule
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Change(Placed, frozen=True, kw_only=True):
     """One thing a repair did. ``place`` is in the original list; no message content."""
 
     code: str
@@ -37,7 +39,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return f"{self.code} {self.action} at {self.place}: {self.note}."
 
 
-class Quarantined(Struct, frozen=True, kw_only=True):
+class Quarantined(Placed, frozen=True, kw_only=True):
     """A value that could not stay, whole, with the place it came from."""
 
     code: str
@@ -52,11 +54,11 @@ class Ledger(Struct):
     changes: list[Change]
     quarantine: list[Quarantined]
 
-    def note(self, rule: Rule, action: str, place: str, note: str) -> None:
-        """Write one change down."""
+    def note(self, rule: Rule, action: str, place: Any, note: str) -> None:
+        """Write one change down; ``place`` is a ``Place``, or a text of a single step."""
         self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
 
-    def set_aside(self, rule: Rule, place: str, value: Any, size: int = -1) -> None:
+    def set_aside(self, rule: Rule, place: Any, value: Any, size: int = -1) -> None:
         """Keep a value that had to go; ``size`` is that of what it stands for, if it is no copy."""
         if size < 0:
             size = len(value) if isinstance(value, (str, bytes)) else len(as_json(value))
@@ -85,12 +87,12 @@ class RepairDraft:
         """Look at one message alone."""
         return Case(structs.replace(self.origin.request, body=None), [message])
 
-    def place(self, part: Part) -> str:
-        """Name a part's place in the original list."""
+    def place(self, part: Part) -> Place:
+        """Return a part's place in the original list."""
         return self.origin.request.place(part.home, part.at)
 
-    def place_at(self, message: Message) -> str:
-        """Name a message's place in the original list, or the end of the list for a new one."""
+    def place_at(self, message: Message) -> Place:
+        """Return a message's place in the original list, or the end of the list for a new one."""
         homes = [message.index, *(part.home for part in message.parts)]
         known = next((home for home in homes if home >= 0), len(self.origin.messages))
         return self.origin.request.place(known)

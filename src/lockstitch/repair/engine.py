@@ -19,7 +19,6 @@ from lockstitch.repair import content, identity, media, pairing, reasoning, turn
 from lockstitch.repair.draft import Change, Quarantined, RepairDraft
 from lockstitch.rules import ERROR, Case, Finding, examine
 from lockstitch.rules import media as media_rules
-from lockstitch.rules.rule import place_order
 
 Pass = Callable[[RepairDraft], None]
 _ROUNDS = 5
@@ -114,7 +113,7 @@ def repair_case(
             break
     ledger = draft.ledger
     origins = [message.index for message in draft.messages]
-    changes = sorted(ledger.changes, key=lambda change: place_order(change.place))
+    changes = sorted(ledger.changes, key=lambda change: change.at.order)
     return RepairOutcome(rendered, origins, draft.body, changes, ledger.quarantine, left)
 
 

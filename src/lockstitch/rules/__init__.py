@@ -22,7 +22,6 @@ from lockstitch.rules.rule import (
     Finding,
     Rule,
     is_broken,
-    place_order,
 )
 
 __all__ = [
@@ -60,4 +59,4 @@ def examine(case: Case) -> list[Finding]:
         if not dialects or dialect in dialects
         for finding in find(case)
     ]
-    return sorted(findings, key=lambda finding: (place_order(finding.place), finding.code))
+    return sorted(findings, key=lambda finding: (finding.at.order, finding.code))

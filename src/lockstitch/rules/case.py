@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.conversation.pairing import PairedCalls, pair_messages
-from lockstitch.conversation.parts import Message, Part, Path, Sorted, place_of, sort_parts
+from lockstitch.conversation.parts import Message, Part, Path, Place, Sorted, sort_parts
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import Profile, Traits
@@ -38,9 +38,9 @@ class RequestContext(Struct, frozen=True):
     ids: frozenset[str] = frozenset()
     stored: bool = False
 
-    def place(self, index: int, at: Path = ()) -> str:
-        """Name a place in the list that was given, of which this may be an excerpt."""
-        return place_of(self.profile.list_key, self.number(index), at)
+    def place(self, index: int, at: Path = ()) -> Place:
+        """Return a place in the list that was given, of which this may be an excerpt."""
+        return Place.in_list(self.profile.list_key, self.number(index), at)
 
     def number(self, index: int) -> int:
         """Give the index in the list that was given."""
@@ -99,18 +99,18 @@ class Case:
             return False
         return any(part.flavor == "item_reference" and not part.at for part in self.parts.rest)
 
-    def place(self, part: Part) -> str:
-        """Name the place of a part."""
+    def place(self, part: Part) -> Place:
+        """Return the place of a part."""
         return self.request.place(part.home, part.at)
 
-    def place_at(self, index: int, at: Path = ()) -> str:
-        """Name the place of a message, or of something in it."""
+    def place_at(self, index: int, at: Path = ()) -> Place:
+        """Return the place of a message, or of something in it."""
         return self.request.place(index, at)
 
     def find(  # noqa: PLR0913 - all but three by keyword, each with a default
         self,
         rule: Rule,
-        place: str,
+        place: Place,
         message: str,
         *,
         wording: str = "",
@@ -129,7 +129,7 @@ class Case:
             code=rule.code,
             name=rule.name,
             severity=severity or rule.severity,
-            place=place,
+            place=place,  # type: ignore[arg-type]  # its text is made in Placed
             message=message,
             error=self.predicted(rule, place, wording, fills),
             fixable=rule.fixable if fixable is None else fixable,
@@ -138,15 +138,15 @@ class Case:
         )
 
     def predicted(
-        self, rule: Rule, place: str, wording: str, fills: dict[str, object]
+        self, rule: Rule, place: Place, wording: str, fills: dict[str, object]
     ) -> str | None:
         """Fill the provider's error text with what it would name here."""
         text = self._template(rule.errors, wording)
         if text is None:
             return None
-        numbers = [step for step in place.split(".") if step.isdigit()]
+        numbers = [str(step) for step in place.steps if type(step) is int]
         known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
-        known["place"] = place
+        known["place"] = str(place)
         known.update(fills)
         for key, value in known.items():
             mark = f"<{key}>"

@@ -12,7 +12,16 @@ import msgspec
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.pairing import NOWHERE
-from lockstitch.conversation.parts import CALL, OTHER, REASONING, RESULT, SERVER_CALL, Message, Part
+from lockstitch.conversation.parts import (
+    CALL,
+    OTHER,
+    REASONING,
+    RESULT,
+    SERVER_CALL,
+    Message,
+    Part,
+    Place,
+)
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.rules.case import Case
@@ -515,7 +524,9 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     key = "toolConfig" if case.profile.dialect == "bedrock" else "tools"
     if body.get(key) or not (case.parts.calls or case.parts.results):
         return
-    yield case.find(TOOLS_MISSING, key, f"the history has tool blocks, `{key}` is not defined")
+    yield case.find(
+        TOOLS_MISSING, Place((key,)), f"the history has tool blocks, `{key}` is not defined"
+    )
 
 
 @finder("anthropic")
@@ -528,7 +539,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
     for number, name in enumerate(names):
         if isinstance(name, str) and name in names[:number]:
             text = f"tool {shown(name)} is listed twice"
-            yield case.find(TOOL_REFERENCE, f"tools.{number}", text, wording="names")
+            yield case.find(TOOL_REFERENCE, Place(("tools", number)), text, wording="names")
     known = {name for name in names if isinstance(name, str)}
     for message in case.messages:
         for part in message.parts:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.conversation.parts import MEDIA, Path
+from lockstitch.conversation.parts import MEDIA, Path, Place
 from lockstitch.dialects.media import (
     ACCEPTED,
     Image,
@@ -188,10 +188,10 @@ def images(case: Case) -> Iterator[Finding]:
             yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many, where=where)
 
 
-def _where(place: str, image: Image) -> str:
+def _where(place: Place, image: Image) -> str:
     """Name an image as Anthropic does: through the result that holds it, if there is one."""
     if image.path[:1] != ("content",):
-        return place
+        return str(place)
     return f"{place}.tool_result.content.{image.path[1]}"
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch.conversation.json_text import is_index
-from lockstitch.conversation.parts import Part
+from lockstitch.conversation.parts import Part, Placed
 
 if TYPE_CHECKING:
     from lockstitch.rules.case import Case
@@ -52,7 +51,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     known: str = ""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Placed, frozen=True, kw_only=True):
     """One place where a rule is broken. Never holds message content."""
 
     code: str
@@ -102,11 +101,6 @@ def word(value: object) -> str:
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
     return f"<{type(value).__name__}>"
-
-
-def place_order(place: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts places in the order of the list."""
-    return [(0, int(step), "") if is_index(step) else (1, 0, step) for step in place.split(".")]
 
 
 def label(part: Part) -> str:

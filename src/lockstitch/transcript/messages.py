@@ -22,7 +22,7 @@ from lockstitch.conversation.parts import (
     USER,
     Message,
     Part,
-    place_of,
+    Place,
 )
 from lockstitch.dialects.base import Dialect, as_text
 from lockstitch.dialects.profiles import profile_named
@@ -114,7 +114,7 @@ class Show(Generic[T]):
         for position, message in enumerate(self.view):
             if position in self.chosen:
                 if position in turns:
-                    place = place_of(self.key, position)
+                    place = str(Place.in_list(self.key, position))
                     yield from self.page.turn(turns[position], place)
                 yield from self.message(message, call, result)
             call += sum(part.kind == CALL for part in message.parts)
@@ -208,7 +208,7 @@ class Show(Generic[T]):
         result = self.threads.results[answer]
         where = ""
         if answer in self.threads.pairing.displaced:
-            where = f", from {place_of(self.key, result.home, result.at)}"
+            where = f", from {Place.in_list(self.key, result.home, result.at)}"
         home = self._marks(self.view[result.home]).get(result.at, [])
         yield from self._answer(result, "result", where)
         yield from self._found([*found, *home], "   ")
