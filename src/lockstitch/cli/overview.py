@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from lockstitch import places, sessions
 from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal
 from lockstitch.cli.looks import home
-from lockstitch.cli.pick import nothing_found
 from lockstitch.cli.picker import COLOURS, WIDE, shortened, wrapped
 from lockstitch.cli.rows import cells, fitted, several, size
 from lockstitch.places import pasted
@@ -140,6 +139,14 @@ def flow(total: Total, reports: Iterator[Report], *, every: bool) -> None:
                 terminal.say(line)
     for line in table(total.sorted(), width, home()):
         terminal.say(line)
+
+
+def nothing_found() -> None:
+    """Say that there are no sessions, and where they were looked for."""
+    terminal.note("No sessions were found. Lockstitch looked in:")
+    for place in sessions.searched():
+        terminal.note(f"  {shortened(place, home())}")
+    terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
 
 
 def command_for(one: Summary, short: Mapping[Key, str]) -> str:

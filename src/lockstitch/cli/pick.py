@@ -17,7 +17,8 @@ from lockstitch import sessions
 from lockstitch.cli import CLEAN, looks, terminal
 from lockstitch.cli.checks import Background, scan_one
 from lockstitch.cli.difference import difference
-from lockstitch.cli.picker import OPEN, PLAIN, QUIT, List, Marks, Text, shortened, wrapped
+from lockstitch.cli.overview import nothing_found
+from lockstitch.cli.picker import OPEN, PLAIN, QUIT, List, Marks, Text, wrapped
 from lockstitch.cli.rows import several
 from lockstitch.cli.screen import Screen, can_move
 from lockstitch.sessions.summary import checked, key_of
@@ -43,14 +44,6 @@ def run() -> int:
     for line in _Loop(paths).run() if can_move() else _Lines(paths).run():
         terminal.say(line)
     return CLEAN
-
-
-def nothing_found() -> None:
-    """Say that there are no sessions, and where they were looked for."""
-    terminal.note("No sessions were found. Lockstitch looked in:")
-    for place in sessions.searched():
-        terminal.note(f"  {shortened(place, looks.home())}")
-    terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
 
 
 def _marks() -> Marks:
