@@ -14,8 +14,8 @@ from lockstitch.rules import is_broken
 from lockstitch.sessions.summary import described
 
 if TYPE_CHECKING:
-    from lockstitch import Finding
     from lockstitch.report import Report
+    from lockstitch.rules import Finding
     from lockstitch.sessions import Repaired
 
 # So many places are named one by one.

@@ -26,7 +26,7 @@ from lockstitch.sessions.summary import checked, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.sessions import Summary
+    from lockstitch.sessions.summary import Summary
 
 # So many sessions are listed between two looks at the keyboard.
 _BATCH = 25

@@ -22,7 +22,7 @@ from lockstitch.rules.rule import is_broken
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch import Finding
+    from lockstitch.rules import Finding
     from lockstitch.stored import Journal
 
 
