@@ -15,12 +15,12 @@ from reference import api, journal, json_page
 
 from lockstitch.cli import COMMANDS, command, explain
 from lockstitch.cli import help as manual
-from lockstitch.cli.declarations import COMMON
+from lockstitch.cli.parser import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lockstitch.cli.declarations import Command, Option
+    from lockstitch.cli.parser import Command, Option
 
 DOCS = Path(__file__).parent.parent / "docs"
 # Every file that matches is generated: one that nothing makes any more is removed.
@@ -68,9 +68,9 @@ def main() -> int:
 
 def pages() -> dict[Path, str]:
     """Every generated file with its content."""
-    rules = explain.catalogue()
-    written = {DOCS / "rules" / f"{rule.code}.md": explain.page(rule) for rule in rules}
-    table = explain.index(rules, link="[{code}]({code}.md)")
+    rules = explain.all_rules()
+    written = {DOCS / "rules" / f"{rule.code}.md": explain.rule_page(rule) for rule in rules}
+    table = explain.rule_table(rules, link="[{code}]({code}.md)")
     written[DOCS / "rules" / "README.md"] = f"{RULES_INTRO}\n{table}"
     commands = [command(name) for name in COMMANDS]
     shared = f"## Options of every command\n\n{options(COMMON)}\n"
@@ -107,7 +107,7 @@ def usage(declared: Command) -> str:
         [
             f"## lockstitch {declared.name}\n",
             f"{declared.summary}\n",
-            f"{explain.sentences(declared.details)}\n",
+            f"{explain.split_sentences(declared.details)}\n",
             options(declared.options, f"| `{operand.usage}` | {operand.help} |"),
             "\n```sh",
             *declared.examples,

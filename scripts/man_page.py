@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli.declarations import COMMON
 from lockstitch.cli.help import ABOUT, EXIT_STATUS, GROUPS, START
+from lockstitch.cli.parser import COMMON
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockstitch.cli.declarations import Command, Option
+    from lockstitch.cli.parser import Command, Option
 
 VARIABLES = {
     "NO_COLOR": "No colours, unless --color always.",

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.cli import COMMANDS, command, parser
-from lockstitch.cli.declarations import COMMON, Command, Operand, Option
 from lockstitch.cli.help import GROUPS
+from lockstitch.cli.parser import COMMON, Command, Operand, Option
 from lockstitch.errors import UsageError
 
 DECLARED = [command(name) for name in COMMANDS]

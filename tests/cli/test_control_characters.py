@@ -73,13 +73,13 @@ def test_escaped_json_is_the_same_json(text: str, encoding: str) -> None:
         return
     value = {text: [text, 1.5, {"x": text}]}
     data = json.dumps(value, ensure_ascii=False, indent=2).encode(encoding, "surrogatepass")
-    shown = terminal.harmless_json(data)
+    shown = terminal.escape_json(data)
     assert json.loads(shown) == value
     assert_harmless(shown)
 
 
 def test_returns_between_values_are_line_breaks() -> None:
-    assert terminal.harmless_json(b'[1,\r2,\r\n3,\t"\\r"]') == b'[1,\n2,\r\n3,\t"\\r"]'
+    assert terminal.escape_json(b'[1,\r2,\r\n3,\t"\\r"]') == b'[1,\n2,\r\n3,\t"\\r"]'
 
 
 def test_names_of_files(tmp_path: Path) -> None:
@@ -137,6 +137,6 @@ def test_ids_of_rows_and_sessions(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_line_keeps_our_colours_and_nobody_elses() -> None:
-    line = terminal.harmless_line("\x1b[1;31mlockstitch:\x1b[0m \x1b[8mhidden\x1b[0m\nforged")
+    line = terminal.escape_line("\x1b[1;31mlockstitch:\x1b[0m \x1b[8mhidden\x1b[0m\nforged")
     assert line == "\x1b[1;31mlockstitch:\x1b[0m \\x1b[8mhidden\x1b[0m\\nforged"
-    assert terminal.harmless_line("a: b\n  = help: c") == "a: b\n  = help: c"
+    assert terminal.escape_line("a: b\n  = help: c") == "a: b\n  = help: c"

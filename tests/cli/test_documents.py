@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.cli.documents import written
+from lockstitch.cli.export import write_document
 from tests.inprocess import command
 from tests.sessions import claude, homes
 
@@ -79,7 +79,7 @@ def harmless(page: bytes) -> None:
 
 
 def test_a_page_of_scripts_and_escapes_does_nothing() -> None:
-    page = written("html", EVIL, EVIL, talk(EVIL), "anthropic")
+    page = write_document("html", EVIL, EVIL, talk(EVIL), "anthropic")
     harmless(page)
     assert page.count(b"alert(1)") == page.count(b"&lt;script&gt;alert(1)")
     assert read(page).text.count("<script>alert(1)</script>") >= 7
@@ -87,14 +87,14 @@ def test_a_page_of_scripts_and_escapes_does_nothing() -> None:
 
 @given(st.text())
 def test_no_text_becomes_more_than_text(text: str) -> None:
-    harmless(written("html", text, text, talk(text), "anthropic"))
+    harmless(write_document("html", text, text, talk(text), "anthropic"))
 
 
 @given(st.text(alphabet="`ab\n "))
 def test_no_text_closes_its_fence(text: str) -> None:
     told = [{"role": "assistant", "content": claude.call("t1")}]
     told.append({"role": "user", "content": claude.result("t1", text)})
-    page = written("markdown", "T", "f", told, "anthropic").decode()
+    page = write_document("markdown", "T", "f", told, "anthropic").decode()
     fences = re.findall(r"^(`{3,})$", page, re.MULTILINE)
     runs = [len(run) for run in re.findall(r"`+", text)]
     assert max(map(len, fences)) > max([0, *runs])

@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch import cli
 from lockstitch.cli import COMMANDS, command, explain
-from lockstitch.cli.markdown import rendered
+from lockstitch.cli.explain import render_markdown
 from lockstitch.rules import RULES
 
 
@@ -28,7 +28,7 @@ def test_a_rule_by_code_and_by_name(code: str, capsysbinary: pytest.CaptureFixtu
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_page_on_a_terminal_says_the_same_and_fits(width: int) -> None:
     for rule in RULES.values():
-        lines = list(rendered(explain.page(rule), width))
+        lines = list(render_markdown(explain.rule_page(rule), width))
         shown = " ".join(" ".join(lines).split())
         for part in (rule.code, rule.name, rule.what, rule.cause, rule.repair):
             assert " ".join(part.split()) in shown
@@ -39,7 +39,7 @@ def test_a_page_on_a_terminal_says_the_same_and_fits(width: int) -> None:
 
 
 def test_the_list_on_a_terminal_has_a_row_for_each_rule() -> None:
-    lines = list(rendered(explain.index(explain.catalogue()), 100))
+    lines = list(render_markdown(explain.rule_table(explain.all_rules()), 100))
     assert lines[0].split() == ["Code", "Name", "Severity", "Fixable", "What", "is", "wrong"]
     assert [line[:5] for line in lines[1:] if line.startswith("LS")] == sorted(RULES)
 

@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import itertools, sys
-from lockstitch.cli.pager import paged
+from lockstitch.cli.terminal import paged
 count = int(sys.argv[1])
 paged(f"line {n} \\u276f \\ud800" for n in (range(count) if count else itertools.count()))
 print("behind", file=sys.stderr)

@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.cli.picker import OPEN, QUIT, List, Text
-from lockstitch.cli.rows import cells
-from lockstitch.cli.screen import keys_in
+from lockstitch.cli.picker import OPEN, QUIT, SessionList, TextPage, keys_in
+from lockstitch.cli.terminal import text_width
 from lockstitch.sessions import Summary
 
 NOW = 1_000_000.0
 KEYS = ["up", "down", "enter", "escape", "erase", "page down", "end", "home", *"jk/b19 xé"]
 
 
-def listed(count: int = 30, **fields: str) -> List:
-    found = List("/home/ada", NOW)
+def listed(count: int = 30, **fields: str) -> SessionList:
+    found = SessionList("/home/ada", NOW)
     for number in range(count):
         level = "broken" if number % 3 == 0 else "healthy"
         state = "2 tool calls without results" if level == "broken" else "healthy"
@@ -37,7 +36,7 @@ def listed(count: int = 30, **fields: str) -> List:
     return found
 
 
-def pressed(found: List, *keys: str) -> str:
+def pressed(found: SessionList, *keys: str) -> str:
     found.drawn(80, 24)
     return [found.key(key) for key in keys][-1]
 
@@ -83,7 +82,7 @@ def test_only_what_is_broken() -> None:
 
 
 def test_sessions_of_sub_agents_are_not_listed() -> None:
-    found = List("", NOW)
+    found = SessionList("", NOW)
     found.add(Summary("agent-1.jsonl", is_aside=True))
     assert found.found == []
 
@@ -93,7 +92,7 @@ def test_every_line_fits(width: int) -> None:
     found = listed(title="漢字 " * 40 + "\x1b[31m\u202e", project="/home/ada/" + "x" * 90)
     screen = found.drawn(width, 24)
     assert len(screen) == 24
-    assert all(cells(line) <= width for line in screen)
+    assert all(text_width(line) <= width for line in screen)
     assert not any("\x1b" in line or "\u202e" in line for line in screen)
 
 
@@ -110,7 +109,7 @@ def test_no_keys_and_no_size_bring_it_off_balance(keys: list[str], width: int, h
 
 @given(st.lists(st.sampled_from(KEYS)), st.integers(0, 60), st.integers(6, 40))
 def test_a_page_of_text_scrolls_within_its_ends(keys: list[str], count: int, height: int) -> None:
-    page = Text([f"line {number}" for number in range(count)], "[q]uit")
+    page = TextPage([f"line {number}" for number in range(count)], "[q]uit")
     for key in keys:
         screen = page.drawn(80, height)
         assert len(screen) == height

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstitch.cli.progress import Progress, bar
+from lockstitch.cli.terminal import ProgressBar, draw_bar
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,13 @@ from lockstitch.cli.progress import Progress, bar
     ],
 )
 def test_a_bar(done: int, unit: str, shown: str) -> None:
-    progress = Progress("Reading", 200, unit)
+    progress = ProgressBar("Reading", 200, unit)
     progress.done = done
-    assert bar(progress, 10, 100, ("#", "-")) == shown
+    assert draw_bar(progress, 10, 100, ("#", "-")) == shown
 
 
 @pytest.mark.parametrize("columns", [10, 40])
 def test_a_bar_never_fills_the_last_column(columns: int) -> None:
-    progress = Progress("Reading", 10**9)
+    progress = ProgressBar("Reading", 10**9)
     progress.done = 10**8
-    assert len(bar(progress, 10, columns, ("#", "-"))) < columns
+    assert len(draw_bar(progress, 10, columns, ("#", "-"))) < columns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockstitch.cli.reading import read
+from lockstitch.cli.documents import read_document
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
@@ -56,26 +56,26 @@ def test_what_cannot_be_read_is_named_in_one_sentence(
     saved: Callable[..., Path], data: bytes, reason: str
 ) -> None:
     with pytest.raises(Unreadable) as failure:
-        read(str(saved(data)))
+        read_document(str(saved(data)))
     assert reason in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no such file"):
-        read(str(tmp_path / "missing.json"))
+        read_document(str(tmp_path / "missing.json"))
 
 
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="is a folder, not a file"):
-        read(str(tmp_path))
+        read_document(str(tmp_path))
 
 
 def test_no_permission(saved: Callable[..., Path]) -> None:
     path = saved([MESSAGE])
     path.chmod(0)
     with without_privileges(), pytest.raises(Unreadable, match="permission denied"):
-        read(str(path))
+        read_document(str(path))
 
 
 def test_a_file_over_the_limit_is_refused_unread(
@@ -83,7 +83,7 @@ def test_a_file_over_the_limit_is_refused_unread(
 ) -> None:
     monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", "10")
     with pytest.raises(Unreadable, match=r"over the limit of 10, .*: LOCKSTITCH_MAX_BYTES sets"):
-        read(str(saved([MESSAGE])))
+        read_document(str(saved([MESSAGE])))
 
 
 def test_an_endless_stream_is_refused_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_an_endless_stream_is_refused_at_the_limit(monkeypatch: pytest.MonkeyPat
     with open("/dev/zero", "rb") as endless:  # noqa: PTH123
         for stream in (f"/dev/fd/{endless.fileno()}", f"/proc/self/fd/{endless.fileno()}"):
             with pytest.raises(Unreadable, match="over the limit of 5000000"):
-                read(stream)
+                read_document(stream)
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "1e9", "many", "2 GB", "\u0662"])
@@ -100,7 +100,7 @@ def test_a_limit_that_is_no_number_is_said(
 ) -> None:
     monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", given)
     with pytest.raises(UsageError, match="LOCKSTITCH_MAX_BYTES is the most bytes"):
-        read(str(saved([MESSAGE])))
+        read_document(str(saved([MESSAGE])))
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_a_limit_that_is_no_number_is_said(
 def test_what_msgspec_refuses_and_providers_files_contain(
     saved: Callable[..., Path], text: str
 ) -> None:
-    assert repr(read(str(saved(text.encode()))).value) == repr(json.loads(text))
+    assert repr(read_document(str(saved(text.encode()))).value) == repr(json.loads(text))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_other_encodings(saved: Callable[..., Path], encoding: str) -> None:
     data = json.dumps([MESSAGE], ensure_ascii=False).encode(encoding)
-    assert read(str(saved(data))).value == [MESSAGE]
+    assert read_document(str(saved(data))).value == [MESSAGE]
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_other_encodings(saved: Callable[..., Path], encoding: str) -> None:
     ],
 )
 def test_jsonl(saved: Callable[..., Path], data: bytes) -> None:
-    document = read(str(saved(data)))
+    document = read_document(str(saved(data)))
     assert document.lines
     assert document.value == [{"role": "user"}, {"role": "assistant"}]
 
 
 def test_jsonl_with_a_single_message(saved: Callable[..., Path]) -> None:
-    document = read(str(saved(MESSAGE)))
+    document = read_document(str(saved(MESSAGE)))
     assert (document.value, document.lines) == ([MESSAGE], True)
 
 
@@ -149,4 +149,4 @@ def test_jsonl_with_a_single_message(saved: Callable[..., Path]) -> None:
     ],
 )
 def test_messages_are_counted(saved: Callable[..., Path], value: Any, messages: int) -> None:
-    assert read(str(saved(value))).messages == messages
+    assert read_document(str(saved(value))).messages == messages

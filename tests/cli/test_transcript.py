@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.cli import rows, terminal
-from lockstitch.cli.transcript import around, lines, tail
+from lockstitch.cli import terminal
+from lockstitch.cli import terminal as rows
+from lockstitch.cli.show import last_turns, message_lines, turns_around
 from lockstitch.errors import UsageError
 from tests.kinds_of_break import render
 from tests.kinds_of_break.conversations import BROKEN, HEALTHY
@@ -62,7 +63,7 @@ def shown(messages: list[Any], dialect: str = "anthropic", width: int = 80, **op
     options.setdefault("stream", Screen())
     marks = options.pop("marks", None)
     marks = marks_of(messages, dialect) if marks is None else marks
-    return "\n".join(lines(messages, dialect, marks, width, **options))
+    return "\n".join(message_lines(messages, dialect, marks, width, **options))
 
 
 def call(key: str = "toolu_1", name: str = "bash", **arguments: Any) -> dict[str, Any]:
@@ -306,13 +307,13 @@ def test_two_hundred_thousand_lines() -> None:
     assert any(seconds(lambda: shown(messages)) < 2 for _ in range(ATTEMPTS))
     assert shown(messages).endswith("     … 199992 more lines")
     options: dict[str, Any] = {"full": True, "stream": Screen()}
-    assert sum(1 for _ in lines(messages, "anthropic", {}, 80, **options)) == 200_006
+    assert sum(1 for _ in message_lines(messages, "anthropic", {}, 80, **options)) == 200_006
 
 
 def test_a_huge_list_is_given_line_by_line() -> None:
     big = "z" * 1_000_000
     messages = [says("user", big) for _ in range(300)]
-    page = lines(messages, "anthropic", {}, 80, full=True, stream=Screen())
+    page = message_lines(messages, "anthropic", {}, 80, full=True, stream=Screen())
     tracemalloc.start()
     assert len(list(islice(page, 1000))) == 1000
     peak = tracemalloc.get_traced_memory()[1]
@@ -341,13 +342,13 @@ def test_colours_only_where_they_are_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_last_turns() -> None:
     messages = turns(5)
-    assert tail(messages, "anthropic", 2) == range(12, 20)
-    assert tail(messages, "anthropic", 99) == range(20)
-    assert tail(messages, "anthropic", 0) == range(20, 20)
-    assert tail([], "anthropic", 3) == range(0)
+    assert last_turns(messages, "anthropic", 2) == range(12, 20)
+    assert last_turns(messages, "anthropic", 99) == range(20)
+    assert last_turns(messages, "anthropic", 0) == range(20, 20)
+    assert last_turns([], "anthropic", 3) == range(0)
     with pytest.raises(UsageError):
-        tail(messages, "anthropic", -1)
-    text = shown(messages, chosen=tail(messages, "anthropic", 2))
+        last_turns(messages, "anthropic", -1)
+    text = shown(messages, chosen=last_turns(messages, "anthropic", 2))
     assert text.startswith("… 3 earlier turns\n\n── turn 4 ── messages.12 ")
     assert "question 3" in text
     assert "output 2" not in text
@@ -355,15 +356,15 @@ def test_the_last_turns() -> None:
 
 def test_the_turns_around_a_place() -> None:
     messages = turns(9)
-    assert around(messages, "anthropic", "messages.17.content.0") == range(12, 24)
-    assert around(messages, "anthropic", "messages.17") == range(12, 24)
-    assert around(messages, "anthropic", 17) == range(12, 24)
-    assert around(messages, "anthropic", 0) == range(8)
-    assert around(messages, "anthropic", 35, turns=0) == range(32, 36)
+    assert turns_around(messages, "anthropic", "messages.17.content.0") == range(12, 24)
+    assert turns_around(messages, "anthropic", "messages.17") == range(12, 24)
+    assert turns_around(messages, "anthropic", 17) == range(12, 24)
+    assert turns_around(messages, "anthropic", 0) == range(8)
+    assert turns_around(messages, "anthropic", 35, turns=0) == range(32, 36)
     for place in ("messages", "", "messages.99", 99, "tools.0.x"):
         with pytest.raises(UsageError):
-            around(turns(0) if place == "tools.0.x" else messages, "anthropic", place)
-    text = shown(messages, chosen=around(messages, "anthropic", 17))
+            turns_around(turns(0) if place == "tools.0.x" else messages, "anthropic", place)
+    text = shown(messages, chosen=turns_around(messages, "anthropic", 17))
     assert text.startswith("… 3 earlier turns\n")
     assert text.endswith("\n… 3 later turns")
 
@@ -371,7 +372,7 @@ def test_the_turns_around_a_place() -> None:
 @pytest.mark.parametrize("dialect", RENDER)
 def test_turns_start_at_prompts_in_every_dialect(dialect: str) -> None:
     messages = RENDER[dialect]([*HEALTHY.turns, *HEALTHY.turns])
-    chosen = tail(messages, dialect, 1)
+    chosen = last_turns(messages, dialect, 1)
     text = shown(messages, dialect, chosen=chosen, marks={})
     assert "\n\u276f " in text
     assert "result of" not in text
@@ -390,6 +391,6 @@ def test_sizes_for_a_person() -> None:
 
 
 def test_every_row_could_be_printed(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    for row in lines([says("user", HOSTILE)], "anthropic", {}, 80):
+    for row in message_lines([says("user", HOSTILE)], "anthropic", {}, 80):
         terminal.say(row)
     assert b"\\ud800 lone" in capfdbinary.readouterr().out

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.cli.reading import Document
-from lockstitch.cli.writing import encode
+from lockstitch.cli.documents import JsonDocument, encode_document
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12) | st.just("\ud83d")
 values = st.recursive(
@@ -22,8 +21,8 @@ styles = st.sampled_from(
 )
 
 
-def document(value: Any, text: str, *, lines: bool = False) -> Document:
-    return Document("-", text.encode("utf-8", "surrogatepass"), value, lines)
+def document(value: Any, text: str, *, lines: bool = False) -> JsonDocument:
+    return JsonDocument("-", text.encode("utf-8", "surrogatepass"), value, lines)
 
 
 @st.composite
@@ -38,14 +37,14 @@ def edited(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 @given(edited(), styles)
 def test_a_woven_list_means_the_new_value(lists: Any, style: dict[str, Any]) -> None:
     old, new = lists
-    woven = encode(document(old, json.dumps(old, **style)), new)
+    woven = encode_document(document(old, json.dumps(old, **style)), new)
     assert json.loads(woven.decode("utf-8", "surrogatepass")) == new
 
 
 @given(edited(), styles)
 def test_a_woven_body_means_the_new_value(lists: Any, style: dict[str, Any]) -> None:
     old, new = ({"model": "m", "messages": some, "stream": True} for some in lists)
-    woven = encode(document(old, json.dumps(old, **style)), new)
+    woven = encode_document(document(old, json.dumps(old, **style)), new)
     assert json.loads(woven.decode("utf-8", "surrogatepass")) == new
 
 
@@ -53,7 +52,7 @@ def test_a_woven_body_means_the_new_value(lists: Any, style: dict[str, Any]) -> 
 def test_woven_lines_mean_the_new_value(lists: Any) -> None:
     old, new = lists
     text = "".join(f"{json.dumps(message)}\n" for message in old)
-    woven = encode(document(old, text, lines=True), new)
+    woven = encode_document(document(old, text, lines=True), new)
     if old:
         assert [json.loads(line) for line in woven.decode().split("\n") if line] == new
 
@@ -70,7 +69,7 @@ def test_an_insertion_leaves_every_other_byte(position: int) -> None:
     old = json.loads(ODD)
     inserted = [*old["messages"]]
     inserted.insert(position, {"role": "new"})
-    woven = encode(document(old, ODD), {**old, "messages": inserted}).decode()
+    woven = encode_document(document(old, ODD), {**old, "messages": inserted}).decode()
     before, _, after = woven.partition('{"role":"new"}')
     assert ODD.startswith(before.rstrip(", \n"))
     assert ODD.endswith(after.lstrip(", \n"))
@@ -80,7 +79,7 @@ def test_an_insertion_leaves_every_other_byte(position: int) -> None:
 def test_a_replacement_leaves_every_other_byte() -> None:
     old = json.loads(ODD)
     replaced = [old["messages"][0], {"new": 1}, old["messages"][2]]
-    woven = encode(document(old, ODD), {**old, "messages": replaced}).decode()
+    woven = encode_document(document(old, ODD), {**old, "messages": replaced}).decode()
     assert woven == ODD.replace('{"n": 1.0, "e": 1E5}', '{"new":1}')
 
 
@@ -89,22 +88,22 @@ def test_a_new_message_is_indented_like_its_neighbours() -> None:
     new = {"messages": [*old["messages"], {"role": "assistant", "content": ["b"]}]}
     for indent in (2, 4, "\t"):
         text = json.dumps(old, indent=indent)
-        assert encode(document(old, text), new).decode() == json.dumps(new, indent=indent)
+        assert encode_document(document(old, text), new).decode() == json.dumps(new, indent=indent)
 
 
 def test_a_key_that_appears_twice_is_not_woven_into_the_wrong_one() -> None:
     text = '{"messages": [1], "messages": [2]}'
     old = json.loads(text)
-    assert json.loads(encode(document(old, text), {"messages": [3]})) == {"messages": [3]}
+    assert json.loads(encode_document(document(old, text), {"messages": [3]})) == {"messages": [3]}
 
 
 def test_a_key_that_is_added() -> None:
     old = {"messages": [{"role": "user"}]}
     new = {**old, "tools": []}
-    assert json.loads(encode(document(old, json.dumps(old)), new)) == new
+    assert json.loads(encode_document(document(old, json.dumps(old)), new)) == new
 
 
 def test_a_byte_order_mark_does_not_shift_the_pieces() -> None:
     old: list[Any] = [{"role": "user"}, {"role": "x"}]
     data = json.dumps(old).encode("utf-8-sig")
-    assert json.loads(encode(Document("-", data, old), old[:1])) == old[:1]
+    assert json.loads(encode_document(JsonDocument("-", data, old), old[:1])) == old[:1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import inputs, places
-from lockstitch.cli.targets import stored
+from lockstitch.cli.targets import find_sessions
 from lockstitch.errors import LockstitchError
 from lockstitch.sessions import checking, finding
 
@@ -32,7 +32,7 @@ LOOKS: dict[str, Callable[[str], object]] = {
     "place": places.place_of,
     "scan": checking.scan_file,
     "sources": finding.sources,
-    "stored": lambda path: stored(path, None, None),
+    "stored": lambda path: find_sessions(path, None, None),
 }
 
 

@@ -11,7 +11,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from lockstitch.cli.progress import Progress
+from lockstitch.cli.terminal import ProgressBar
 
 from .campaign import Outcome, Task, kept, tried
 from .faults import FAULTS
@@ -41,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
             given.only,
             given.fault,
         )
-        with Progress(form, len(task.numbers), "mutants") as advance:
+        with ProgressBar(form, len(task.numbers), "mutants") as advance:
             outcome = tried(task, advance)
         _say(outcome)
         for line in kept(outcome, given.keep):

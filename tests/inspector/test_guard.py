@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lockstitch.inspector.guarding import HEADER, HEADERS, Guard
+from lockstitch.inspector.server import HEADER, HEADERS, PageGuard
 from tests.inspector import scenes
 
 Serve = Callable[[Path | str | None], str]
@@ -181,7 +181,7 @@ def known_ids(caller: Caller) -> list[str]:
 
 
 def test_a_guard_compares_whatever_it_is_given() -> None:
-    guard = Guard()
+    guard = PageGuard()
     for odd in (
         None,
         1,

@@ -300,7 +300,7 @@ def test_sessions_are_listed_while_the_scan_goes_on(
     tmp_path: Path, tab: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenes.healthy(tmp_path)
-    real, go_on, waits = actions.scanned, threading.Event(), threading.Event()
+    real, go_on, waits = actions.scan, threading.Event(), threading.Event()
 
     def slowly(target: str | None) -> Iterator[tuple[actions.Subject, Report]]:
         for number, found in enumerate(real(target)):
@@ -309,7 +309,7 @@ def test_sessions_are_listed_while_the_scan_goes_on(
                 assert go_on.wait(browsing.PATIENCE / 1000)
             yield found
 
-    monkeypatch.setattr(actions, "scanned", slowly)
+    monkeypatch.setattr(actions, "scan", slowly)
     at = tab(tmp_path, is_whole=False)
     assert waits.wait(browsing.PATIENCE / 1000)
     at.waits("document.querySelectorAll('.item').length === 3")

@@ -12,10 +12,9 @@ import pytest
 from lockstitch.formats import doctor
 from lockstitch.formats.sources import Source, understood
 from lockstitch.inspector import actions, timeline
-from lockstitch.inspector.plans import compared, lines
-from lockstitch.inspector.rows import LONGEST, shortened
-from lockstitch.inspector.timeline import Timeline
-from lockstitch.inspector.views import Shelf, matches, page
+from lockstitch.inspector.plans import compare_lines, compare_records
+from lockstitch.inspector.timeline import LONGEST, Timeline, shorten_row
+from lockstitch.inspector.views import Shelf, find_matches, slice_rows
 from lockstitch.sessions import Difference
 from tests.formats.claude_cases import CASES
 from tests.formats.claude_files import MARK, Case
@@ -26,7 +25,7 @@ def made(case: Case) -> tuple[Timeline, Any]:
     source = Source(f"{case.session}.jsonl", "claude-code", "lines")
     transcript = understood(source, case.data)
     findings = doctor.findings_of(source.form, transcript)
-    return timeline.of_transcript(source.form, transcript, findings), transcript
+    return timeline.transcript_timeline(source.form, transcript, findings), transcript
 
 
 def marks_in(value: Any) -> list[str]:
@@ -106,21 +105,21 @@ def test_loose_ends_have_names(tmp_path: Path) -> None:
     ]  # fmt: skip
     path = tmp_path / "list.json"
     path.write_text(json.dumps(messages))
-    [(subject, _)] = actions.scanned(str(path))
-    rows = actions.read(subject).timeline.rows
+    [(subject, _)] = actions.scan(str(path))
+    rows = actions.read_session(subject).timeline.rows
     states = Counter(part["state"] for row in rows for part in row["parts"] if "state" in part)
     assert states == {"answered": 1, "open": 1, "duplicate": 1, "orphan": 1}
 
 
 def test_a_rewind_leaves_its_piece_and_a_compaction_its_seam(tmp_path: Path) -> None:
     url = scenes.store(tmp_path / "agent.db", sessions=4)
-    subjects = {subject.session: subject for subject, _ in actions.scanned(url)}
-    rewound = actions.read(subjects["ticket-40"]).timeline
+    subjects = {subject.session: subject for subject, _ in actions.scan(url)}
+    rewound = actions.read_session(subjects["ticket-40"]).timeline
     [piece] = rewound.asides
     assert (piece["kind"], piece["turns"]) == ("left", 2)
     assert "Refund the customer." in json.dumps(rewound.rows[piece["row"] + 1])
     assert "Ask the customer first." in json.dumps([r for r in rewound.rows if not r["lane"]])
-    shorter = actions.read(subjects["ticket-43"]).timeline
+    shorter = actions.read_session(subjects["ticket-43"]).timeline
     [piece] = shorter.asides
     assert piece["kind"] == "compacted"
     assert shorter.rows[piece["messages"]]["role"] == "seam"
@@ -132,10 +131,10 @@ def test_long_texts_are_cut_and_given_in_full_when_asked() -> None:
     text = "x" * (LONGEST + 7)
     call = {"kind": "call", "arguments": {"a": text}, "result": {"text": text}}
     row = {"place": "1", "parts": [{"kind": "text", "text": text}, call]}
-    cut = shortened(row)
+    cut = shorten_row(row)
     assert [cut["parts"][0]["more"], cut["parts"][1]["more"]] == [7, 7]
     assert cut["parts"][1]["result"]["more"] == 7
-    [whole] = page([row], 0, 1, full=True)
+    [whole] = slice_rows([row], 0, 1, full=True)
     assert whole["parts"][0]["text"] == text
     assert whole["parts"][1]["arguments"] == [["a", text]]
     assert row["parts"][0]["text"] == text
@@ -143,12 +142,12 @@ def test_long_texts_are_cut_and_given_in_full_when_asked() -> None:
 
 def test_secrets_are_masked_unless_asked_for(tmp_path: Path) -> None:
     scenes.secret(tmp_path)
-    [(subject, _)] = actions.scanned(str(tmp_path))
+    [(subject, _)] = actions.scan(str(tmp_path))
     view = Shelf().read(subject)
     assert scenes.SECRET not in json.dumps(view.rows(reveal=False))
     assert scenes.SECRET in json.dumps(view.rows(reveal=True))
-    assert matches(view.rows(reveal=False), scenes.SECRET)["count"] == 0
-    assert matches(view.rows(reveal=True), scenes.SECRET)["count"] == 1
+    assert find_matches(view.rows(reveal=False), scenes.SECRET)["count"] == 0
+    assert find_matches(view.rows(reveal=True), scenes.SECRET)["count"] == 1
 
 
 @pytest.mark.parametrize(
@@ -162,11 +161,11 @@ def test_secrets_are_masked_unless_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_lines_beside_each_other(before: list[str], after: list[str], kinds: list[str]) -> None:
-    assert [kind for kind, _, _ in lines(before, after)] == kinds
+    assert [kind for kind, _, _ in compare_lines(before, after)] == kinds
 
 
 def test_a_plan_masks_secrets_too() -> None:
     text = json.dumps({"key": f"ANTHROPIC_API_KEY={scenes.SECRET}"})
     one = Difference("3", text, text.replace("key", "other"))
-    assert scenes.SECRET not in json.dumps(compared([one], reveal=False))
-    assert scenes.SECRET in json.dumps(compared([one], reveal=True))
+    assert scenes.SECRET not in json.dumps(compare_records([one], reveal=False))
+    assert scenes.SECRET in json.dumps(compare_records([one], reveal=True))

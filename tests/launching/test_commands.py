@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.launching import commands
-from lockstitch.launching.commands import NAMED, NEWEST, NOTHING, PICKED, Resume, known, resumed
+from lockstitch.launch import commands
+from lockstitch.launch.commands import (
+    NAMED,
+    NEWEST,
+    NOTHING,
+    PICKED,
+    Resume,
+    find_known_command,
+    find_resumed,
+)
 
 PROGRAMS = {
     "claude": "claude-code",
@@ -72,16 +80,16 @@ RESUMES = {
 
 @pytest.mark.parametrize("line", PROGRAMS)
 def test_a_program_is_known_by_its_command(line: str) -> None:
-    found = known(shlex.split(line))
+    found = find_known_command(shlex.split(line))
     assert (found.client.format if found else None) == PROGRAMS[line]
 
 
 @pytest.mark.parametrize("line", RESUMES)
 def test_what_a_command_line_resumes_is_told_from_its_words(line: str) -> None:
     words = shlex.split(line)
-    found = known(words)
+    found = find_known_command(words)
     assert found is not None
-    assert resumed(found.client, words[found.at :]) == RESUMES[line]
+    assert find_resumed(found.client, words[found.at :]) == RESUMES[line]
 
 
 WORDS = st.sampled_from(
@@ -91,8 +99,8 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS | st.text(max_size=4), max_size=8))
 def test_no_command_line_is_too_odd(words: list[str]) -> None:
-    found = known(words)
+    found = find_known_command(words)
     for client in commands.CLIENTS:
-        kind = resumed(client, words).kind
+        kind = find_resumed(client, words).kind
         assert kind in (NOTHING, NEWEST, NAMED, PICKED)
     assert found is None or 0 < found.at <= len(words)

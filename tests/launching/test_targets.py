@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.launching import commands
-from lockstitch.launching.commands import NAMED, NEWEST, PICKED, Client, Resume
-from lockstitch.launching.targets import targets
+from lockstitch.launch import commands
+from lockstitch.launch.commands import NAMED, NEWEST, PICKED, Client, Resume, find_resumable
 from tests.formats.codex_files import CASES as CODEX
 from tests.formats.databases import CASES as DATABASES
 from tests.formats.gemini_files import CASES as GEMINI
@@ -71,7 +70,7 @@ def test_the_session_that_was_used_last_in_the_folder_is_found(
         os.utime(path, (1e9 + at, 1e9 + at))
 
     def found(resume: Resume) -> list[str]:
-        return [one.path for one in targets(client, resume, str(work), home, {})]
+        return [one.path for one in find_resumable(client, resume, str(work), home, {})]
 
     assert found(Resume(NEWEST)) == [str(made[1])]
     assert found(Resume(PICKED)) == [str(made[1]), str(made[2]), str(made[0])]
@@ -93,16 +92,16 @@ def test_a_session_in_a_database_is_found(client: Client, tmp_path: Path) -> Non
     path = tmp_path / ".local" / "share" / place
     path.parent.mkdir(parents=True)
     case.write(path)
-    newest = targets(client, Resume(NEWEST, everywhere=True), "/", tmp_path, {})
+    newest = find_resumable(client, Resume(NEWEST, everywhere=True), "/", tmp_path, {})
     assert [one.session for one in newest] == [case.session]
-    named = targets(client, Resume(NAMED, case.session), "/", tmp_path, {})
+    named = find_resumable(client, Resume(NAMED, case.session), "/", tmp_path, {})
     assert named == newest
-    assert targets(client, Resume(NEWEST), str(tmp_path), tmp_path, {}) == []
+    assert find_resumable(client, Resume(NEWEST), str(tmp_path), tmp_path, {}) == []
 
 
 def test_a_moved_folder_is_looked_into(tmp_path: Path) -> None:
     path = session_of(commands.CLAUDE, tmp_path, tmp_path, 1)
     environ = {"CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")}
     nobody = tmp_path / "nobody"
-    found = targets(commands.CLAUDE, Resume(NEWEST), str(tmp_path), nobody, environ)
+    found = find_resumable(commands.CLAUDE, Resume(NEWEST), str(tmp_path), nobody, environ)
     assert [one.path for one in found] == [str(path)]

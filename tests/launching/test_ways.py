@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.launching.commands import known
-from lockstitch.launching.ways import CommandLine, ProxyWay, led, way
+from lockstitch.launch.commands import find_known_command
+from lockstitch.launch.ways import CommandLine, ProxyWay, fill_way, find_way
 
 URL = "http://127.0.0.1:8484"
 
@@ -28,9 +28,9 @@ def made(
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    found = known(words)
+    found = find_known_command(words)
     at = found.at if found else 1
-    return way(found, CommandLine([*words], at, work, home, environ or {}), upstream)
+    return find_way(found, CommandLine([*words], at, work, home, environ or {}), upstream)
 
 
 def urls(found: ProxyWay) -> set[str]:
@@ -40,7 +40,7 @@ def urls(found: ProxyWay) -> set[str]:
 def test_the_base_url_of_claude_code_becomes_the_upstream(tmp_path: Path) -> None:
     found = made(tmp_path, "claude", environ={"ANTHROPIC_BASE_URL": "https://gate.example/a/"})
     assert urls(found) == {"https://gate.example/a"}
-    assert led(found, URL, "") == (["claude"], {"ANTHROPIC_BASE_URL": URL})
+    assert fill_way(found, URL, "") == (["claude"], {"ANTHROPIC_BASE_URL": URL})
     assert urls(made(tmp_path, "claude")) == {"https://api.anthropic.com"}
 
 
@@ -48,7 +48,7 @@ def test_a_base_url_in_the_settings_of_claude_code_is_overridden(tmp_path: Path)
     settings = json.dumps({"env": {"ANTHROPIC_BASE_URL": "https://gate.example"}})
     found = made(tmp_path, "claude", "-c", files={"work/.claude/settings.local.json": settings})
     assert urls(found) == {"https://gate.example"}
-    words, _ = led(found, URL, "")
+    words, _ = fill_way(found, URL, "")
     assert words[:2] == ["claude", "--settings"]
     assert json.loads(words[2]) == {"env": {"ANTHROPIC_BASE_URL": URL}}
     assert words[3:] == ["-c"]
@@ -100,7 +100,7 @@ def test_the_provider_of_codex_is_found_in_its_settings(
 ) -> None:
     found = made(tmp_path, "codex", *words, files={"home/.codex/config.toml": CONFIG})
     assert urls(found) == {upstream}
-    line, environ = led(found, URL, "")
+    line, environ = fill_way(found, URL, "")
     at = line.index(override)
     assert line[at - 1] == "-c"
     assert not environ
@@ -111,7 +111,7 @@ def test_codex_with_an_account_is_led_to_where_that_is(tmp_path: Path) -> None:
     tokens = json.dumps({"tokens": {"access_token": "x"}})
     found = made(tmp_path, "codex", files={"home/.codex/auth.json": tokens})
     assert urls(found) == {"https://chatgpt.com/backend-api/codex"}
-    assert led(found, URL, "")[0] == ["codex", "-c", f'openai_base_url="{URL}"']
+    assert fill_way(found, URL, "")[0] == ["codex", "-c", f'openai_base_url="{URL}"']
 
 
 @pytest.mark.parametrize("given", ["{", "[]"])
@@ -130,7 +130,7 @@ def test_the_providers_of_opencode_have_paths_of_their_own(tmp_path: Path) -> No
         files={"work/opencode.json": own},
     )
     assert "https://r.example/api" in urls(found)
-    _, environ = led(found, URL, "")
+    _, environ = fill_way(found, URL, "")
     config = json.loads(environ["OPENCODE_CONFIG_CONTENT"])
     assert config["model"] == "x"
     options = {name: value["options"] for name, value in config["provider"].items()}
@@ -143,7 +143,7 @@ def test_pi_is_led_by_an_extension(tmp_path: Path) -> None:
     own = json.dumps({"providers": {"local": {"baseUrl": "http://127.0.0.1:9"}, "odd name": {}}})
     found = made(tmp_path, "pi", "-c", files={"home/.pi/agent/models.json": own})
     assert "http://127.0.0.1:9" in urls(found)
-    words, _ = led(found, URL, "/folder")
+    words, _ = fill_way(found, URL, "/folder")
     assert words == ["pi", "--extension", "/folder/proxy.ts", "-c"]
     assert '"local", {"baseUrl"' in found.files["proxy.ts"]
 
@@ -152,13 +152,13 @@ def test_the_hosts_of_goose_are_found_in_its_settings(tmp_path: Path) -> None:
     config = 'GOOSE_PROVIDER: anthropic\nANTHROPIC_HOST: "https://gate.example"\n'
     found = made(tmp_path, "goose", "session", files={"home/.config/goose/config.yaml": config})
     assert urls(found) >= {"https://gate.example", "https://api.openai.com"}
-    assert led(found, URL, "")[1]["ANTHROPIC_HOST"] == URL
+    assert fill_way(found, URL, "")[1]["ANTHROPIC_HOST"] == URL
 
 
 def test_any_other_program_gets_both_variables(tmp_path: Path) -> None:
     found = made(tmp_path, "python", "a.py", environ={"OPENAI_BASE_URL": "https://gate.example/v9"})
     assert urls(found) == {"https://api.anthropic.com", "https://gate.example/v9"}
-    assert led(found, URL, "") == (
+    assert fill_way(found, URL, "") == (
         ["python", "a.py"],
         {"ANTHROPIC_BASE_URL": URL, "OPENAI_BASE_URL": URL},
     )
@@ -174,6 +174,6 @@ def test_the_proxy_of_a_company_stays_on_the_way(tmp_path: Path) -> None:
     environ = {"HTTPS_PROXY": "http://gate:3128", "HTTP_PROXY": "http://gate:3128", "NO_PROXY": "x"}
     found = made(tmp_path, "claude", environ=environ)
     assert [one.proxy for one in found.upstreams] == ["http://gate:3128"]
-    assert led(found, URL, "")[1]["NO_PROXY"] == "x,127.0.0.1,localhost"
+    assert fill_way(found, URL, "")[1]["NO_PROXY"] == "x,127.0.0.1,localhost"
     found = made(tmp_path, "claude", environ=environ, upstream="http://127.0.0.1:8400")
     assert [one.proxy for one in found.upstreams] == [""]

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lockstitch.cli.progress import Progress
+from lockstitch.cli.terminal import ProgressBar
 from tests.clients.install import NotInstalled
 
 from .clients import senders
@@ -56,7 +56,7 @@ def main(words: list[str] | None = None) -> int:
         trials = tried(given.folder, Path(scratch), given.limit)
     everything = not given.flagged
     total = planned(trials, clients, everything=everything)
-    with Progress("Resuming", total, "resumes") as move:
+    with ProgressBar("Resuming", total, "resumes") as move:
         ask(trials, clients, workers=given.workers, everything=everything, moved=lambda: move(1))
     if given.json is not None:
         given.json.write_text(json.dumps(document(trials), indent=1), "utf-8")

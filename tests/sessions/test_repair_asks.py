@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.cli.asking import Asking
-from lockstitch.cli.outcomes import undo_places
-from lockstitch.cli.plans import _VERBS, steps, will_be
+from lockstitch.cli.output import _VERBS, describe_steps, in_future_tense
+from lockstitch.cli.repair import undo_places
+from lockstitch.cli.terminal import RepairPrompt
 from lockstitch.repair.draft import Change
 from tests.at_terminal import at_terminal
 from tests.sessions import claude, homes
@@ -84,13 +84,13 @@ def test_a_plan_is_in_the_future_and_its_outcome_in_the_past(folder: Path) -> No
     ],
 )
 def test_what_was_done_is_told_as_what_will_be(past: str, future: str) -> None:
-    assert will_be(past) == future
+    assert in_future_tense(past) == future
 
 
 def test_every_action_has_its_verb() -> None:
     assert set(ACTIONS) <= set(_VERBS)
     made = [Change(code="LS101", action="brought back", place="1", note="1 turn")] * 2
-    assert steps(made) == ["bring back: 1 turn (2 times)"]
+    assert describe_steps(made) == ["bring back: 1 turn (2 times)"]
 
 
 def test_the_hint_to_undo_can_be_pasted(tmp_path: Path) -> None:
@@ -187,5 +187,5 @@ def test_places_to_undo_are_as_few_as_possible() -> None:
 
 
 def test_nobody_to_ask_is_a_no() -> None:
-    asking = Asking(3)
+    asking = RepairPrompt(3)
     assert not asking.wants(lambda: None)

@@ -192,13 +192,13 @@ def test_a_failure_of_our_own_does_not_end_the_scan(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lockstitch import sessions
-    from lockstitch.cli import checks
+    from lockstitch.cli import scan
 
     def fail(path: str) -> list[object]:
         raise KeyError(path)
 
     monkeypatch.setattr(sessions, "scan_file", fail)
-    [report] = checks.scan_one(str(home / "secret words.jsonl"))
+    [report] = scan.scan_file(str(home / "secret words.jsonl"))
     assert report.status == "unreadable"
     assert (report.error or "").startswith("internal error: KeyError at ")
     assert "secret words" not in (report.error or "")

@@ -13,7 +13,7 @@ import pytest
 
 from lockstitch import sessions
 from lockstitch.cli import check
-from lockstitch.cli.checks import scan_one
+from lockstitch.cli.scan import scan_file
 from lockstitch.errors import UnknownFormat
 from lockstitch.formats.registry import NAMES, VARIABLES, format_named
 from lockstitch.formats.sources import sources_of
@@ -219,7 +219,7 @@ def _more() -> dict[str, bytes]:
 def test_scan_and_check_say_the_same_of_every_file(tmp_path: Path) -> None:
     counted = 0
     for path in _shapes(tmp_path):
-        scanned = scan_one(str(path))
+        scanned = scan_file(str(path))
         checked = [*check.reports(str(path), None, None, None, None)]
         assert [_told(one) for one in scanned] == [_told(one) for one in checked], path
         counted += 1
@@ -233,7 +233,7 @@ def test_scan_and_check_say_the_same_of_every_list(tmp_path: Path, form: str) ->
         messages = FORMS[form][1](conversation.turns)
         for part in (messages, messages[1:]):
             path.write_text(json.dumps(part))
-            [scanned] = scan_one(str(path))
+            [scanned] = scan_file(str(path))
             [checked] = check.reports(str(path), None, None, None, None)
             assert scanned.error is None
             codes = [(finding.code, finding.place) for finding in scanned.findings]
@@ -249,5 +249,5 @@ def test_the_known_shapes_among_them_are_read(tmp_path: Path) -> None:
     for name in ("history.json", "traj.json", "body.json", "bare.json", "requests.jsonl"):
         path = tmp_path / name
         path.write_bytes(_more()[name])
-        [report] = scan_one(str(path))
+        [report] = scan_file(str(path))
         assert report.error is None

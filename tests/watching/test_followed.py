@@ -15,8 +15,7 @@ from lockstitch import sessions
 from lockstitch.formats.base import LINES
 from lockstitch.formats.sources import Source, sources_of
 from lockstitch.rules import NOTE, Finding
-from lockstitch.watching.followed import Followed
-from lockstitch.watching.tails import HEALTHY, OPEN, SUSPECT
+from lockstitch.watch.followed import CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL, Followed
 from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.codex_files import CASES as CODEX
 from tests.formats.gemini_files import CASES as GEMINI
@@ -39,7 +38,7 @@ ROLLOUT = "rollout-2026-09-01T00-00-00-00000000-0000-4000-8000-000000000001.json
 @pytest.fixture
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small files be viewed by their end, too."""
-    monkeypatch.setattr("lockstitch.watching.followed._SMALL", 0)
+    monkeypatch.setattr("lockstitch.watch.followed._SMALL", 0)
 
 
 def grown(path: Path, data: bytes, cuts: list[int], form: str) -> Followed:
@@ -52,7 +51,7 @@ def grown(path: Path, data: bytes, cuts: list[int], form: str) -> Followed:
         if followed is None:
             (source,) = sources_of(str(path), form)
             followed = Followed(source)
-        if followed.look() == SUSPECT:
+        if followed.look() == SUSPECT_TAIL:
             followed.examine()
     assert followed is not None
     return followed
@@ -86,11 +85,11 @@ def test_what_is_wrong_with_a_file_is_not_missed_as_it_grows(name: str, tmp_path
     followed = grown(path, data, line_ends(data), form)
     whole = sessions.check(followed.source)
     state = rested(followed)
-    if state == HEALTHY:
+    if state == CLEAN_TAIL:
         assert bad(whole.findings) == Counter()
         assert whole.error is None
     else:
-        assert state == OPEN
+        assert state == OPEN_TAIL
         assert bad(followed.at_rest().findings) == bad(whole.findings)
         assert not bad(followed.settled) - bad(whole.findings)
 
@@ -115,11 +114,11 @@ def test_a_healthy_file_is_never_told_however_it_is_written(
             file.write(data[start:end])
         if followed is None:
             followed = Followed(Source(str(path), kind, LINES))
-        if followed.look() == SUSPECT:
+        if followed.look() == SUSPECT_TAIL:
             followed.examine()
         assert not bad(followed.settled)
     assert followed is not None
-    assert followed.state == HEALTHY
+    assert followed.state == CLEAN_TAIL
 
 
 @pytest.mark.parametrize("kind", ["claude-code", "codex"])
@@ -129,13 +128,13 @@ def test_one_more_turn_does_not_cost_the_whole_file(kind: str, tmp_path: Path) -
     made.turns(4000)
     (source,) = sources_of(str(made.path), kind)
     followed = Followed(source)
-    assert followed.look() == SUSPECT
+    assert followed.look() == SUSPECT_TAIL
     followed.examine()
-    assert followed.state == HEALTHY
+    assert followed.state == CLEAN_TAIL
     before = followed.read
     for _ in range(5):
         made.turns(1)
-        assert followed.look() == HEALTHY
+        assert followed.look() == CLEAN_TAIL
     size = made.path.stat().st_size
     assert size > 2_000_000
     assert followed.read - before < size / 50
@@ -147,10 +146,10 @@ def test_a_call_under_way_makes_no_file_suspect(tmp_path: Path) -> None:
     followed = grown(chat.path, chat.path.read_bytes(), [], "claude-code")
     chat.append(chat.said("user", "go on"))
     chat.call()
-    assert followed.look() == OPEN
+    assert followed.look() == OPEN_TAIL
     assert followed.proof is not None
     chat.result()
-    assert followed.look() == HEALTHY
+    assert followed.look() == CLEAN_TAIL
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut", "written anew"])
@@ -159,7 +158,7 @@ def test_a_file_that_is_another_one_is_read_as_a_whole(how: str, tmp_path: Path)
     chat.turns(9)
     data = chat.path.read_bytes()
     followed = grown(chat.path, data, [], "claude-code")
-    assert followed.look() == HEALTHY
+    assert followed.look() == CLEAN_TAIL
     lines = data.splitlines(keepends=True)
     if how == "replaced":
         other = tmp_path / "other"
@@ -169,4 +168,4 @@ def test_a_file_that_is_another_one_is_read_as_a_whole(how: str, tmp_path: Path)
         os.truncate(chat.path, len(b"".join(lines[:4])))
     else:
         chat.path.write_bytes(b"".join([lines[0], *lines[4:], lines[-1] * 9]))
-    assert followed.look() == SUSPECT
+    assert followed.look() == SUSPECT_TAIL

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch import processes, sessions
-from lockstitch.watching import places
-from lockstitch.watching.changes import Changes
+from lockstitch.watch import changes as places
+from lockstitch.watch.changes import Changes
 from tests.formats.databases import CASES
 from tests.inprocess import command
 
@@ -245,7 +245,7 @@ def test_one_more_turn_of_a_large_session_is_cheap(tmp_path: Path) -> None:
 
 
 def test_folders_that_come_up_later_are_watched(tmp_path: Path) -> None:
-    known = places.known(tmp_path, {})
+    known = places.known_places(tmp_path, {})
     with Changes(known) as changes:
         stale = [changes.is_stale]
         (tmp_path / ".claude" / "projects").mkdir(parents=True)
@@ -276,7 +276,7 @@ NOT_MEANT = (
 
 
 def test_only_sessions_are_looked_at(tmp_path: Path) -> None:
-    known = places.known(tmp_path, {})
+    known = places.known_places(tmp_path, {})
     found = {
         path
         for path in (*MEANT, *NOT_MEANT)

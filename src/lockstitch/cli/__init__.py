@@ -22,8 +22,7 @@ from lockstitch.errors import LockstitchError, UsageError, suggestion
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockstitch.cli.declarations import Command
-    from lockstitch.cli.parser import Common
+    from lockstitch.cli.parser import Command, CommonOptions
 
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (
@@ -78,7 +77,7 @@ def run(words: Sequence[str]) -> int:
     except LockstitchError as error:
         return _failed(words, error, str(error))
     except KeyboardInterrupt as error:
-        terminal.leave_line()
+        terminal.start_new_line()
         _failed(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
@@ -103,9 +102,9 @@ def _failed(words: Sequence[str], error: BaseException, message: str) -> int:
     terminal.complain(message)
     asked = words[: words.index("--")] if "--" in words else words
     if "--json" in asked and not terminal.has_emitted():
-        from lockstitch.cli import machine
+        from lockstitch.cli import output
 
-        terminal.emit_last(machine.failure(type(error).__name__, message))
+        terminal.emit_last(output.encode_failure(type(error).__name__, message))
     return FAILED
 
 
@@ -119,10 +118,10 @@ def _dispatch(words: Sequence[str]) -> int:
     from lockstitch.cli import parser, terminal
 
     began = time.monotonic()
-    line = parser.divided(words)
+    line = parser.split_line(words)
     if line.name == "help":
-        line = parser.Line(["--help"], line.rest[0] if line.rest else "", [])
-    common = parser.common(line.front)
+        line = parser.SplitLine(["--help"], line.rest[0] if line.rest else "", [])
+    common = parser.parse_common(line.front)
     if not line.name:
         terminal.configure(common.quiet, common.verbose, common.color)
         if not words and _is_at_terminal():
@@ -153,18 +152,18 @@ def _unknown(word: str) -> str:
     return f"there is no command {public(word)!r}.{hint}"
 
 
-def _about(common: Common, chosen: Command | None = None) -> int:
+def _about(common: CommonOptions, chosen: Command | None = None) -> int:
     """Print the versions if they are asked for, else help."""
     from lockstitch.cli import terminal
 
     if common.version:
-        from lockstitch.cli import versions
+        from lockstitch.cli import help
 
-        terminal.emit(versions.page().encode())
+        terminal.emit(help.version_page().encode())
         return CLEAN
     from lockstitch.cli import help as pages
 
-    terminal.emit((pages.page(chosen) if chosen else pages.overview()).encode())
+    terminal.emit((pages.command_page(chosen) if chosen else pages.overview_page()).encode())
     return CLEAN
 
 

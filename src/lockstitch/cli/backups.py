@@ -6,11 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import backups, manifests, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
-from lockstitch.cli.arguments import JSON, OVERWRITE, Command, Operand, Option
-from lockstitch.cli.retain import age_of, count_of
-from lockstitch.cli.rows import rows, several, size
-from lockstitch.cli.targets import copy_to
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli.parser import JSON, OVERWRITE, Command, Operand, Option
+from lockstitch.cli.retain import parse_age, parse_count
+from lockstitch.cli.targets import write_copy
+from lockstitch.cli.terminal import several, size, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.places import pasted
@@ -46,25 +47,25 @@ def run(  # noqa: PLR0913 - one keyword an option
     if output is not None and shown is None:
         raise UsageError("-o writes one backup to a file: name it with --show ID")
     declined: list[str] = []
-    found = _found(targets, declined)
+    found = _find_backups(targets, declined)
     if shown is not None:
-        return _show(_named(found, shown), output, force=force, full=full, as_json=as_json)
+        return _show(_find_backup(found, shown), output, force=force, full=full, as_json=as_json)
     if is_pruned:
-        age = None if older_than is None else age_of(older_than)
-        due = prunable(found, time.time(), age, None if keep is None else count_of(keep))
+        age = None if older_than is None else parse_age(older_than)
+        due = select_prunable(found, time.time(), age, None if keep is None else parse_count(keep))
         status = _prune(due, yes=yes, as_json=as_json)
     else:
         status = _list(found, as_json=as_json)
     return FAILED if declined else status
 
 
-def _found(targets: list[str], declined: list[str]) -> list[Backup]:
+def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
     """Return the backups of what was named, or of all sessions of this machine, newest first."""
 
     def decline(place: str, error: Exception) -> None:
         declined.append(place)
         reason = error.strerror if isinstance(error, OSError) else error
-        terminal.complain(f"{text.shown(place)}: {reason}")
+        terminal.complain(f"{text.target_name(place)}: {reason}")
 
     kept: dict[str, Backup] = {}
     for target in targets or _roots():
@@ -79,29 +80,29 @@ def _roots() -> list[str]:
     return [place for place in sessions.searched() if os.path.isdir(place)]  # noqa: PTH112
 
 
-def id_of(backup: Backup) -> str:
+def backup_id(backup: Backup) -> str:
     """Return the word that names a backup: the last of its file's name."""
     return backup.stem.rpartition("-")[2]
 
 
-def fields_of(backup: Backup) -> dict[str, Any]:
+def backup_fields(backup: Backup) -> dict[str, Any]:
     """Return a backup as programs read it."""
     return {
         "target": backup.path,
         "session": sessions.session_of(backup),
         "backup": str(backup.record),
-        "id": id_of(backup),
+        "id": backup_id(backup),
         "time": backup.time.isoformat(),
         "status": backup.status,
         "kind": "undo" if backups.is_undo(backup) else "repair",
         "run": backup.run,
-        "size": size_of(backup),
+        "size": backup_size(backup),
         "codes": backup.manifest.details.get("codes", []),
         "quarantine": len(_quarantine(backup)),
     }
 
 
-def size_of(backup: Backup) -> int:
+def backup_size(backup: Backup) -> int:
     """Return how many bytes a backup takes on the disk."""
     count = 0
     for file in {backup.file, backup.file.with_suffix(".json")}:
@@ -122,25 +123,25 @@ def _quarantine(backup: Backup) -> list[dict[str, Any]]:
 
 def _list(found: Sequence[Backup], *, as_json: bool) -> int:
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(backups=[fields_of(backup) for backup in found]))
+        terminal.emit(machine.encode_json(backups=[backup_fields(backup) for backup in found]))
         return CLEAN
-    for line in listing(found, time.time()):
+    for line in listing_lines(found, time.time()):
         terminal.say(line)
     if not found:
         terminal.note("No backups were found.")
         return CLEAN
     files = len({backup.path for backup in found})
-    total = size(sum(map(size_of, found)))
+    total = size(sum(map(backup_size, found)))
     counts = f"{several(len(found), 'backup')} of {several(files, 'file')}, {total}"
     terminal.note(f"{counts}. They hold all that the sessions held, secrets too.")
-    terminal.note(f"To look at one: lockstitch backups --show {id_of(found[0])}")
+    terminal.note(f"To look at one: lockstitch backups --show {backup_id(found[0])}")
     terminal.note("To delete old ones: lockstitch backups --older-than 30d")
     return CLEAN
 
 
-def listing(found: Sequence[Backup], now: float) -> Iterator[str]:
+def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
     """Give backups by the file that they are of, the one that was repaired last first."""
     groups: dict[str, list[Backup]] = {}
     for backup in found:
@@ -150,18 +151,18 @@ def listing(found: Sequence[Backup], now: float) -> Iterator[str]:
         for backup in group:
             kind = "undo" if backups.is_undo(backup) else "repair"
             facts = [kind, *([backup.status] if backup.status != "done" else [])]
-            facts += [size(size_of(backup))]
+            facts += [size(backup_size(backup))]
             own = sessions.session_of(backup)
-            facts += [terminal.harmless(own)] if own else []
+            facts += [terminal.escape_controls(own)] if own else []
             aside = len(_quarantine(backup))
             facts += [f"{several(aside, 'piece')} in quarantine"] if aside else []
             age = ago(now - backup.time.timestamp())
-            yield f"  {id_of(backup)}  {age}: {', '.join(facts)}"
+            yield f"  {backup_id(backup)}  {age}: {', '.join(facts)}"
 
 
-def _named(found: Sequence[Backup], name: str) -> Backup:
+def _find_backup(found: Sequence[Backup], name: str) -> Backup:
     """Return the backup that a beginning of its id names."""
-    fitting = [backup for backup in found if id_of(backup).startswith(name)]
+    fitting = [backup for backup in found if backup_id(backup).startswith(name)]
     if len(fitting) != 1:
         many = "no backup" if not fitting else f"{len(fitting)} backups"
         raise UsageError(
@@ -180,19 +181,21 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
                 f"{pasted(str(backup.record))} holds rows of a database, not a file; "
                 "`lockstitch undo` puts them back"
             )
-        copy_to(output, manifests.saved(backup), backup.path, force=force)
-        terminal.note(f"Wrote {text.shown(output)}.")
+        write_copy(output, manifests.saved(backup), backup.path, force=force)
+        terminal.note(f"Wrote {text.target_name(output)}.")
         return CLEAN
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         details = backup.manifest.details
         changes, aside = details.get("changes", []), _quarantine(backup)
         terminal.emit(
-            machine.encode(**{**fields_of(backup), "changes": changes, "quarantine": aside})
+            machine.encode_json(
+                **{**backup_fields(backup), "changes": changes, "quarantine": aside}
+            )
         )
         return CLEAN
-    for line in described(backup, time.time(), terminal.width(), full=full):
+    for line in describe_backup(backup, time.time(), terminal.width(), full=full):
         terminal.say(line)
     more = (
         "" if sessions.session_of(backup) is None else f" --session {sessions.session_of(backup)}"
@@ -200,39 +203,41 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
     if backup.status != "undone":
         terminal.note(f"To go back to it: lockstitch undo {pasted(backup.path)}{more}")
     if backup.rows is None:
-        terminal.note(f"To write it to a file: lockstitch backups --show {id_of(backup)} -o FILE")
+        terminal.note(
+            f"To write it to a file: lockstitch backups --show {backup_id(backup)} -o FILE"
+        )
     return CLEAN
 
 
-def described(backup: Backup, now: float, width: int, *, full: bool = False) -> Iterator[str]:
+def describe_backup(backup: Backup, now: float, width: int, *, full: bool = False) -> Iterator[str]:
     """Return what is known of a backup: when, of what, what was changed, and what is set aside."""
     yield terminal.paint(pasted(backup.path), "bold")
     kind = "an undo" if backups.is_undo(backup) else "a repair"
     age = ago(now - backup.time.timestamp())
     yield f"kept by {kind}, {age} ({backup.time:%Y-%m-%d %H:%M:%S} UTC), {backup.status}"
-    yield f"{size(size_of(backup))} in {pasted(str(backup.record))}"
+    yield f"{size(backup_size(backup))} in {pasted(str(backup.record))}"
     changes = backup.manifest.details.get("changes")
     for made in changes if type(changes) is list else ():
         if type(made) is dict:
             words = (
                 f"{made.get('place')}: {made.get('code')} {made.get('action')}: {made.get('note')}"
             )
-            yield f"  {terminal.harmless(words)}"
+            yield f"  {terminal.escape_controls(words)}"
     for kept in _quarantine(backup):
         yield terminal.paint(
-            terminal.harmless(f"quarantined from {kept.get('place')} ({kept.get('code')}):"),
+            terminal.escape_controls(f"quarantined from {kept.get('place')} ({kept.get('code')}):"),
             "yellow",
         )
         value = kept.get("value")
         words = value if type(value) is str else dump(value)
-        for row in rows(words, max(width - 4, 20), None if full else _MOST_ROWS):
+        for row in wrap_rows(words, max(width - 4, 20), None if full else _MOST_ROWS):
             yield f"    {row}"
 
 
 # Pruning
 
 
-def prunable(
+def select_prunable(
     found: Sequence[Backup], now: float, older_than: float | None, keep: int | None
 ) -> list[Backup]:
     """Return the backups that may go: the older ones, all but the newest of each session.
@@ -255,27 +260,27 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
     """Say which backups would go, ask, and delete them."""
     gone: list[Backup] = []
     failed = 0
-    fields = [fields_of(backup) for backup in due]
+    fields = [backup_fields(backup) for backup in due]
     if due and not as_json:
-        for line in listing(due, time.time()):
+        for line in listing_lines(due, time.time()):
             terminal.say(line)
     total = size(sum(one["size"] for one in fields))
     question = f"Delete {several(len(due), 'backup')} ({total}) for good?"
-    is_wanted = bool(due) and (yes or terminal.agreed(question, "--yes deletes without asking"))
+    is_wanted = bool(due) and (yes or terminal.confirm(question, "--yes deletes without asking"))
     for backup in due if is_wanted else ():
         try:
             manifests.prune(backup)
             gone.append(backup)
         except (LockstitchError, OSError) as error:
             failed += 1
-            terminal.complain(f"{text.shown(str(backup.record))}: {error}")
+            terminal.complain(f"{text.target_name(str(backup.record))}: {error}")
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         names = {backup.stem for backup in gone}
         for backup, one in zip(due, fields, strict=True):
             one["deleted"] = backup.stem in names
-        terminal.emit(machine.encode(backups=fields))
+        terminal.emit(machine.encode_json(backups=fields))
     if gone:
         terminal.note(f"Deleted {several(len(gone), 'backup')}.")
     elif not due:

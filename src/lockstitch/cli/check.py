@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, reading, terminal, text
-from lockstitch.cli import output as printing
-from lockstitch.cli.arguments import (
-    DIALECT,
-    FORMAT,
-    JSON,
-    LAST,
-    MODEL,
-    SESSION,
-    Command,
-    Operand,
-)
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, documents, own_failure, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli import reports as printing
 from lockstitch.cli.databases import SHARD, WORKERS, Asked, is_meant, number, shard_of
 from lockstitch.cli.databases import reports as threads
-from lockstitch.cli.reading import STDIN
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, last_used, own_below, stored
+from lockstitch.cli.documents import STDIN
+from lockstitch.cli.parser import DIALECT, FORMAT, JSON, LAST, MODEL, SESSION, Command, Operand
+from lockstitch.cli.targets import find_sessions, is_own_store, last_used_session, own_stores_below
+from lockstitch.cli.terminal import several
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.dialects.registry import messages_of as listed_in
@@ -57,16 +49,16 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Check every target, print what was found, and return the exit status."""
-    asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
+    asked_for = printing.ReportOptions.of(output, select, ignore, statistics, as_json=as_json)
     if dialect is not None:
         profile_named(dialect)
     if newest:
-        target, session = last_used(targets[0] if targets else None, session)
+        target, session = last_used_session(targets[0] if targets else None, session)
         targets = [target]
     asked = Asked(number(workers), session, shard_of(shard, targets, form, session))
     checked = (
         report
-        for target in reading.inputs(targets)
+        for target in documents.input_names(targets)
         for report in reports(target, dialect, model, form, session, asked)
     )
     tally = Tally()
@@ -114,15 +106,15 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
     """Check one target: every session in it, or the message list that it is."""
     try:
         is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-        if not is_folder and is_own(target, form):
+        if not is_folder and is_own_store(target, form):
             yield from journals(target, dialect, model, session)
             return
         if is_meant(target, form):
             yield from threads(target, asked or Asked(session=session))
             return
-        own = own_below(target) if is_folder and form in (None, OWN) else []
+        own = own_stores_below(target) if is_folder and form in (None, OWN) else []
         is_named = dialect is not None or (model is not None and form is None)
-        found = None if is_named else [] if form == OWN else stored(target, form, session)
+        found = None if is_named else [] if form == OWN else find_sessions(target, form, session)
     except (Unreadable, UsageError) as error:
         yield Report(public(target), form, error=brief(str(error), target))
         return
@@ -152,10 +144,10 @@ def journals(
 ) -> Iterator[Report]:
     """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
     from lockstitch import stored as own
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
 
     try:
-        with Progress("Checking", own.count(target, session), "records") as advance:
+        with ProgressBar("Checking", own.count(target, session), "records") as advance:
             yield from own.check(target, session, dialect=dialect, model=model, advance=advance)
     except LockstitchError as error:
         yield Report(public(target), OWN, error=brief(str(error), target))
@@ -167,8 +159,8 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
     from lockstitch.formats.sources import unknown
 
     try:
-        document = reading.read(target)
-        with reading.limits():
+        document = documents.read_document(target)
+        with documents.limits_as_errors():
             if document.requests:
                 return _requests(document, dialect, model)
             like = "" if dialect else doubt_of(document.value)
@@ -184,7 +176,7 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
     )
 
 
-def _requests(document: reading.Document, dialect: str | None, model: str | None) -> Report:
+def _requests(document: documents.JsonDocument, dialect: str | None, model: str | None) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.requests import Requests, dialect_in
     from lockstitch.formats.sources import unknown
@@ -209,13 +201,13 @@ def _requests(document: reading.Document, dialect: str | None, model: str | None
 
 
 def _print(checked: Report) -> None:
-    name = text.named(checked)
+    name = text.report_name(checked)
     if checked.error is not None:
-        terminal.complain(f"{text.shown(name)}: {checked.error}")
-    for line in printing.listed(checked):
+        terminal.complain(f"{text.target_name(name)}: {checked.error}")
+    for line in printing.finding_lines(checked):
         terminal.say(line)
     for note in checked.notes:
-        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
+        terminal.note(f"{text.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
 def _status(tally: Tally) -> int:
@@ -223,7 +215,7 @@ def _status(tally: Tally) -> int:
         records = several(tally.records, "record")
         terminal.note(f"Read {several(tally.own, 'session')} with {records}.")
     if tally.kinds.keys() - {NOTE}:
-        terminal.note(text.counted(tally.kinds, tally.fixable))
+        terminal.note(text.summarize_counts(tally.kinds, tally.fixable))
     elif tally.kinds and not tally.failed:
         terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:
@@ -281,7 +273,7 @@ COMMAND = Command(
         FORMAT,
         SESSION,
         LAST,
-        *printing.OPTIONS,
+        *printing.REPORT_OPTIONS,
         WORKERS,
         SHARD,
         JSON,

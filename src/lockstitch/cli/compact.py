@@ -1,37 +1,39 @@
-"""``lockstitch compact``: a session that is too long made shorter, backed up and undoable."""
+"""``lockstitch compact``: a session that is too long made shorter, backed up and undoable.
+
+A command of the user's that sums up: a prompt on its stdin, the summary on its stdout.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import (
-    FOLLOW,
-    FORMAT,
-    JSON,
-    OVERWRITE,
-    SESSION,
-    Command,
-    Operand,
-    Option,
-)
-from lockstitch.cli.progress import Progress
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import copy_to, is_own, one, told
+from lockstitch.cli import CLEAN, FINDINGS, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli.parser import FOLLOW, FORMAT, JSON, OVERWRITE, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
+from lockstitch.cli.terminal import ProgressBar, several
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.places import pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from lockstitch.compaction.ladder import Compaction
     from lockstitch.formats.sources import Source
     from lockstitch.sessions import Shorter
+
 
 _RUNGS = {
     "nothing": "nothing to do",
@@ -41,7 +43,7 @@ _RUNGS = {
 }
 
 
-class How(Struct, frozen=True):
+class CompactRequest(Struct, frozen=True):
     """How the command was asked to go about it."""
 
     target: str
@@ -82,7 +84,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Compact one session, and return the exit status."""
     if target is None:
         raise UsageError("nothing to compact: give a file, the id of a session or a store")
-    how = How(
+    how = CompactRequest(
         target,
         _count(budget, "--budget"),
         None if max_bytes is None else _count(max_bytes, "--max-bytes"),
@@ -95,15 +97,15 @@ def run(  # noqa: PLR0913 - one keyword an option
         follow_symlinks,
         as_json,
     )
-    if is_own(target, form):
-        return _own(how, session, undo=undo)
+    if is_own_store(target, form):
+        return _compact_journal(how, session, undo=undo)
     if undo:
         raise UsageError(
-            f"{text.shown(target)}: `lockstitch undo` takes back what was done to a file"
+            f"{text.target_name(target)}: `lockstitch undo` takes back what was done to a file"
         )
-    source = one(target, form, session)
-    with _named(target):
-        return _file(how, source)
+    source = find_one(target, form, session)
+    with _naming_target(target):
+        return _compact_file(how, source)
 
 
 def _count(word: str, flag: str) -> int:
@@ -123,96 +125,95 @@ def _seconds(word: str) -> float:
 
 
 @contextmanager
-def _named(target: str) -> Iterator[None]:
+def _naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
     try:
         yield
     except LockstitchError as error:
-        raise type(error)(f"{text.shown(target)}: {error}") from error
+        raise type(error)(f"{text.target_name(target)}: {error}") from error
 
 
-def _file(how: How, source: Source) -> int:
+def _compact_file(how: CompactRequest, source: Source) -> int:
     """Plan without a model, show, ask, and only then have it done."""
     if how.output is not None and not how.diff:
-        copy_to(how.output, None, source.path, force=how.force)
+        write_copy(how.output, None, source.path, force=how.force)
     session = sessions.opened(source, follow_symlinks=how.follow)
     outlook = sessions.shorter(session, sessions.condensed(session, **how.limits))
     if how.output is not None and session.before is None:
         raise UsageError("is in a database; a copy of one session of it cannot be written")
     _show(how, outlook.done, outlook.turns, len(outlook.changes))
     if outlook.done.event is None or how.diff:
-        return _end(how, outlook, written=False)
+        return _finish(how, outlook, written=False)
     if how.output is None:
         sessions.require_closed(session, sessions.COPY)
-    if how.output is None and not _agreed(how):
-        _end(how, outlook, written=False)
+    if how.output is None and not _is_confirmed(how):
+        _finish(how, outlook, written=False)
         return FINDINGS
     with ExitStack() as stack:
         options: dict[str, Any] = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
         if how.output is None:
             done = sessions.compact(source, follow_symlinks=how.follow, **options)
         else:
-            done = _copied(how, source, options)
-    return _end(how, done, written=True)
+            done = _write_compacted_copy(how, source, options)
+    return _finish(how, done, written=True)
 
 
-def _copied(how: How, source: Source, options: dict[str, Any]) -> Shorter:
+def _write_compacted_copy(how: CompactRequest, source: Source, options: dict[str, Any]) -> Shorter:
     from lockstitch.formats import doctor
 
     session = sessions.opened(source, follow_symlinks=how.follow)
     made = sessions.condensed(session, **options)
-    copy_to(str(how.output), doctor.bytes_of(made.after), source.path, force=how.force)
+    write_copy(str(how.output), doctor.bytes_of(made.after), source.path, force=how.force)
     return sessions.shorter(session, made)
 
 
-def _own(how: How, session: str | None, *, undo: bool) -> int:
+def _compact_journal(how: CompactRequest, session: str | None, *, undo: bool) -> int:
     from lockstitch import stored
 
     if how.output is not None:
         raise UsageError(
-            f"{text.shown(how.target)}: `lockstitch fork` makes a copy of a session of a store"
+            f"{text.target_name(how.target)}: `lockstitch fork` makes a copy of a session of a store"
         )
-    with told(how.target):
+    with naming_target(how.target):
         if undo:
             name = stored.uncompact(how.target, session)
-            terminal.note(f"{text.shown(name)}: all of the conversation is sent again.")
+            terminal.note(f"{text.target_name(name)}: all of the conversation is sent again.")
             return CLEAN
         journal = stored.read(how.target, session)
         outlook = stored.outlook(journal, how.budget, how.most_bytes)
         shorter = stored.shorter(how.target, journal, outlook)
         _show(how, outlook, shorter.turns, 0)
         if outlook.event is None or how.diff:
-            return _end(how, shorter, written=False)
-        if not _agreed(how):
-            _end(how, shorter, written=False)
+            return _finish(how, shorter, written=False)
+        if not _is_confirmed(how):
+            _finish(how, shorter, written=False)
             return FINDINGS
         with ExitStack() as stack:
             options = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
             done = stored.compact(how.target, journal.session, **options)
-    return _end(how, done, written=True)
+    return _finish(how, done, written=True)
 
 
-def _agreed(how: How) -> bool:
-    return how.yes or terminal.agreed(
+def _is_confirmed(how: CompactRequest) -> bool:
+    return how.yes or terminal.confirm(
         "Compact it? The original is kept.", "--yes compacts without asking"
     )
 
 
-def _asking(how: How, stack: ExitStack) -> dict[str, Any]:
+def _asking(how: CompactRequest, stack: ExitStack) -> dict[str, Any]:
     """The model to ask, if there is one, and the bar that shows how far it is."""
     if how.command is None:
         return {}
-    from lockstitch.cli.model_command import ModelCommand
 
     return {
         "summarize": stack.enter_context(ModelCommand(how.command)),
-        "on_progress": _Bar(stack).show,
+        "on_progress": _PartsBar(stack).show,
         # somebody who types a command wants it asked, whatever became of it before
         "ignore_pause": True,
     }
 
 
-class _Bar:
+class _PartsBar:
     """A progress bar that is there from the first question on, when their number is known."""
 
     def __init__(self, stack: ExitStack) -> None:
@@ -222,18 +223,18 @@ class _Bar:
 
     def show(self, done: int, total: int) -> None:
         if self.advance is None:
-            self.advance = self.stack.enter_context(Progress("Summing up", total, "parts"))
+            self.advance = self.stack.enter_context(ProgressBar("Summing up", total, "parts"))
         self.advance(max(done - self.done, 0))
         self.done = max(done, self.done)
 
 
-def _show(how: How, done: Compaction, turns: int, mended: int) -> None:
+def _show(how: CompactRequest, done: Compaction, turns: int, mended: int) -> None:
     for line in _lines(how, done, turns, mended):
         terminal.note(line)
 
 
-def _lines(how: How, done: Compaction, turns: int, mended: int) -> Iterator[str]:
-    name = text.shown(how.target)
+def _lines(how: CompactRequest, done: Compaction, turns: int, mended: int) -> Iterator[str]:
+    name = text.target_name(how.target)
     before, after = done.before, done.after
     if done.event is None:
         yield f"{name}: is within the budget, with {before.tokens} of {how.budget} tokens."
@@ -248,26 +249,24 @@ def _lines(how: How, done: Compaction, turns: int, mended: int) -> Iterator[str]
         yield f"{name}: {several(mended, 'change')} of a repair come first."
 
 
-def _end(how: How, shorter: Shorter, *, written: bool) -> int:
+def _finish(how: CompactRequest, shorter: Shorter, *, written: bool) -> int:
     if how.as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(**_fields(how, shorter, written=written)))
+        terminal.emit(machine.encode_json(**_fields(how, shorter, written=written)))
     elif written:
         _say(how, shorter)
     return CLEAN
 
 
-def _say(how: How, shorter: Shorter) -> None:
+def _say(how: CompactRequest, shorter: Shorter) -> None:
     done = shorter.done
     terminal.note(
         f"Compacted ({_RUNGS[done.rung]}): {done.before.tokens} tokens before, "
         f"{done.after.tokens} now."
     )
     if done.failures:
-        from lockstitch.cli.model_command import reason_of
-
-        reasons = ", ".join(dict.fromkeys(map(reason_of, done.failures)))
+        reasons = ", ".join(dict.fromkeys(map(describe_failure, done.failures)))
         terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
     elif done.unasked:
         terminal.note(f"The command was not asked: {done.unasked}.")
@@ -283,7 +282,7 @@ def _say(how: How, shorter: Shorter) -> None:
         terminal.note(f"The session went on meanwhile; see: lockstitch check {where}")
 
 
-def _fields(how: How, shorter: Shorter, *, written: bool) -> dict[str, Any]:
+def _fields(how: CompactRequest, shorter: Shorter, *, written: bool) -> dict[str, Any]:
     done, report = shorter.done, shorter.report
     return {
         "target": public(how.target),
@@ -366,3 +365,103 @@ COMMAND = Command(
         JSON,
     ),
 )
+
+
+_MOST_BYTES = 4 << 20
+
+
+class CommandFailed(Exception):
+    """The command gave no summary; ``status_code`` is its exit status, if it ended by itself."""
+
+    def __init__(self, status: int | None = None) -> None:
+        super().__init__()
+        self.status_code = status
+
+
+def describe_failure(failure: str) -> str:
+    """Say why a command gave no summary as a shell would."""
+    name, _, status = failure.partition(" ")
+    return f"exit status {status.strip('()')}" if name == CommandFailed.__name__ else failure
+
+
+class ModelCommand:
+    """Runs a command for each question, without a shell; at the end none of them is left running.
+
+    What it prints is taken for the summary and shown to nobody.
+    """
+
+    def __init__(self, command: str) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError:
+            raise UsageError("--model-command: a quotation mark is not closed") from None
+        if not self._words or shutil.which(self._words[0]) is None:
+            raise UsageError("--model-command: there is no such program")
+        self._running: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, prompt: str) -> str:
+        """Ask once; raises CommandFailed."""
+        self.stop()
+        process = self._started()
+        feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
+        feeder.start()
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        with process.stdout as out:
+            text = out.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            _kill(process)
+        status = process.wait()
+        feeder.join()
+        if status or len(text) > _MOST_BYTES:
+            raise CommandFailed(status)
+        return text.decode("utf-8", "replace")
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            try:
+                self._running = subprocess.Popen(  # noqa: S603 - the user's own command
+                    self._words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CommandFailed from error
+            return self._running
+
+    def stop(self) -> None:
+        """End the command that was asked last, if it is still running, and all it started."""
+        with self._lock:
+            if self._running is not None and self._running.poll() is None:
+                _kill(self._running)
+                self._running.wait()
+            self._running = None
+
+    def __enter__(self) -> Self:
+        """Go in."""
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Leave nothing running."""
+        self.stop()
+
+
+def _feed(process: subprocess.Popen[bytes], prompt: str) -> None:
+    """Give the prompt; a command that does not read it all is free to."""
+    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+    with suppress(OSError):
+        process.stdin.write(prompt.encode("utf-8", "replace"))
+    with suppress(OSError):
+        process.stdin.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

@@ -7,14 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import CLEAN, COMMANDS, command, terminal
-from lockstitch.cli.arguments import Command, Operand
-from lockstitch.cli.declarations import COMMON
+from lockstitch.cli.parser import COMMON, Command, Operand
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lockstitch.cli.declarations import Option
+    from lockstitch.cli.parser import Option
 
 _SESSIONS = "sessions"
 _OFFER = f"lockstitch completion {_SESSIONS} 2>/dev/null"

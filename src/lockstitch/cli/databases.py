@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch import places
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
-from lockstitch.cli.arguments import Option
-from lockstitch.cli.progress import Progress
-from lockstitch.cli.rows import several
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, output, terminal
+from lockstitch.cli.parser import Option
+from lockstitch.cli.terminal import ProgressBar, several
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
@@ -129,7 +128,7 @@ def outcomes(task: Task, how: How, title: str) -> Iterator[Outcome]:
     from lockstitch.formats.langgraph.postgres import work
 
     workers = 1 if how.session is not None else _worth(task, how.workers)
-    with Progress(title, _estimate(task) if how.session is None else 0, "threads") as advance:
+    with ProgressBar(title, _estimate(task) if how.session is None else 0, "threads") as advance:
         for page in work.rounds(task, workers, how.session):
             advance(len(page))
             yield from page
@@ -247,22 +246,24 @@ def repair(target: str, wish: Wish) -> Iterator[Outcome]:
 
 
 def _show(outcome: Outcome) -> None:
-    name = text.named(outcome.report)
+    name = output.report_name(outcome.report)
     if outcome.report.error is not None:
-        terminal.complain(f"{text.shown(name)}: {outcome.report.error}")
+        terminal.complain(f"{output.target_name(name)}: {outcome.report.error}")
     is_left = outcome.state == "went on"
     if outcome.changes and outcome.state == "broken":
-        terminal.note(f"{text.shown(name)}: {text.PLANNED}")
+        terminal.note(f"{output.target_name(name)}: {output.PLANNED}")
     for made in () if is_left else outcome.changes:
-        terminal.note(text.change(name, made, sys.stderr))
+        terminal.note(output.describe_change(name, made, sys.stderr))
     for kept in () if is_left else outcome.quarantine:
-        terminal.note(text.quarantined(name, kept, sys.stderr, "still in the old checkpoint"))
+        terminal.note(
+            output.describe_quarantined(name, kept, sys.stderr, "still in the old checkpoint")
+        )
     for found in outcome.report.findings if is_left else outcome.remaining:
-        terminal.note(text.finding(name, str(outcome.report.dialect), found, sys.stderr))
+        terminal.note(output.describe_finding(name, str(outcome.report.dialect), found, sys.stderr))
     for note in outcome.report.notes:
-        terminal.note(f"{text.shown(name)}: note: {note}")
+        terminal.note(f"{output.target_name(name)}: note: {note}")
     if is_left:
-        terminal.note(f"{text.shown(name)}: went on meanwhile; it was left alone")
+        terminal.note(f"{output.target_name(name)}: went on meanwhile; it was left alone")
 
 
 def say_mended(target: str, done: Mending) -> None:
@@ -295,9 +296,9 @@ def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str
 
 
 def _undone(name: str, one: Any) -> dict[str, Any]:
-    shown = text.Label(f"{name}:{one.session}")
+    shown = output.SessionName(f"{name}:{one.session}")
     if one.error is not None:
-        terminal.complain(f"{text.shown(shown)}: {places.brief(one.error, name)}")
+        terminal.complain(f"{output.target_name(shown)}: {places.brief(one.error, name)}")
     return {
         "target": str(shown),
         "restored": None if one.error else one.session,

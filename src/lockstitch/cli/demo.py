@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import CLEAN, terminal
-from lockstitch.cli.arguments import JSON, Command, Operand
+from lockstitch.cli.parser import JSON, Command, Operand
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def run(*, folder: str | None, as_json: bool) -> int:
         plain = _plain(stage, quiet=as_json)
         session = _session(stage, quiet=as_json)
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output
 
-        terminal.emit(machine.encode(plain=plain, session=session, store=stage.store))
+        terminal.emit(output.encode_json(plain=plain, session=session, store=stage.store))
     else:
         _look(stage)
     return CLEAN
@@ -62,7 +62,7 @@ def _plain(stage: Stage, *, quiet: bool) -> Act:
         terminal.say(f"kill -9 {act.killed}, while `deploy` is running and the other two are done.")
         terminal.say(f"Started again, it sends its list, and the provider answers {act.status}:")
         terminal.say("")
-        terminal.say(f"    {terminal.paint(terminal.harmless(act.error), 'red')}")
+        terminal.say(f"    {terminal.paint(terminal.escape_controls(act.error), 'red')}")
         terminal.say("")
         terminal.say("Both results are lost, and every later request will be refused, too.")
     return act
@@ -79,11 +79,11 @@ def _session(stage: Stage, *, quiet: bool) -> Act:
         terminal.say("Started again, it goes on by itself. Its request says of the three calls:")
         terminal.say("")
         for name, answer in zip(_CALLS, act.answers, strict=True):
-            terminal.say(f"    {name:<15} {terminal.harmless(' '.join(answer.split()))}")
+            terminal.say(f"    {name:<15} {terminal.escape_controls(' '.join(answer.split()))}")
         terminal.say("")
         terminal.say(f"The provider answers {act.status}, and the conversation goes on:")
         terminal.say("")
-        terminal.say(f"    {terminal.paint(terminal.harmless(act.said), 'green')}")
+        terminal.say(f"    {terminal.paint(terminal.escape_controls(act.said), 'green')}")
     return act
 
 
@@ -92,7 +92,7 @@ def _look(stage: Stage) -> None:
     terminal.say("The session is still there, to look at:")
     terminal.say("")
     for name in ("show", "checkpoints"):
-        terminal.say(f"    lockstitch {name} {terminal.harmless(stage.store)}")
+        terminal.say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
 
 
 def _head(title: str) -> None:

@@ -1,192 +1,212 @@
-"""A conversation as a document to read or to share: Markdown, or one HTML page.
+"""A file or stdin in, a conversation out, or one clear sentence why not.
 
-The page is strict: everything that was said is text in it, it has no scripts, no links and loads
-nothing, and its own policy forbids all of that, too.
+A healed conversation back into bytes, in which every untouched message keeps its own.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from base64 import b64encode
-from hashlib import sha256
-from html import escape
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+import msgspec
 
-from lockstitch.cli.terminal import harmless
-from lockstitch.conversation.pairing import ANSWER, NOWHERE, PairedCalls, pair_messages
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    CALL,
-    MEDIA,
-    REASONING,
-    RESULT,
-    SERVER_CALL,
-    SERVER_RESULT,
-    TEXT,
-    USER,
-)
-from lockstitch.dialects.base import as_json
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
-from lockstitch.transcript.pieces import called, media, other, thought, told
+from lockstitch.conversation.json_text import dump, member_spans, replace_items
+from lockstitch.errors import Unreadable, UsageError
+from lockstitch.inputs import content, drained, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from lockstitch.conversation.parts import Message, Part
-    from lockstitch.dialects.base import Dialect
-
-KINDS = ("markdown", "html")
-SAID, THOUGHT, CALLED, RETURNED = "said", "thought", "called", "returned"
-_NAMES = {USER: "User", ASSISTANT: "Assistant"}
-_NO_RESULT = "(no result)"
-_TICKS = re.compile(r"`+")
-_STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:50rem;margin:2rem auto;padding:0 1rem}"
-    "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0}"
-    "pre.said{font:inherit}section{border-left:3px solid #8888;padding-left:1rem;margin:1rem 0}"
-    "section.user{border-color:#36c}h2{font-size:1rem;margin:0}"
-    "details{margin:.5rem 0}summary{cursor:pointer}.dim{opacity:.7}"
-)
+    from collections.abc import Iterator
 
 
-class Block(Struct, frozen=True):
-    """One thing in a conversation: what was said, thought or called, and what came back."""
-
-    kind: str
-    who: str
-    text: str
-    result: str | None = None
+STDIN = "-"
+LIST_KEYS = ("messages", "input", "contents")
+_OWN_STREAM = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
-def blocks(messages: Sequence[Any], dialect: str) -> Iterator[Block]:
-    """Give a conversation block by block, every call with its result."""
-    profile = profile_named(dialect)
-    form = new_dialect(profile.dialect)
-    view = form.read(messages)
-    keys, is_placeholder, same = form.keys, form.is_placeholder, form.same_result
-    threads = pair_messages(view, profile.layout, keys, is_placeholder, same)
-    call = result = 0
-    for message in view:
-        for note in told(message):
-            yield Block(THOUGHT, message.role, note.text)
-        for part in message.parts:
-            if part.kind == CALL:
-                yield _call(form, part, threads, call)
-                call += 1
-            elif part.kind == RESULT:
-                if threads.pairing.verdicts[result] != ANSWER:
-                    yield Block(RETURNED, "a result without a call", form.result_text(part))
-                result += 1
-            else:
-                yield from _part(form, message, part)
+class JsonDocument(msgspec.Struct, frozen=True):
+    """What was read: the bytes, and the list of messages or request body they hold.
+
+    ``lines`` says that the bytes are one JSON value a line (JSONL).
+    """
+
+    target: str
+    data: bytes
+    value: Any
+    lines: bool = False
+
+    @property
+    def messages(self) -> int:
+        """How many messages the conversation has."""
+        value = self.value
+        if isinstance(value, dict):
+            value = value[list_key(value)]
+        return len(value) if isinstance(value, list) else 1
+
+    @property
+    def requests(self) -> list[tuple[int, dict[str, Any]]]:
+        """The requests of a document of which every line is one, each with its line; or none."""
+        is_body = (
+            isinstance(body, dict) and "role" not in body and list_key(body) for body in self.value
+        )
+        if not self.lines or not all(is_body):
+            return []
+        numbers = [number for number, _ in numbered_lines(self.data)]
+        return list(zip(numbers, self.value, strict=True))
 
 
-def _call(form: Dialect, part: Part, threads: PairedCalls, number: int) -> Block:
-    name, arguments = called(form, part)
-    said = arguments if isinstance(arguments, str) else as_json(arguments)
-    answer = threads.pairing.answers[number]
-    if answer == NOWHERE:
-        return Block(CALLED, name, said, _NO_RESULT)
-    found = threads.results[answer]
-    pictures = [media(piece) for piece in form.result_media(found)]
-    return Block(CALLED, name, said, "\n".join([form.result_text(found), *pictures]))
+def list_key(body: dict[str, Any]) -> str | None:
+    """The key under which a request body holds its messages, if it is one."""
+    return next((key for key in LIST_KEYS if key in body), None)
 
 
-def _part(form: Dialect, message: Message, part: Part) -> Iterator[Block]:
-    if part.kind == TEXT:
-        if part.text.strip():
-            yield Block(SAID, message.role, part.text)
-    elif part.kind == REASONING:
-        yield Block(THOUGHT, message.role, thought(part.raw).text)
-    elif part.kind == MEDIA:
-        yield Block(SAID, message.role, media(part))
-    elif part.kind == SERVER_CALL:
-        name, arguments = called(form, part)
-        yield Block(CALLED, f"{name}, by the provider", as_json(arguments), "")
-    elif part.kind == SERVER_RESULT:
-        yield Block(RETURNED, "a result by the provider", as_json(part.raw))
-    elif part.flavor not in ("twin", "raw-twin"):
-        yield Block(SAID, message.role, other(part))
+def input_names(files: list[str]) -> list[str]:
+    """What to read: the files given, or stdin unless a person would have to type it."""
+    if not files and sys.stdin is not None and sys.stdin.isatty():
+        raise UsageError("nothing to read: give a FILE, or pipe JSON in")
+    return files or [STDIN]
 
 
-def _safe(text: str) -> str:
-    """Return a text with everything but line breaks and tabs written out that hides or moves."""
-    lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
-    return "\n".join(map(harmless, lines))
+def read_document(target: str) -> JsonDocument:
+    """Read a file, or stdin for ``-``, once; raises Unreadable."""
+    with limits_as_errors():
+        data = _read_bytes(target)
+        if not data or data.isspace():
+            raise Unreadable("is empty")
+        value, lines = _decode(data)
+        if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
+            return JsonDocument(target, data, value, lines)
+        is_message = isinstance(value, dict) and ("role" in value or "type" in value)
+        if is_message and b"\n" not in data.strip():
+            return JsonDocument(target, data, [value], lines=True)
+        raise Unreadable(
+            "holds JSON, but neither a list of messages nor a request body "
+            "with messages, input or contents"
+        )
 
 
-def written(kind: str, title: str, facts: str, messages: Sequence[Any], dialect: str) -> bytes:
-    """Return a conversation as a document of a kind."""
-    write = _markdown if kind == "markdown" else _html
-    text = "".join(write(title, facts, blocks(messages, dialect)))
-    return text.encode("utf-8", "backslashreplace")
+@contextmanager
+def limits_as_errors() -> Iterator[None]:
+    """Turn the limits of this machine, reached by a hostile or huge input, into Unreadable."""
+    try:
+        yield
+    except RecursionError:
+        raise Unreadable("is nested too deeply") from None
+    except MemoryError:
+        raise Unreadable("needs more memory than this machine has left") from None
 
 
-# Markdown
+def _read_bytes(target: str) -> bytes:
+    if target == STDIN:
+        if sys.stdin is None:
+            raise Unreadable("stdin is closed")
+        return drained(sys.stdin.buffer)
+    if _OWN_STREAM.fullmatch(target):
+        # What a shell makes of <(…) is a stream of this process, as its standard input is.
+        with told(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
+            return drained(file)
+    return content(target)
 
 
-def _markdown(title: str, facts: str, found: Iterator[Block]) -> Iterator[str]:
-    yield f"# {_one_line(title)}\n\n{_one_line(facts)}\n"
-    last = ""
-    for block in found:
-        if block.kind == SAID:
-            if block.who != last:
-                yield f"\n## {_NAMES.get(block.who, block.who.capitalize())}\n"
-            last = block.who
-            lead = "> " if block.who == USER else ""
-            yield "".join(f"\n{lead}{line}".rstrip() for line in _safe(block.text).split("\n"))
-            yield "\n"
+def _decode(data: bytes) -> tuple[Any, bool]:
+    try:
+        return _json(data), False
+    except json.JSONDecodeError as error:
+        if _is_lines(error):
+            return [_json_line(number, line) for number, line in numbered_lines(data)], True
+        size = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
+        where = f"line {error.lineno} column {error.colno} (byte {size})"
+        raise Unreadable(f"is not JSON: {_parser_words(error)} at {where}") from None
+
+
+def _json(data: bytes) -> Any:
+    """Decode with msgspec, or with the standard library what msgspec refuses.
+
+    That is lone surrogates, NaN, numbers beyond a float and encodings other than UTF-8.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = decode_text(data)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        raise Unreadable("holds an integer too long to read") from None
+
+
+def _json_line(number: int, line: bytes) -> Any:
+    try:
+        return _json(line)
+    except json.JSONDecodeError as error:
+        where = f"line {number} column {error.colno}"
+        raise Unreadable(f"is not JSONL: {_parser_words(error)} at {where}") from None
+
+
+def _parser_words(error: json.JSONDecodeError) -> str:
+    """The parser's words, of which some end with the "at" that follows here."""
+    return error.msg.removesuffix(" at")
+
+
+def _is_lines(error: json.JSONDecodeError) -> bool:
+    """Whether a whole JSON value stands on the first line and more follows on the next."""
+    before = error.doc[: error.pos]
+    gap = before[len(before.rstrip()) :]
+    return error.msg == "Extra data" and "\n" in gap and "\n" not in before.strip()
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a JSONL document that hold something, with their numbers."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+def decode_text(data: bytes) -> str:
+    """The bytes of a JSON document as text, in the encoding that JSON's own rules find."""
+    encoding = json.detect_encoding(data)
+    if encoding == "utf-8" and b"\0" in data[:4096]:
+        raise Unreadable("is binary, not JSON")
+    try:
+        return data.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"is binary, or not UTF-8 (byte {error.start})") from None
+
+
+_FULL_LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)
+
+
+def encode_document(document: JsonDocument, healed: Any) -> bytes:
+    """The bytes of the healed value: the document's own wherever nothing was changed."""
+    if healed is document.value:
+        return document.data
+    text = decode_text(document.data)
+    if document.lines:
+        spans = [match.span() for match in _FULL_LINE.finditer(text)]
+        woven = replace_items(text, spans, document.value, healed)
+    elif isinstance(healed, dict):
+        woven = _encode_body(text, document.value, healed)
+    else:
+        woven = replace_items(text, member_spans(text), document.value, healed)
+    return woven.encode("utf-8", "surrogatepass")
+
+
+def _encode_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
+    spans = member_spans(text)
+    if len(spans) != len(old) or new.keys() != old.keys():
+        return dump(new, indent=2 if "\n" in text.strip() else None)
+    for key, (start, end) in reversed(list(zip(old, spans, strict=True))):
+        if new[key] is old[key]:
             continue
-        if block.kind == THOUGHT:
-            yield f"\n*Thought:*\n\n{_fenced(block.text)}\n"
-        else:
-            yield f"\n**{_one_line(block.who)}**\n\n{_fenced(block.text)}\n"
-        if block.result:
-            yield f"\n{_fenced(block.result)}\n"
-
-
-def _fenced(text: str) -> str:
-    """Return a text as a block of code, behind a fence that nothing in it can close."""
-    safe = _safe(text)
-    fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(safe)), 3)
-    return f"{fence}\n{safe}\n{fence}"
-
-
-def _one_line(text: str) -> str:
-    return harmless(" ".join(text.split()))
-
-
-# HTML
-
-
-def _html(title: str, facts: str, found: Iterator[Block]) -> Iterator[str]:
-    style = b64encode(sha256(_STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
-    head = escape(_one_line(title))
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    yield f"<title>{head}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-    yield f'<h1>{head}</h1>\n<p class="dim">{escape(_one_line(facts))}</p>\n<main>\n'
-    for block in found:
-        yield from _section(block)
-    yield "</main>\n</body>\n</html>\n"
-
-
-def _section(block: Block) -> Iterator[str]:
-    text = escape(_safe(block.text))
-    if block.kind == SAID:
-        name = _NAMES.get(block.who, block.who.capitalize())
-        kind = "user" if block.who == USER else "other"
-        yield f'<section class="{kind}">\n<h2>{escape(name)}</h2>\n'
-        yield f'<pre class="said">{text}</pre>\n</section>\n'
-        return
-    label = "Thought" if block.kind == THOUGHT else _one_line(block.who)
-    yield f"<details>\n<summary>{escape(label)}</summary>\n<pre>{text}</pre>\n"
-    if block.result is not None:
-        yield f"<pre>{escape(_safe(block.result))}</pre>\n"
-    yield "</details>\n"
+        part = text[start:end]
+        both_lists = isinstance(new[key], list) and isinstance(old[key], list)
+        part = (
+            replace_items(part, member_spans(part), old[key], new[key])
+            if both_lists
+            else dump(new[key])
+        )
+        text = text[:start] + part + text[end:]
+    return text

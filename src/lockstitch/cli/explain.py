@@ -1,17 +1,25 @@
-"""``lockstitch explain``: what a code means; also the source of the pages under ``docs/rules``."""
+"""``lockstitch explain``: what a code means; also the source of the pages under ``docs/rules``.
+
+Our own pages of Markdown as a terminal shows them: headings, tables, quoted text, paragraphs.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import lockstitch
 from lockstitch.cli import CLEAN, terminal
-from lockstitch.cli.arguments import JSON, Command, Operand
+from lockstitch.cli.parser import JSON, Command, Operand
+from lockstitch.cli.terminal import escape_controls, paint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lockstitch import Rule
+
 
 # Wider lines are hard to read.
 _WIDEST = 100
@@ -19,22 +27,22 @@ _WIDEST = 100
 
 def run(*, code: str | None, as_json: bool) -> int:
     """Print one rule, or all of them as a list, and return the exit status."""
-    rules = [lockstitch.explain(code)] if code else catalogue()
+    rules = [lockstitch.explain(code)] if code else all_rules()
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output
 
-        terminal.emit(machine.encode(rules=rules))
+        terminal.emit(output.encode_json(rules=rules))
     else:
-        _show(page(rules[0]) if code else index(rules))
+        _show(rule_page(rules[0]) if code else rule_table(rules))
     return CLEAN
 
 
-def catalogue() -> list[Rule]:
+def all_rules() -> list[Rule]:
     """All rules in the order of their codes."""
     return [lockstitch.RULES[code] for code in sorted(lockstitch.RULES)]
 
 
-def page(rule: Rule) -> str:
+def rule_page(rule: Rule) -> str:
     """The rule as a page of Markdown."""
     facts = {
         "Severity": rule.severity,
@@ -48,16 +56,16 @@ def page(rule: Rule) -> str:
         f"# {rule.code} {rule.name}",
         f"{rule.summary[:1].upper()}{rule.summary[1:]}.",
         f"| | |\n|---|---|\n{table}",
-        f"## What it is\n\n{sentences(rule.what)}",
+        f"## What it is\n\n{split_sentences(rule.what)}",
         *([f"## What the {'program' if rule.formats else 'provider'} says"] if rule.errors else []),
         *(f"{who}:\n\n```text\n{said}\n```" for who, said in rule.errors),
-        f"## What causes it\n\n{sentences(rule.cause)}",
-        f"## What {'repair' if rule.formats else 'heal'} does\n\n{sentences(rule.repair)}",
+        f"## What causes it\n\n{split_sentences(rule.cause)}",
+        f"## What {'repair' if rule.formats else 'heal'} does\n\n{split_sentences(rule.repair)}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def index(rules: list[Rule], link: str = "{code}") -> str:
+def rule_table(rules: list[Rule], link: str = "{code}") -> str:
     """All rules as a table of Markdown; ``link`` turns a code into what stands in its column."""
     rows = [
         f"| {link.format(code=rule.code)} | {rule.name} | {rule.severity} | {_fixable(rule)} "
@@ -68,7 +76,7 @@ def index(rules: list[Rule], link: str = "{code}") -> str:
     return "\n".join([*heads, *rows]) + "\n"
 
 
-def sentences(text: str) -> str:
+def split_sentences(text: str) -> str:
     """A paragraph with each sentence on a line of its own, as Markdown is written here."""
     return re.sub(r"(?<=[.!?]) (?=[A-Z`])", "\n", text)
 
@@ -86,9 +94,7 @@ def _show(markdown: str) -> None:
         return
     from shutil import get_terminal_size
 
-    from lockstitch.cli.markdown import rendered
-
-    for line in rendered(markdown, min(get_terminal_size().columns, _WIDEST)):
+    for line in render_markdown(markdown, min(get_terminal_size().columns, _WIDEST)):
         terminal.say(line)
 
 
@@ -107,7 +113,62 @@ COMMAND = Command(
         "CODE",
         "Code or name of a rule.",
         is_target=False,
-        known=tuple(rule.code for rule in catalogue()),
+        known=tuple(rule.code for rule in all_rules()),
     ),
     options=(JSON,),
 )
+
+
+_FENCE = re.compile(r"^```\w*\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"`[^`]+`")
+# The last column of a table is never narrower than this, however wide the others are.
+_NARROWEST_COLUMN = 24
+
+
+def render_markdown(page: str, width: int) -> Iterator[str]:
+    """The lines of a page, none longer than ``width`` but for words that are."""
+    # Every second piece is the inside of a fence.
+    for number, piece in enumerate(_FENCE.split(page)):
+        if number % 2:
+            yield from (paint(f"    {escape_controls(line)}", "dim") for line in piece.split("\n"))
+            yield ""
+            continue
+        for block in re.split(r"\n{2,}", piece.strip("\n")):
+            yield from _render_block(block, width) if block else ()
+
+
+def _render_block(block: str, width: int) -> Iterator[str]:
+    if block.startswith("|"):
+        yield from _render_table(block.split("\n"), width)
+    elif block.startswith("#"):
+        yield paint(escape_controls(block.lstrip("# ")), "bold", "cyan")
+    else:
+        yield from (
+            _paint_code(line) for line in _wrap_markdown(" ".join(block.split("\n")), width)
+        )
+    yield ""
+
+
+def _render_table(lines: list[str], width: int) -> Iterator[str]:
+    cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+    rows = [row for row in cells if any(cell.strip("-| ") for cell in row)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    indent = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = max(width - indent, _NARROWEST_COLUMN)
+    for row in rows:
+        start = "  ".join(
+            cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)
+        )
+        for line in _wrap_markdown(row[-1], room):
+            yield f"{start.ljust(indent)}{_paint_code(line)}".rstrip()
+            start = ""
+
+
+def _wrap_markdown(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        escape_controls(text), width, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _paint_code(line: str) -> str:
+    return _CODE.sub(lambda found: paint(found[0], "cyan"), line)

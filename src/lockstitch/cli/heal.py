@@ -6,15 +6,16 @@ import sys
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli import CLEAN, FINDINGS, reading, terminal, text, writing
-from lockstitch.cli.arguments import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
+from lockstitch.cli import CLEAN, FINDINGS, documents, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli.parser import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from lockstitch import Plan
-    from lockstitch.cli.reading import Document
+    from lockstitch.cli.documents import JsonDocument
 
 
 _MANY = (
@@ -36,22 +37,22 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Heal one conversation, print it and what was done, and return the exit status."""
     if diff and as_json:
         raise UsageError("--diff and --json exclude each other")
-    [target] = reading.inputs([file] if file else [])
+    [target] = documents.input_names([file] if file else [])
     if output is not None:
-        from lockstitch.cli.targets import copy_to
+        from lockstitch.cli.targets import write_copy
 
-        copy_to(output, None, target, force=force)
+        write_copy(output, None, target, force=force)
     try:
         document = _read(target)
-        with reading.limits():
+        with documents.limits_as_errors():
             named = confirm_dialect(document.value, dialect)
             plan = lockstitch.plan(document.value, named, model=model)
-            data = writing.encode(document, plan.messages)
+            data = documents.encode_document(document, plan.messages)
             shown = _shown(document, plan, data, diff=diff, as_json=as_json)
     except Unreadable as error:
-        raise Unreadable(f"{text.shown(target)}: {error}") from error
+        raise Unreadable(f"{text.target_name(target)}: {error}") from error
     if output is not None:
-        copy_to(output, data, target, force=force)
+        write_copy(output, data, target, force=force)
     if diff:
         terminal.emit(shown)
     elif output is None or as_json:
@@ -60,14 +61,14 @@ def run(  # noqa: PLR0913 - one keyword an option
     return FINDINGS if plan.remaining else CLEAN
 
 
-def _read(target: str) -> Document:
-    document = reading.read(target)
+def _read(target: str) -> JsonDocument:
+    document = documents.read_document(target)
     if document.requests:
         raise Unreadable(_MANY)
     return document
 
 
-def _shown(document: Document, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
+def _shown(document: JsonDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
     """What goes to stdout: the report, the difference, or the healed JSON itself."""
     if as_json:
         return _report(document.target, plan)
@@ -75,9 +76,9 @@ def _shown(document: Document, plan: Plan, data: bytes, *, diff: bool, as_json: 
 
 
 def _report(target: str, plan: Plan) -> bytes:
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
 
-    return machine.encode(
+    return machine.encode_json(
         target=target,
         dialect=plan.dialect,
         changed=plan.changed,
@@ -89,42 +90,44 @@ def _report(target: str, plan: Plan) -> bytes:
     )
 
 
-def _difference(document: Document, healed: object) -> bytes:
+def _difference(document: JsonDocument, healed: object) -> bytes:
     """A unified diff of both as indented JSON, whatever the line breaks of the file."""
     if healed is document.value:
         return b""
     from difflib import unified_diff
 
     old, new = (dump(value, indent=2).splitlines() for value in (document.value, healed))
-    name = text.shown(document.target)
+    name = text.target_name(document.target)
     lines = unified_diff(old, new, name, f"{name} (healed)", lineterm="")
     return "".join(f"{_coloured(line)}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
 def _coloured(line: str) -> str:
     style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-    safe = terminal.harmless(line)
+    safe = terminal.escape_controls(line)
     return terminal.paint(safe, style) if style else safe
 
 
 def _summarise(target: str, plan: Plan) -> None:
     """What was done, or why nothing could be, on stderr."""
     for found in plan.remaining:
-        terminal.note(text.finding(target, plan.dialect, found, sys.stderr))
+        terminal.note(text.describe_finding(target, plan.dialect, found, sys.stderr))
     if not plan.healed:
-        terminal.note(f"Not healed; the original is unchanged. Left: {text.tally(plan.remaining)}.")
+        terminal.note(
+            f"Not healed; the original is unchanged. Left: {text.count_findings(plan.remaining)}."
+        )
         return
     for made in plan.changes:
-        terminal.note(text.change(target, made, sys.stderr))
+        terminal.note(text.describe_change(target, made, sys.stderr))
     for kept in plan.quarantine:
-        terminal.note(text.quarantined(target, kept, sys.stderr))
-    mended = text.tally([found for found in plan.findings if found.fixable])
+        terminal.note(text.describe_quarantined(target, kept, sys.stderr))
+    mended = text.count_findings([found for found in plan.findings if found.fixable])
     if plan.changed:
         terminal.note(f"Healed {mended}.")
     elif not plan.remaining:
         terminal.note("All clean.")
     if plan.remaining:
-        terminal.note(f"Left: {text.tally(plan.remaining)}.")
+        terminal.note(f"Left: {text.count_findings(plan.remaining)}.")
 
 
 COMMAND = Command(

@@ -1,19 +1,28 @@
-"""Help pages: the list of all commands, and a page for each, laid out for the terminal's width."""
+"""Help pages: the list of all commands, and a page for each, laid out for the terminal's width.
+
+``lockstitch --version``: the versions of everything that a report of a problem has to name.
+"""
 
 from __future__ import annotations
 
+import platform
+import re
 import shutil
+import sqlite3
 import textwrap
+from importlib import metadata
 from typing import TYPE_CHECKING
 
+import lockstitch
 from lockstitch.cli import COMMANDS, command, terminal
-from lockstitch.cli.declarations import COMMON
+from lockstitch.cli.parser import COMMON
 from lockstitch.cli.summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockstitch.cli.declarations import Command
+    from lockstitch.cli.parser import Command
+
 
 GROUPS = {
     "sessions": "Your session is dead",
@@ -41,7 +50,7 @@ _WIDEST, _NARROWEST = 100, 40
 _COLUMN = 28
 
 
-def overview() -> str:
+def overview_page() -> str:
     """All commands in their groups, and what to type first."""
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
     lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
@@ -54,7 +63,7 @@ def overview() -> str:
     return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 
-def page(declared: Command) -> str:
+def command_page(declared: Command) -> str:
     """All about one command."""
     operand = declared.operand
     usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
@@ -112,3 +121,60 @@ def _wrapped(text: str, first: str, other: str) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+_PACKAGE = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
+
+
+def version_page() -> str:
+    """Lockstitch, Python, SQLite, and every extra with its packages or how to get it."""
+    facts = {
+        "lockstitch": lockstitch.__version__,
+        platform.python_implementation().replace("CPython", "Python"): platform.python_version(),
+        "SQLite": sqlite3.sqlite_version,
+        "msgspec": metadata.version("msgspec"),
+    }
+    lines = [f"{name} {version}" for name, version in facts.items()]
+    found, missing = find_extras()
+    if found:
+        lines.append(f"extras: {'; '.join(f'{name} ({what})' for name, what in found.items())}")
+    if missing:
+        lines.append(f"not installed: {', '.join(missing)} (pip install 'lockstitch[all]')")
+    return "\n".join(lines) + "\n"
+
+
+def find_extras() -> tuple[dict[str, str], list[str]]:
+    """The extras whose packages are all here, with their versions; and those that are not."""
+    wanted = read_requirements()
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for extra, packages in sorted(wanted.items()):
+        versions = {package: _version(package) for package in packages}
+        if all(versions.values()):
+            found[extra] = ", ".join(f"{package} {of}" for package, of in versions.items())
+        else:
+            missing.append(extra)
+    return found, missing
+
+
+def read_requirements() -> dict[str, list[str]]:
+    """What each extra for users needs, as the installed package says it: those within ``all``."""
+    try:
+        named = metadata.requires("lockstitch") or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return {}
+    needs: dict[str, list[str]] = {}
+    for line in named:
+        package, extra = _PACKAGE.match(line), _EXTRA.search(line)
+        if package and extra:
+            needs.setdefault(extra[1], []).append(package[0])
+    every = set(needs.pop("all", []))
+    return {extra: packages for extra, packages in needs.items() if every.issuperset(packages)}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

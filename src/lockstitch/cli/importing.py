@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.reading import STDIN, read
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, stored, told
+from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli.documents import STDIN, read_document
+from lockstitch.cli.parser import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
+from lockstitch.cli.terminal import several
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.sources import Source
 from lockstitch.places import public
@@ -39,12 +39,12 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError("give a session and a store: lockstitch import TARGET STORE")
     target, store = names
     done: list[tuple[Source, Taken | str]]
-    if is_own(target, form):
+    if is_own_store(target, form):
         raise UsageError(
             f"{public(target)}: is a store of Lockstitch's own: `lockstitch migrate` copies those"
         )
-    with told(target):
-        found = stored(target, form, session)
+    with naming_target(target):
+        found = find_sessions(target, form, session)
     if found is None:
         done = [(Source(target, "list", "list"), _listed(target, store, name, dialect))]
         _report(store, done, as_json=as_json)
@@ -59,9 +59,9 @@ def run(  # noqa: PLR0913 - one keyword an option
     if name is not None and len(found) > 1:
         raise UsageError("--as is for one session: name it with --session")
     done = []
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
 
-    with Progress("Importing", len(found), "sessions") as advance:
+    with ProgressBar("Importing", len(found), "sessions") as advance:
         for source in found:
             done.append((source, _taken(source, store, name)))
             advance(1)
@@ -76,7 +76,7 @@ def _listed(target: str, store: str, name: str | None, dialect: str | None) -> T
     if target == STDIN and name is None:
         return "a list from stdin needs a name: --as NAME"
     try:
-        value = read(target).value
+        value = read_document(target).value
         own = name or name_of(Source(target, "list", "list"), None)
         return stores.take_in(store, own, value, dialect)
     except LockstitchError as error:
@@ -113,12 +113,12 @@ def name_of(source: Source, session: str | None) -> str:
 
 def _report(store: str, done: list[tuple[Source, Taken | str]], *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         fields = [_fields(source, one) for source, one in done]
-        terminal.emit(machine.encode(to=public(store), sessions=fields))
+        terminal.emit(machine.encode_json(to=public(store), sessions=fields))
     for source, one in done:
-        label = text.labelled(text.shown(source.path), source.format, source.session)
+        label = output.session_name(output.target_name(source.path), source.format, source.session)
         if isinstance(one, str):
             terminal.complain(f"{label}: {one}")
         elif not as_json:

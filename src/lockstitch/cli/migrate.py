@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import FORMAT, JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import require_store, told
+from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli.parser import FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import naming_target, require_store
+from lockstitch.cli.terminal import several
 from lockstitch.errors import UnknownFormat, UsageError
 from lockstitch.places import is_postgres, pasted, public
 
@@ -57,23 +57,23 @@ def _sessions(
     if name is not None and session is None:
         raise UsageError("--as is for one session: name it with --session")
     from lockstitch import stored
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
 
-    with told(source):
+    with naming_target(source):
         total = stored.records_in(source, session)
-        with Progress("Copying", total, "records") as advance:
+        with ProgressBar("Copying", total, "records") as advance:
             done: list[Copy | Failed] = []
             for one in stored.migrate(source, target, session, name=name, advance=advance):
                 done.append(one)
-                terminal.achieve(f"{several(len(done), 'session')} had been copied before.")
+                terminal.remember_done(f"{several(len(done), 'session')} had been copied before.")
     failures = [one for one in done if isinstance(one, stored.Failed)]
     for one in failures:
-        terminal.complain(f"{text.shown(source)}:{one.session}: {one.error}")
+        terminal.complain(f"{output.target_name(source)}:{one.session}: {one.error}")
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         fields = {"from": public(source), "to": public(target)}
-        terminal.emit(machine.encode(**fields, sessions=[_fields(one) for one in done]))
+        terminal.emit(machine.encode_json(**fields, sessions=[_fields(one) for one in done]))
     else:
         _say(done)
     return FAILED if failures else CLEAN
@@ -132,21 +132,23 @@ def _library() -> Iterator[Any]:
 
 
 def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as_json: bool) -> int:
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
 
-    with _library() as library, told(source):
+    with _library() as library, naming_target(source):
         total = library.count(source, session)
-        with Progress("Copying", total, "checkpoints") as advance:
+        with ProgressBar("Copying", total, "checkpoints") as advance:
             done = library.migrate(source, target, thread=session, dry_run=dry_run, advance=advance)
     for one in done.threads:
         if one.error is not None:
-            terminal.complain(f"{text.shown(public(source))}:{text.shown(one.thread)}: {one.error}")
+            terminal.complain(
+                f"{output.target_name(public(source))}:{output.target_name(one.thread)}: {one.error}"
+            )
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         fields = {"from": public(source), "to": public(target), "run": done.run}
         rows = [_thread(one) for one in done.threads]
-        terminal.emit(machine.encode(**fields, dry_run=dry_run, sessions=rows))
+        terminal.emit(machine.encode_json(**fields, dry_run=dry_run, sessions=rows))
     _tell(done, target, dry_run=dry_run)
     return FAILED if any(one.error is not None for one in done.threads) else CLEAN
 
@@ -184,10 +186,12 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
         ("left", "came meanwhile; give the command again for it"),
     ):
         for one in states.get(state, ()) if state == "left" else ():
-            terminal.note(f"{text.shown(one.thread)}: {words}.")
+            terminal.note(f"{output.target_name(one.thread)}: {words}.")
         if state != "left" and states.get(state):
             terminal.note(f"{several(len(states[state]), 'thread')}: {words}.")
-    moved = [text.shown(one.thread) for one in done.threads if one.moved and one.state != "left"]
+    moved = [
+        output.target_name(one.thread) for one in done.threads if one.moved and one.state != "left"
+    ]
     if moved:
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
         terminal.note(
@@ -217,15 +221,17 @@ def _tell_needs(done: Migration) -> None:
 
 def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int:
     """Take away what a migration brought into a store, and return the exit status."""
-    with _library() as library, told(target):
+    with _library() as library, naming_target(target):
         done = list(library.undo(target, run_id, session))
     if not done:
         raise UsageError(f"{public(target)}: holds nothing of {run_id}")
     for one in done:
         if one.error is not None:
-            terminal.complain(f"{text.shown(public(target))}:{text.shown(one.thread)}: {one.error}")
+            terminal.complain(
+                f"{output.target_name(public(target))}:{output.target_name(one.thread)}: {one.error}"
+            )
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         rows = [
             {
@@ -236,7 +242,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
             }
             for one in done
         ]
-        terminal.emit(machine.encode(sessions=rows))
+        terminal.emit(machine.encode_json(sessions=rows))
     count = sum(one.error is None for one in done)
     terminal.note(f"Took {several(count, 'thread')} away again.")
     return FAILED if count < len(done) else CLEAN

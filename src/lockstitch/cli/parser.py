@@ -1,4 +1,8 @@
-"""From the words of a command line to a call: argparse, built from what the commands declare.
+"""What a command takes, declared once: for the parser, help, completion, man page and docs.
+
+The options that several commands take; and what every declaration of a command is made of.
+
+From the words of a command line to a call: argparse, built from what the commands declare.
 
 argparse finds which word belongs to which option; what it says of mistakes is replaced by whole
 sentences with a suggestion. Nothing is abbreviated, options may stand anywhere, and what stands
@@ -7,20 +11,188 @@ behind ``--`` is an operand, whatever it looks like.
 
 from __future__ import annotations
 
+import os
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
-from lockstitch.addresses import public
-from lockstitch.cli.declarations import COMMON
+from lockstitch.addresses import problem_of, public
+from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError, suggestion
+from lockstitch.formats.registry import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from lockstitch.cli.declarations import Command, Option
+
+class Operand(Struct, frozen=True):
+    """What stands on the command line without a flag.
+
+    A ``metavar`` of several words is shown as it is. ``required`` is for help only: the command
+    itself says what is missing, since an option may take its place. ``known`` are words that a
+    shell may offer; others are as good.
+    """
+
+    name: str
+    metavar: str
+    help: str
+    many: bool = False
+    is_target: bool = True
+    required: bool = False
+    known: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> str:
+        """How it is written in a line of usage: ``TARGET``, ``[TARGET]...``, ``FROM TO``."""
+        if " " in self.metavar:
+            return self.metavar
+        shown = self.metavar if self.required else f"[{self.metavar}]"
+        return f"{shown}..." if self.many else shown
+
+
+class Option(Struct, frozen=True):
+    """One option; without a ``metavar`` it is a switch.
+
+    One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
+    that it never takes the next word. ``choices`` are all its values, ``known`` those that a shell
+    may offer; ``check`` raises `UsageError` for one that cannot be.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    help: str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    implied: str = ""
+    known: tuple[str, ...] = ()
+    check: Callable[[str], object] | None = None
+
+    @property
+    def value(self) -> str:
+        """What is written behind the flag: `` FILE``, ``[=KIND]`` or nothing."""
+        if self.implied:
+            return f"[={self.metavar}]"
+        return f" {self.metavar}" if self.metavar else ""
+
+    @property
+    def takes_file(self) -> bool:
+        """Whether its value is the name of a file or a folder."""
+        return self.metavar in ("FILE", "FOLDER", "PATH")
+
+    @property
+    def usage(self) -> str:
+        """How it is listed: ``-o, --output FILE``."""
+        return ", ".join(sorted(self.flags, key=len)) + self.value
+
+
+class Command(Struct, frozen=True):
+    """One command: what it says of itself, what it takes, and the function that does it.
+
+    ``group`` is one of ``help.GROUPS``: where the command stands in the list of all.
+    """
+
+    name: str
+    run: Callable[..., int]
+    summary: str
+    details: str
+    examples: tuple[str, ...]
+    operand: Operand
+    options: tuple[Option, ...]
+    group: str = ""
+
+    def start(self, values: dict[str, Any]) -> int:
+        """Run the command; whoever looks for what was named need not think of odd addresses."""
+        given = values[self.operand.name]
+        for word in given if isinstance(given, list) else [given]:
+            problem = problem_of(word) if word and self.operand.is_target else ""
+            if problem and not os.path.lexists(word):
+                raise UsageError(f"{public(word)} {problem}")
+        return self.run(**values)
+
+    def defaults(self) -> dict[str, Any]:
+        """The keyword arguments of ``run`` when nothing is given."""
+        values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in self.options}
+        values[self.operand.name] = [] if self.operand.many else None
+        return values
+
+
+# What every command takes; none of them reaches its ``run``.
+COMMON = (
+    Option("help", ("--help", "-h"), "Show this help."),
+    Option("version", ("--version", "-V"), "Show the versions of Lockstitch and what it uses."),
+    Option("quiet", ("--quiet", "-q"), "Say nothing but results and errors."),
+    Option("verbose", ("--verbose", "-v"), "Leave nothing out, and say how long it took."),
+    Option(
+        "color",
+        ("--color",),
+        "Colours: auto (on a terminal), always or never.",
+        metavar="WHEN",
+        choices=("auto", "always", "never"),
+        default="auto",
+    ),
+)
+
+
+__all__ = [
+    "DIALECT",
+    "FOLLOW",
+    "FORMAT",
+    "JSON",
+    "LAST",
+    "MODEL",
+    "OVERWRITE",
+    "SESSION",
+    "Command",
+    "Operand",
+    "Option",
+]
+
+DIALECT = Option(
+    "dialect",
+    ("--dialect", "-d"),
+    f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
+    "Detected when not given.",
+    metavar="DIALECT",
+    known=DIALECTS,
+    check=profile_named,
+)
+MODEL = Option(
+    "model",
+    ("--model", "-m"),
+    "Model the request goes to, where its rules differ from the dialect's.",
+    metavar="MODEL",
+)
+JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
+FORMAT = Option(
+    "form",
+    ("--format",),
+    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
+    metavar="NAME",
+    known=(*FORMAT_NAMES, "lockstitch"),
+)
+SESSION = Option(
+    "session",
+    ("--session",),
+    "Id of one session where a store holds many.",
+    metavar="ID",
+)
+LAST = Option(
+    "newest",
+    ("--last",),
+    "Take the session that was used last: in this folder, or else on this machine.",
+)
+OVERWRITE = Option(
+    "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
+)
+FOLLOW = Option(
+    "follow_symlinks",
+    ("--follow-symlinks",),
+    "Work on the file that a symbolic link leads to; refused otherwise.",
+)
+
 
 END = "--"
 # Options of earlier versions, and the commands that had them.
@@ -28,7 +200,7 @@ _RETIRED = ("--run", "--idle", "--pause")
 _SHARED = ("scan", "check", "repair")
 
 
-class Line(Struct):
+class SplitLine(Struct):
     """The words of a command line: those before the command, its name, and those behind it."""
 
     front: list[str]
@@ -36,7 +208,7 @@ class Line(Struct):
     rest: list[str]
 
 
-class Common(Struct, frozen=True):
+class CommonOptions(Struct, frozen=True):
     """What the options say that every command takes."""
 
     help: bool = False
@@ -46,32 +218,34 @@ class Common(Struct, frozen=True):
     color: str = "auto"
 
 
-class Call(Struct):
+class ParsedCommand(Struct):
     """A command line that was read: keyword arguments for the command's ``run``, and the rest."""
 
     values: dict[str, Any]
-    common: Common
+    common: CommonOptions
 
 
-def divided(words: Sequence[str]) -> Line:
+def split_line(words: Sequence[str]) -> SplitLine:
     """Find the command among the words: the first that is neither an option nor its value."""
     valued = {flag for option in COMMON if option.metavar for flag in option.flags}
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in valued else 1
-    return Line([*words[:at]], words[at] if at < len(words) else "", [*words[at + 1 :]])
+    return SplitLine([*words[:at]], words[at] if at < len(words) else "", [*words[at + 1 :]])
 
 
-def common(words: Sequence[str]) -> Common:
+def parse_common(words: Sequence[str]) -> CommonOptions:
     """Read the words in front of a command; raise `UsageError` for what no command knows."""
-    found, _ = _read("", COMMON, words)
-    return Common(**found)
+    found, _ = _parse_words("", COMMON, words)
+    return CommonOptions(**found)
 
 
-def parse(command: Command, words: Sequence[str]) -> Call:
+def parse(command: Command, words: Sequence[str]) -> ParsedCommand:
     """Read the words behind a command; raise `UsageError` with a sentence if they are wrong."""
-    found, operands = _read(command.name, (*command.options, *COMMON), words)
-    shared = Common(**{key: found.pop(key) for key in Common.__struct_fields__ if key in found})
+    found, operands = _parse_words(command.name, (*command.options, *COMMON), words)
+    shared = CommonOptions(
+        **{key: found.pop(key) for key in CommonOptions.__struct_fields__ if key in found}
+    )
     values = command.defaults() | found
     operand = command.operand
     if operands and operand.many:
@@ -83,7 +257,7 @@ def parse(command: Command, words: Sequence[str]) -> Call:
         )
     elif operands:
         values[operand.name] = operands[0]
-    return Call(values, shared)
+    return ParsedCommand(values, shared)
 
 
 class _Parser(ArgumentParser):
@@ -91,7 +265,7 @@ class _Parser(ArgumentParser):
         raise UsageError(f"{self.prog}: {message}")
 
 
-def _read(
+def _parse_words(
     name: str, options: Sequence[Option], words: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Tell options and operands apart; only the options that were given are in the result."""
@@ -115,17 +289,17 @@ def _read(
     try:
         found, others = parser.parse_known_args(spelled)
     except ArgumentError as error:
-        raise UsageError(_mistake(name, options, error)) from None
+        raise UsageError(_describe_mistake(name, options, error)) from None
     values = vars(found)
     unknown = [word for word in others if word.startswith("-") and word != "-"]
     if unknown and not values.get("help"):
-        raise UsageError(_unknown(name, options, unknown[0]))
+        raise UsageError(_describe_unknown(name, options, unknown[0]))
     for option in options:
         _check(option, values.get(option.name))
     return values, [*others, *words[end + 1 :]]
 
 
-def _mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
+def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
     """Say what is wrong with one option in a sentence."""
     flags = (error.argument_name or "").split("/")
     option = next(option for option in options if option.flags[0] in flags)
@@ -135,7 +309,7 @@ def _mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
     return f"{option.flags[0]} needs a value: {option.flags[0]} {option.metavar}{one_of}."
 
 
-def _unknown(name: str, options: Sequence[Option], word: str) -> str:
+def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
     """Say that there is no such option, and which one may be meant."""
     flag = word.partition("=")[0]
     if name in _SHARED and flag in _RETIRED:

@@ -2,31 +2,218 @@
 
 On a terminal whose cursor moves it is a screen, on any other a numbered list. The sessions are
 listed at once and checked beside that, the newest first.
+
+One session looked at closely: what is wrong, what a repair will do, and how it is resumed.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from lockstitch import sessions
-from lockstitch.cli import CLEAN, looks, terminal
-from lockstitch.cli.checks import Background, scan_one
-from lockstitch.cli.difference import difference
-from lockstitch.cli.overview import nothing_found
-from lockstitch.cli.picker import OPEN, PLAIN, QUIT, List, Marks, Text, wrapped
-from lockstitch.cli.rows import several
-from lockstitch.cli.screen import Screen, can_move
-from lockstitch.sessions.summary import checked, key_of
+from lockstitch import backups, sessions
+from lockstitch.cli import CLEAN, own_failure, terminal
+from lockstitch.cli.output import COLOURS, describe_steps, difference_lines
+from lockstitch.cli.picker import (
+    OPEN,
+    PLAIN,
+    QUIT,
+    Marks,
+    Screen,
+    SessionList,
+    TextPage,
+    can_move,
+    shorten_path,
+    wrap_text,
+)
+from lockstitch.cli.scan import BackgroundChecks, say_nothing_found, scan_file
+from lockstitch.cli.terminal import several, size
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.errors import Conflict, LockstitchError, Moved
+from lockstitch.places import pasted
+from lockstitch.report import is_many
+from lockstitch.rules import NOTE, is_broken
+from lockstitch.sessions.summary import Summary, checked, key_of, problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.sessions.summary import Summary
+    from lockstitch.formats.doctor import Mended
+    from lockstitch.formats.sources import Opened
+    from lockstitch.report import Report
+    from lockstitch.sessions import Repaired
+
+
+_KEPT = "The original is kept as a backup, and undo brings it back byte for byte."
+_MOST_STEPS = 12
+
+
+class PickedSession(Struct):
+    """A session that was opened and planned; ``error`` says why it was not."""
+
+    summary: Summary
+    session: Opened | None = None
+    mended: Mended | None = None
+    report: Report | None = None
+    error: str = ""
+
+    @property
+    def can_repair(self) -> bool:
+        """Whether a repair would change anything."""
+        return self.mended is not None and self.mended.changed
+
+
+def open_picked(summary: Summary) -> PickedSession:
+    """Open a session, check it and plan its repair; nothing is changed."""
+    try:
+        own = summary.session if is_many(summary.target) else None
+        found = sessions.sources(summary.target, session=own)
+        session = sessions.opened(found[0])
+        mended = sessions.planned(session)
+        report = sessions.outlook(session, mended).report
+    except LockstitchError as error:
+        return PickedSession(summary, error=str(error))
+    except OSError as error:
+        return PickedSession(summary, error=error.strerror or type(error).__name__)
+    except (RecursionError, MemoryError):
+        return PickedSession(summary, error="it is too large or too deep to be read")
+    except Exception as error:  # noqa: BLE001 - said as any other
+        return PickedSession(summary, error=own_failure(error))
+    return PickedSession(checked(summary, report), session, mended, report)
+
+
+def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -> list[str]:
+    """Return the page on a session: what it is, what is wrong, and what a repair will do."""
+    return [*_head_lines(view.summary, width, marks, now), *_body_lines(view, width, marks)]
+
+
+def _head_lines(one: Summary, width: int, marks: Marks, now: float) -> Iterator[str]:
+    title = one.title or f"({one.session or 'no title'})"
+    for line in wrap_text(title, width):
+        yield terminal.paint(line, "bold")
+    project = shorten_path(one.project, home_folder()) if one.project else ""
+    facts = (one.program, project, one.age(now), size(one.size) if one.size else "")
+    yield from wrap_text(f" {marks.dot} ".join(filter(None, facts)), width)
+    yield ""
+
+
+def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
+    if view.report is None or view.mended is None:
+        yield from wrap_text(f"This session cannot be read: {view.error}.", width)
+        return
+    found = [one for one in problems(view.report.findings) if one.severity != NOTE]
+    if not found:
+        yield from wrap_text("Nothing is wrong with this session.", width)
+        yield from _note_lines(view.report, width)
+        yield from _resume_lines(view.summary, width)
+        return
+    yield terminal.paint("What is wrong", "bold")
+    vendor = profile_named(str(view.report.dialect)).vendor if view.report.dialect else ""
+    if view.report.unreachable:
+        turns = several(view.report.unreachable, "turn")
+        left = f"A resume would drop {turns} ({size(view.report.left)}) without saying so."
+        yield from wrap_text(left, width, "  ")
+    for one in found:
+        colour = COLOURS[one.severity]
+        lines = list(wrap_text(f"{one.severity}: {one.words}", width, "  ", marks.bullet))
+        yield from (terminal.paint(line, colour) for line in lines)
+        yield from wrap_text(one.meaning, width, "    ")
+        if one.refusal and vendor:
+            yield from wrap_text(f"{vendor} answers: {one.refusal}", width, "    ")
+    yield from _note_lines(view.report, width)
+    yield ""
+    yield from _plan_lines(view, width, marks)
+
+
+def _plan_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
+    mended = view.mended
+    if mended is None or not mended.changed:
+        yield from wrap_text("A repair cannot change anything here. Nothing was changed.", width)
+        return
+    yield terminal.paint("What the repair will do", "bold")
+    said = describe_steps(mended.changes)
+    for words in said[:_MOST_STEPS]:
+        yield from wrap_text(words, width, "  ", marks.bullet)
+    if len(said) > _MOST_STEPS:
+        yield from wrap_text(f"and {several(len(said) - _MOST_STEPS, 'more step')}", width, "    ")
+    if mended.quarantine:
+        count = several(len(mended.quarantine), "piece")
+        yield from wrap_text(f"{count} cannot stay; the backup keeps them.", width, "  ")
+    left = [one for one in mended.remaining if one.severity != NOTE]
+    if left:
+        yield from wrap_text(f"{several(len(left), 'problem')} will be left.", width, "  ")
+    yield from wrap_text(_KEPT, width)
+
+
+def _note_lines(report: Report, width: int) -> Iterator[str]:
+    for note in report.notes:
+        yield from wrap_text(f"Note: {note}", width, "  ")
+
+
+def _resume_lines(one: Summary, width: int) -> Iterator[str]:
+    line = one.resume_line(current_folder())
+    if line:
+        yield ""
+        yield terminal.paint("Resume it with", "bold")
+        # never wrapped within a word: the line is printed again at the end, to be pasted
+        yield from wrap_text(line, width, "  ")
+
+
+def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
+    """Write the planned repair; gives the session as it is now, and what to say."""
+    if view.session is None or view.mended is None:
+        return view, ["Nothing was changed."]
+    try:
+        sessions.require_closed(view.session, is_named=True)
+        done = _write_repair(view)
+    except (LockstitchError, OSError) as error:
+        return view, [f"Nothing was changed: {error}."]
+    again = open_picked(view.summary)
+    lines = ["Repaired." if not is_broken(done.remaining) else "Repaired as far as it can be."]
+    if done.backup:
+        lines.append(f"Backup: {pasted(done.backup)}")
+        lines.append(f"To undo it: {undo_command(view.summary)}")
+    line = again.summary.resume_line(current_folder())
+    if line:
+        lines += ["", "Resume it with", f"  {line}"]
+    return again, lines
+
+
+def _write_repair(view: PickedSession) -> Repaired:
+    session, mended = view.session, view.mended
+    if session is None or mended is None:
+        raise Moved("there is nothing to write")
+    try:
+        return sessions.applied(session, mended, backups.new_run())
+    except Moved:
+        raise
+    except Conflict:
+        return sessions.repair(session.source)
+
+
+def undo_command(one: Summary) -> str:
+    """Return the command that takes the last repair of a session back, to be pasted."""
+    more = f" --session {pasted(one.session)}" if is_many(one.target) and one.session else ""
+    return f"lockstitch undo {pasted(one.target)}{more}"
+
+
+def home_folder() -> str:
+    """Return the home directory."""
+    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
+
+
+def current_folder() -> str:
+    """Return the folder that the command was started in; empty if it is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - start-up time
+    except OSError:
+        return ""
+
 
 # So many sessions are listed between two looks at the keyboard.
 _BATCH = 25
@@ -39,14 +226,14 @@ def run() -> int:
     """Let a person pick a session and see to it; gives the exit status."""
     paths = list(sessions.paths())
     if not paths:
-        nothing_found()
+        say_nothing_found()
         return CLEAN
-    for line in _Loop(paths).run() if can_move() else _Lines(paths).run():
+    for line in _PickScreen(paths).run() if can_move() else _PickPrompt(paths).run():
         terminal.say(line)
     return CLEAN
 
 
-def _marks() -> Marks:
+def _choose_marks() -> Marks:
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         "".join(structs.astuple(Marks())).encode(encoding)
@@ -55,17 +242,17 @@ def _marks() -> Marks:
     return Marks()
 
 
-class _Loop:
+class _PickScreen:
     """The screen: keys and finished checks come in, screens go out."""
 
     def __init__(self, paths: list[str]) -> None:
-        self.marks = _marks()
-        self.list = List(looks.home(), time.time(), self.marks)
+        self.marks = _choose_marks()
+        self.list = SessionList(home_folder(), time.time(), self.marks)
         self.left: Iterator[Summary] = sessions.listed(paths)
-        self.checks: Background | None = None
+        self.checks: BackgroundChecks | None = None
         self.paths = paths
-        self.view: looks.Look | None = None
-        self.text: Text | None = None
+        self.view: PickedSession | None = None
+        self.text: TextPage | None = None
         self.offered: set[str] = set()
         self.asks = False
         self.result: list[str] = []
@@ -87,7 +274,7 @@ class _Loop:
             return self.result
         if self.view is None or self.view.report is None or self.view.can_repair:
             return []
-        line = self.view.summary.resume_line(looks.here())
+        line = self.view.summary.resume_line(current_folder())
         return [line] if line else []
 
     def _step(self, screen: Screen) -> bool:
@@ -112,7 +299,7 @@ class _Loop:
         if not found:
             self.list.is_complete = True
             newest = dict.fromkeys(one.target for one in self.list.found)
-            self.checks = Background([*newest], screen.wake)
+            self.checks = BackgroundChecks([*newest], screen.wake)
 
     def _take_checks(self) -> None:
         for report in self.checks.reports() if self.checks is not None else ():
@@ -140,8 +327,8 @@ class _Loop:
         if one is None:
             return
         width, height = screen.size()
-        screen.show(Text(["Reading…"], "").drawn(width, height))
-        self.view = looks.look(one)
+        screen.show(TextPage(["Reading…"], "").drawn(width, height))
+        self.view = open_picked(one)
         self.list.put(one.key, self.view.summary)
         self.result = []
         self._page(screen)
@@ -150,13 +337,13 @@ class _Loop:
         if self.view is None:
             return
         width, _ = screen.size()
-        lines = looks.told(self.view, width - 1, self.marks, self.list.now)
+        lines = describe_picked(self.view, width - 1, self.marks, self.list.now)
         report = self.view.report
         keys = ["[r]epair", "[d]iff"] if self.view.can_repair else []
         keys += ["[s]how"] if report is not None else []
         keys += ["[t]urns dropped"] if report is not None and report.unreachable else []
         self.offered = {key[1] for key in keys}
-        self.text = Text(lines, "  ".join([*keys, "[b]ack", "[q]uit"]))
+        self.text = TextPage(lines, "  ".join([*keys, "[b]ack", "[q]uit"]))
 
     def _on_page(self, key: str, screen: Screen) -> bool:
         if key in ("q", "end of file") or (key == "enter" and self.result):
@@ -191,11 +378,11 @@ class _Loop:
             self._page(screen)
             return True
         before = self.view.summary
-        self.view, self.result = looks.repaired(self.view)
+        self.view, self.result = repair_picked(self.view)
         self.list.put(before.key, self.view.summary)
         width, _ = screen.size()
-        lines = [row for line in self.result for row in wrapped(line, width - 1)]
-        self.text = Text(lines, "[b]ack to the list  [q]uit")
+        lines = [row for line in self.result for row in wrap_text(line, width - 1)]
+        self.text = TextPage(lines, "[b]ack to the list  [q]uit")
         return True
 
     def _more(self, key: str, screen: Screen) -> None:
@@ -204,30 +391,30 @@ class _Loop:
             return
         width, _ = screen.size()
         if key == "d":
-            lines = difference(self.view.mended, self.view.summary.target, width - 1)
+            lines = difference_lines(self.view.mended, self.view.summary.target, width - 1)
         elif key == "s":
             lines = _conversation(self.view.session, width - 1)
         else:
             from lockstitch.cli.show import dropped_lines
 
             lines = dropped_lines(self.view.session, width - 1)
-        self.text = Text([*islice(lines, _MOST_LINES)], "[b]ack  [q]uit")
+        self.text = TextPage([*islice(lines, _MOST_LINES)], "[b]ack  [q]uit")
 
 
 def _conversation(session: sessions.Opened, width: int) -> Iterator[str]:
-    from lockstitch.cli.transcript import lines, tail
+    from lockstitch.cli.show import last_turns, message_lines
 
     history = session.transcript.history
-    chosen = tail(history.messages, history.dialect, _TURNS)
-    for block in lines(history.messages, history.dialect, {}, width, chosen=chosen):
+    chosen = last_turns(history.messages, history.dialect, _TURNS)
+    for block in message_lines(history.messages, history.dialect, {}, width, chosen=chosen):
         yield from block.split("\n")
 
 
-class _Lines:
+class _PickPrompt:
     """The same on a terminal that can only print: a numbered list, and questions."""
 
     def __init__(self, paths: list[str]) -> None:
-        self.marks = _marks()
+        self.marks = _choose_marks()
         self.width = max(terminal.width() - 1, 20)
         listed = (one for one in sessions.listed(paths) if not one.is_aside)
         self.found = list(islice(listed, _LISTED))
@@ -235,9 +422,9 @@ class _Lines:
 
     def run(self) -> list[str]:
         """Print the list, and see to the session that is named."""
-        known = List(looks.home(), time.time(), self.marks)
+        known = SessionList(home_folder(), time.time(), self.marks)
         for one in self.found:
-            known.add(_checked(one))
+            known.add(_check_listed(one))
         self.found = known.found
         for number, one in enumerate(known.found, 1):
             for line in known.entry(one, f"{number:>2}", self.width):
@@ -246,28 +433,28 @@ class _Lines:
             terminal.say(
                 f"{several(self.more, 'older session')} not shown; `lockstitch scan` has all."
             )
-        answer = terminal.asked(f"Which one? [1-{len(self.found)}, q to quit] ")
+        answer = terminal.ask(f"Which one? [1-{len(self.found)}, q to quit] ")
         if not answer.isascii() or not answer.isdecimal() or not 0 < int(answer) <= len(self.found):
             return ["Nothing was changed."]
         return self._see_to(self.found[int(answer) - 1], known.now)
 
     def _see_to(self, one: Summary, now: float) -> list[str]:
-        view = looks.look(one)
-        for line in looks.told(view, self.width, self.marks, now):
+        view = open_picked(one)
+        for line in describe_picked(view, self.width, self.marks, now):
             terminal.say(line)
         if not view.can_repair or view.mended is None:
             return []
         while True:
-            answer = terminal.asked("Repair it? A backup is kept. [y]es [n]o [d]iff ")[:1].lower()
+            answer = terminal.ask("Repair it? A backup is kept. [y]es [n]o [d]iff ")[:1].lower()
             if answer != "d":
                 break
-            for line in difference(view.mended, one.target, self.width):
+            for line in difference_lines(view.mended, one.target, self.width):
                 terminal.say(line)
-        return looks.repaired(view)[1] if answer == "y" else ["Nothing was changed."]
+        return repair_picked(view)[1] if answer == "y" else ["Nothing was changed."]
 
 
-def _checked(one: Summary) -> Summary:
+def _check_listed(one: Summary) -> Summary:
     """Return a session with its state: the list is printed once, so it is checked before."""
-    found = scan_one(one.target)
+    found = scan_file(one.target)
     own = [report for report in found if report.session == one.session] or found
     return checked(one, own[0]) if len(own) == 1 else one

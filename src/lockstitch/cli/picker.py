@@ -2,20 +2,30 @@
 
 Pure: it knows neither files nor the terminal. What a key asks for is given back as a word, and the
 loop in ``pick`` does it.
+
+A terminal whose cursor can be moved: keys in, whole screens out, and left as it was found.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import select
+import shutil
+import signal
+import sys
+from codecs import getincrementaldecoder
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
 
 from lockstitch.cli import terminal
-from lockstitch.cli.rows import cells, fitted, rows, several
+from lockstitch.cli.terminal import escape_line, fit, several, text_width, wrap_rows
 from lockstitch.sessions.summary import BROKEN, HEALTHY, UNREADABLE, WARNINGS, Key, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
 
 # What a key asks for.
 OPEN, QUIT, BACK = "open", "quit", "back"
@@ -38,7 +48,7 @@ class Marks(Struct, frozen=True):
 PLAIN = Marks("...", "-", ">", "*", "j/k")
 
 
-class List(Struct):
+class SessionList(Struct):
     """The sessions, which of them are shown, and which one the cursor is on."""
 
     home: str
@@ -72,7 +82,7 @@ class List(Struct):
             one
             for one in self.found
             if (not self.only_bad or one.level not in ("", HEALTHY))
-            and all(word in _text(one) for word in wanted)
+            and all(word in _searched_text(one) for word in wanted)
         ]
 
     def chosen(self) -> Summary | None:
@@ -132,7 +142,7 @@ class List(Struct):
             number = str(place + 1) if place < len(_DIGITS) else " "
             lines += self.entry(one, number, width, is_here=self.top + place == self.at)
         if not listed:
-            lines.append(fitted("  Nothing fits." if self.found else "  Looking…", width))
+            lines.append(fit("  Nothing fits." if self.found else "  Looking…", width))
         lines = lines[: height - 1]
         return [*lines, *[""] * (height - 1 - len(lines)), self._foot(width)]
 
@@ -142,50 +152,50 @@ class List(Struct):
         parts = [several(len(self.found), "session"), f"{bad} broken"]
         if open_ or not self.is_complete:
             parts.append(f"{open_} to check")
-        return terminal.paint(fitted(f" {self.marks.dot} ".join(parts), width), "bold")
+        return terminal.paint(fit(f" {self.marks.dot} ".join(parts), width), "bold")
 
     def entry(self, one: Summary, number: str, width: int, *, is_here: bool = False) -> list[str]:
         """Return the lines of one session: which one it is, and how it is."""
         mark = self.marks.cursor if is_here else " "
         age = one.age(self.now)
-        room = width - 4 - len(number) - cells(age) - 2
-        title = fitted(one.title or f"({one.session or 'no title'})", room, self.marks.more)
-        gap = " " * max(room - cells(title) + 1, 1)
+        room = width - 4 - len(number) - text_width(age) - 2
+        title = fit(one.title or f"({one.session or 'no title'})", room, self.marks.more)
+        gap = " " * max(room - text_width(title) + 1, 1)
         head = f"{mark} {number} {title}{gap}{age}"
         style = ("bold",) if is_here else ()
-        first = terminal.paint(fitted(head, width - 1), *style) if style else fitted(head, width)
+        first = terminal.paint(fit(head, width - 1), *style) if style else fit(head, width)
         state = f"{one.level}: {one.state}" if one.level not in ("", HEALTHY) else one.level
         state = state or "not checked yet"
         facts = f" {self.marks.dot} ".join(filter(None, (one.program, self._project(one))))
         if width < WIDE:
             return [first, self._state(one, state, width), self._indented(facts, width)]
-        state = fitted(state, width - 4, self.marks.more)
-        left = width - 4 - cells(state) - 3
+        state = fit(state, width - 4, self.marks.more)
+        left = width - 4 - text_width(state) - 3
         painted = self._state(one, state, width)
-        rest = f" {self.marks.dot} {fitted(facts, left, self.marks.more)}" if left > 0 else ""
+        rest = f" {self.marks.dot} {fit(facts, left, self.marks.more)}" if left > 0 else ""
         return [first, f"{painted}{rest if facts else ''}"]
 
     def _state(self, one: Summary, state: str, width: int) -> str:
-        text = fitted(state, width - 4, self.marks.more)
+        text = fit(state, width - 4, self.marks.more)
         return f"    {terminal.paint(text, COLOURS.get(one.level, 'dim'))}"
 
     def _indented(self, text: str, width: int) -> str:
-        return f"    {fitted(text, width - 4, self.marks.more)}"
+        return f"    {fit(text, width - 4, self.marks.more)}"
 
     def _project(self, one: Summary) -> str:
-        return shortened(one.project, self.home) if one.project else ""
+        return shorten_path(one.project, self.home) if one.project else ""
 
     def _foot(self, width: int) -> str:
         if self.is_typing:
-            return fitted(f"/{self.words}_", width)
+            return fit(f"/{self.words}_", width)
         wide = f"{self.marks.arrows} move  Enter open  / search  b only broken  q quit"
         narrow = f"{self.marks.arrows} Enter / search q quit"
         text = wide if width >= len(wide) else narrow
         text = f"{text}  [/{self.words}]" if self.words else text
-        return terminal.paint(fitted(text, width), "dim")
+        return terminal.paint(fit(text, width), "dim")
 
 
-class Text(Struct):
+class TextPage(Struct):
     """A page of text that may be longer than the screen."""
 
     lines: Sequence[str]
@@ -204,7 +214,7 @@ class Text(Struct):
     def drawn(self, width: int, height: int) -> list[str]:
         """Return the whole screen; the lines are as wide as they may be already."""
         is_cut = len(self.lines) > self.top + self.page
-        foot = [*wrapped(f"{self.foot}  (more below)" if is_cut else self.foot, width)]
+        foot = [*wrap_text(f"{self.foot}  (more below)" if is_cut else self.foot, width)]
         self.page = max(height - len(foot), 1)
         self.top = max(0, min(self.top, len(self.lines) - self.page))
         shown = [*self.lines[self.top : self.top + self.page]]
@@ -212,22 +222,185 @@ class Text(Struct):
         return [*shown, *blank, *(terminal.paint(line, "bold") for line in foot)]
 
 
-def wrapped(text: str, width: int, indent: str = "", bullet: str = "") -> Iterator[str]:
+def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iterator[str]:
     """Give a text in lines of a width, behind a bullet."""
     lead = f"{indent}{bullet} " if bullet else indent
-    for row in rows(text, max(width - len(lead), 8), None, prose=True):
+    for row in wrap_rows(text, max(width - len(lead), 8), None, prose=True):
         yield f"{lead}{row}"
         lead = " " * len(lead)
 
 
-def shortened(path: str, home: str) -> str:
+def shorten_path(path: str, home: str) -> str:
     """Return a path with ``~`` for the home directory."""
     if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
         return f"~{path[len(home.rstrip('/')) :]}"
     return "~" if path == home else path
 
 
-def _text(one: Summary) -> str:
+def _searched_text(one: Summary) -> str:
     """Return what is looked through for what was typed."""
     parts = (one.title, one.project or "", one.program, one.level, one.state, one.session or "")
     return " ".join(parts).lower()
+
+
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME = "\x1b[H"
+_CLEAR_LINE = "\x1b[K"
+_CLEAR_BELOW = "\x1b[J"
+_SEQUENCES = {
+    "[A": "up",
+    "OA": "up",
+    "[B": "down",
+    "OB": "down",
+    "[5~": "page up",
+    "[6~": "page down",
+    "[H": "home",
+    "OH": "home",
+    "[1~": "home",
+    "[F": "end",
+    "OF": "end",
+    "[4~": "end",
+}
+_CONTROLS = {
+    "\r": "enter",
+    "\n": "enter",
+    "\x7f": "erase",
+    "\x08": "erase",
+    "\x15": "clear",
+    "\x04": "end of file",
+}
+# Terminals send an arrow at once; a person who hits Escape sends nothing behind it.
+_REST_OF_A_KEY = 0.05
+_SMALLEST = (20, 6)
+
+
+def can_move() -> bool:
+    """Whether this terminal can show a screen: a cursor that moves, and keys one by one."""
+    if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
+        return False
+    try:
+        import termios  # noqa: F401 - not on every system
+    except ImportError:
+        return False
+    columns, rows = shutil.get_terminal_size()
+    return columns >= _SMALLEST[0] and rows >= _SMALLEST[1]
+
+
+def keys_in(text: str) -> Iterator[str]:
+    """Return the keys in what a terminal sent: names for those that are no characters."""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char != "\x1b":
+            yield _CONTROLS.get(char, char if char.isprintable() else "")
+            continue
+        found = next((one for one in _SEQUENCES if text.startswith(one, at)), None)
+        if found is not None:
+            at += len(found)
+            yield _SEQUENCES[found]
+        elif text[at : at + 1] in ("[", "O"):
+            # a key that has no meaning here: up to its last letter
+            end = at + 1
+            while end < len(text) and not text[end].isalpha() and text[end] != "~":
+                end += 1
+            at = end + 1
+        else:
+            yield "escape"
+
+
+class Screen:
+    """The terminal while a person looks at it; ``wake`` may be called by other threads."""
+
+    def __init__(self) -> None:
+        self.handle = sys.stdin.fileno()
+        self.modes: list[Any] | None = None
+        self.decoder = getincrementaldecoder("utf-8")("replace")
+        self.waiting, self.signal = os.pipe()
+        os.set_blocking(self.signal, False)
+        self.handlers: list[tuple[int, Any]] = []
+        self.shown: tuple[tuple[int, int], list[str]] | None = None
+
+    def __enter__(self) -> Self:
+        """Take the terminal."""
+        import termios
+
+        self.modes = termios.tcgetattr(self.handle)
+        for name in ("SIGWINCH", "SIGCONT"):
+            number = getattr(signal, name)
+            self.handlers.append((number, signal.signal(number, self._again)))
+        self._take()
+        return self
+
+    def _take(self) -> None:
+        import tty
+
+        tty.setcbreak(self.handle)
+        self._write(_ENTER)
+
+    def _again(self, number: int, _frame: object) -> None:
+        """Draw anew, on a window of another size or one that was away."""
+        if number == getattr(signal, "SIGCONT", None):
+            with suppress(OSError):
+                self._take()
+        self.shown = None
+        self.wake()
+
+    def __exit__(self, *error: object) -> None:
+        """Put the terminal back as it was."""
+        import termios
+
+        for number, before in self.handlers:
+            signal.signal(number, before)
+        with suppress(OSError):
+            self._write(_LEAVE)
+        with suppress(termios.error):
+            termios.tcsetattr(self.handle, termios.TCSADRAIN, self.modes or [])
+        for handle in (self.waiting, self.signal):
+            os.close(handle)
+
+    def wake(self) -> None:
+        """Let whoever waits for a key go on without one."""
+        with suppress(OSError):
+            os.write(self.signal, b"!")
+
+    def keys(self, seconds: float | None) -> list[str]:
+        """Wait for keys, or until somebody wakes us or the time is over; gives those there are."""
+        ready, _, _ = select.select([self.handle, self.waiting], [], [], seconds)
+        if self.waiting in ready:
+            os.read(self.waiting, 1 << 12)
+        if self.handle not in ready:
+            return []
+        data = os.read(self.handle, 1 << 12)
+        if not data:
+            return ["end of file"]
+        while data.endswith(b"\x1b") or data[-2:] in (b"\x1b[", b"\x1bO"):
+            if not select.select([self.handle], [], [], _REST_OF_A_KEY)[0]:
+                break
+            data += os.read(self.handle, 1 << 12)
+        return [key for key in keys_in(self.decoder.decode(data)) if key]
+
+    def size(self) -> tuple[int, int]:
+        """Return how many columns and rows there are now."""
+        found = os.get_terminal_size(self.handle)
+        return max(found.columns, 1), max(found.lines, 1)
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Draw a screen, if it is another than the one that is there."""
+        wanted = (self.size(), [*lines])
+        if wanted == self.shown:
+            return
+        _, height = wanted[0]
+        rows = [f"{escape_line(line)}{_CLEAR_LINE}" for line in wanted[1][:height]]
+        rest = _CLEAR_BELOW if len(rows) < height else ""
+        self._write(_HOME + "\r\n".join(rows) + rest)
+        self.shown = wanted
+
+    def _write(self, text: str) -> None:
+        if sys.stdout is None:
+            return
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        data = memoryview(text.encode(encoding, "replace"))
+        while data:
+            data = data[os.write(sys.stdout.fileno(), data) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import CLEAN, terminal
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.parser import JSON, Command, Operand, Option
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Unreadable, UsageError
 
@@ -76,7 +76,7 @@ def _announce_json(url: str) -> None:
 
 def _log_text(entry: RequestEntry) -> None:
     codes = "".join(f" {found.code} at {found.place};" for found in entry.findings).rstrip(";")
-    path = terminal.harmless(entry.path)  # the model's name in it is the client's
+    path = terminal.escape_controls(entry.path)  # the model's name in it is the client's
     said = f"{entry.number} {path} {entry.status} {entry.outcome}"
     colour = "green" if entry.outcome == "accepted" else "red"
     fault = f"; fault: {entry.fault}" if entry.fault else ""
@@ -90,9 +90,9 @@ def _log_json(entry: RequestEntry) -> None:
 
 def _emit(**fields: object) -> None:
     """Write a line for a program at once: it waits for it."""
-    from lockstitch.cli import machine
+    from lockstitch.cli import output
 
-    terminal.emit(machine.encode(**fields))
+    terminal.emit(output.encode_json(**fields))
     terminal.flush()
 
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import CLEAN, terminal
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
+from lockstitch.cli.parser import JSON, Command, Operand, Option
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Unreadable, UsageError
 
@@ -149,9 +149,9 @@ def _log_json(event: ProxyEvent) -> None:
 
 def _emit(**fields: object) -> None:
     """Write a line for a program at once: it waits for it."""
-    from lockstitch.cli import machine
+    from lockstitch.cli import output
 
-    terminal.emit(machine.encode(**fields))
+    terminal.emit(output.encode_json(**fields))
     terminal.flush()
 
 

@@ -1,7 +1,11 @@
-"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back."""
+"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back.
+
+What became of a repair, for a person: how many, what is left, how to undo it, how to go on.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +18,14 @@ from lockstitch.cli import (
     FINDINGS,
     INTERRUPTED,
     databases,
-    outcomes,
+    output,
     own_failure,
-    plans,
     salvage,
     terminal,
-    text,
 )
-from lockstitch.cli.arguments import (
+from lockstitch.cli import output as plans
+from lockstitch.cli import output as text
+from lockstitch.cli.parser import (
     FOLLOW,
     FORMAT,
     JSON,
@@ -32,10 +36,9 @@ from lockstitch.cli.arguments import (
     Operand,
     Option,
 )
-from lockstitch.cli.asking import Asking
-from lockstitch.cli.progress import Progress
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import copy_to, last_used, sources, told
+from lockstitch.cli.pick import current_folder
+from lockstitch.cli.targets import find_each, last_used_session, naming_target, write_copy
+from lockstitch.cli.terminal import ProgressBar, RepairPrompt, several
 from lockstitch.errors import (
     Busy,
     Conflict,
@@ -48,16 +51,88 @@ from lockstitch.errors import (
 from lockstitch.formats.doctor import Options
 from lockstitch.places import pasted, public
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.sessions.summary import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from lockstitch.formats.doctor import Mended
     from lockstitch.formats.sources import Opened, Source
+    from lockstitch.report import Report
+    from lockstitch.rules import Finding
     from lockstitch.sessions import Repaired
 
 
-class How(Struct, frozen=True):
+# So many places are named one by one.
+_MOST_BACKUPS = 3
+
+
+def say_outcome(
+    repaired: list[tuple[Repaired, bool]],
+    findings: list[Finding],
+    left: list[Finding],
+    *,
+    only_shown: bool,
+    is_quiet: bool,
+) -> None:
+    """Say what became of some sessions; nothing was written if they were ``only_shown``."""
+    written = [outcome for outcome, was_written in repaired if was_written]
+    if written:
+        before = output.count_findings(findings) or "no findings"
+        terminal.note(f"Repaired {several(len(written), 'session')}; {before} before.")
+    elif repaired and not findings:
+        terminal.note("All clean. Nothing was changed.")
+    elif repaired and not is_broken(findings):
+        said = output.count_findings(findings)
+        terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
+    elif not only_shown:
+        terminal.note("Nothing was changed.")
+    kept = [outcome for outcome in written if outcome.backup]
+    if kept and not is_quiet:
+        for outcome in kept[:_MOST_BACKUPS]:
+            terminal.note(f"Backup: {pasted(str(outcome.backup))}")
+        if len(kept) > _MOST_BACKUPS:
+            terminal.note(f"And {several(len(kept) - _MOST_BACKUPS, 'more backup')}.")
+        pieces = sum(len(outcome.quarantine) for outcome in kept)
+        if pieces:
+            terminal.note(f"What was quarantined ({several(pieces, 'piece')}) is kept with it.")
+    if left and written:
+        terminal.note(f"Left: {output.count_findings(left)}.")
+
+
+def say_next_step(reports: list[Report], targets: list[str]) -> None:
+    """Say how repairs are undone, and how a session that was repaired is resumed."""
+    if not reports:
+        return
+    places = undo_places([report.target for report in reports], targets, sessions.searched())
+    what = "it" if len(reports) == 1 else f"all {len(reports)}"
+    terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
+    if len(reports) == 1:
+        line = described(reports[0]).resume_line(current_folder())
+        if line:
+            terminal.note(f"To resume it: {line}")
+
+
+def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[str]:
+    """Return the fewest places that an undo of all these files can be given.
+
+    What a person gave counts first, then the files themselves, then the folders of programs.
+    """
+    named = [place for place in given if any(_is_below(path, place) for path in paths)]
+    is_all = all(any(_is_below(path, place) for place in named) for path in paths)
+    if is_all and len(named) <= _MOST_BACKUPS:
+        return named
+    files = [*dict.fromkeys(paths)]
+    roots = [root for root in known if any(_is_below(path, root) for path in files)]
+    is_short = len(files) <= _MOST_BACKUPS or not roots
+    return files if is_short else roots
+
+
+def _is_below(path: str, place: str) -> bool:
+    return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
+
+
+class RepairRequest(Struct, frozen=True):
     """How the command was asked to go about it."""
 
     options: Options
@@ -97,7 +172,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     if every and (targets or session or newest):
         raise UsageError("--all takes every session of this machine: give no other")
     if newest:
-        target, session = last_used(targets[0] if targets else None, session)
+        target, session = last_used_session(targets[0] if targets else None, session)
         targets = [target]
     if branch is not None and output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
@@ -112,42 +187,44 @@ def run(  # noqa: PLR0913 - one keyword an option
             raise UsageError("a database is repaired alone, where it is: without -o and --branch")
         count = databases.number(workers)
         wish = databases.Wish(options, yes, diff, as_json, count, session, part)
-        return _database(targets[0], wish)
+        return _repair_database(targets[0], wish)
     if any(salvage.is_store(target, form) for target in targets):
         salvage.require_alone(targets)
-        how_far = salvage.Errand(yes, diff, as_json, output)
+        how_far = salvage.SalvageOptions(yes, diff, as_json, output)
         return salvage.repair(targets[0], session, how_far)
     run = backups.new_run()
-    how = How(options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json)
+    how = RepairRequest(
+        options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json
+    )
     how = structs.replace(how, is_named=session is not None)
     if every:
         targets = [*sessions.paths()]
-    return _all(_work(targets, form, session, how, skip=every), targets, how)
+    return _repair_all(_find_work(targets, form, session, how, skip=every), targets, how)
 
 
-def _all(work: Iterable[Work], targets: list[str], how: How) -> int:
+def _repair_all(work: Iterable[SessionWork], targets: list[str], how: RepairRequest) -> int:
     """Repair sessions one by one, and return the exit status."""
     work = list(work)
-    asking = Asking(_due(work, how))
-    done: list[Done] = []
+    asking = RepairPrompt(_count_questions(work, how))
+    done: list[SessionOutcome] = []
     is_broken_off = False
     try:
-        done.extend(_each(work, how, asking))
+        done.extend(_repair_each(work, how, asking))
     except KeyboardInterrupt:
         # what was done before it stays in the list
         is_broken_off = True
-        terminal.leave_line()
+        terminal.start_new_line()
     if how.quiet:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(sessions=[_fields(*one) for one in done]))
-    status = _status(done, how, targets)
+        terminal.emit(machine.encode_json(sessions=[_json_fields(*one) for one in done]))
+    status = _exit_status(done, how, targets)
     if asking.was_alone:
         terminal.note("--yes applies this plan; at a terminal you are asked.")
     return _interrupted(done, work[len(done) :], how) if is_broken_off else status
 
 
-def _interrupted(done: list[Done], left: list[Work], how: How) -> int:
+def _interrupted(done: list[SessionOutcome], left: list[SessionWork], how: RepairRequest) -> int:
     """Say what had been done, what had not, and whether the one in hand has a backup already."""
     for _, source in left[:1]:
         if not isinstance(source, LockstitchError) and backups_of_run(source.path, how.run):
@@ -168,30 +245,30 @@ def backups_of_run(path: str, run: str) -> bool:
         return False
 
 
-def _database(target: str, wish: databases.Wish) -> int:
+def _repair_database(target: str, wish: databases.Wish) -> int:
     """Repair the threads of a database, and return the exit status."""
     done = databases.Mending()
-    with told(target):
+    with naming_target(target):
         if wish.quiet:
-            _emit(target, wish, done)
+            _emit_database(target, wish, done)
         else:
             for outcome in databases.repair(target, wish):
                 done.add(outcome)
     databases.say_mended(target, done)
-    if _is_agreed(done, wish):
-        return _database(target, structs.replace(wish, yes=True))
+    if _confirm_database(done, wish):
+        return _repair_database(target, structs.replace(wish, yes=True))
     return databases.mended_status(done)
 
 
-def _is_agreed(done: databases.Mending, wish: databases.Wish) -> bool:
+def _confirm_database(done: databases.Mending, wish: databases.Wish) -> bool:
     if wish.yes or wish.diff or wish.quiet or not done.planned:
         return False
-    return terminal.agreed("Apply this? It can be undone.", "--yes applies this plan")
+    return terminal.confirm("Apply this? It can be undone.", "--yes applies this plan")
 
 
-def _emit(target: str, wish: databases.Wish, done: databases.Mending) -> None:
+def _emit_database(target: str, wish: databases.Wish, done: databases.Mending) -> None:
     """Print the JSON of a repair thread by thread."""
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
 
     def each() -> Iterator[dict[str, Any]]:
         for outcome in databases.repair(target, wish):
@@ -204,61 +281,65 @@ def _emit(target: str, wish: databases.Wish, done: databases.Mending) -> None:
                 outcome.quarantine,
                 outcome.backup,
             )
-            yield {**_fields(outcome.report.target, made, written), "outcome": outcome.state}
+            yield {**_json_fields(outcome.report.target, made, written), "outcome": outcome.state}
 
-    for piece in machine.joined(each()):
+    for piece in machine.stream_json(each()):
         terminal.emit(piece)
 
 
-Done = tuple[str, "Repaired | LockstitchError", bool]
+SessionOutcome = tuple[str, "Repaired | LockstitchError", bool]
 # A session to be looked at under the name it was given, or why there is none.
-Work = tuple[str, "Source | LockstitchError"]
+SessionWork = tuple[str, "Source | LockstitchError"]
 
 
-def _work(
-    targets: list[str], form: str | None, session: str | None, how: How, *, skip: bool
-) -> Iterator[Work]:
+def _find_work(
+    targets: list[str], form: str | None, session: str | None, how: RepairRequest, *, skip: bool
+) -> Iterator[SessionWork]:
     """Give the sessions that the targets name, each with the name that it is spoken of by.
 
     ``skip`` passes over files of programs that are not known.
     """
-    for target, found in sources(targets, form, session):
+    for target, found in find_each(targets, form, session):
         if isinstance(found, LockstitchError):
             if not (skip and isinstance(found, UnknownFormat)):
                 yield target, found
             continue
         if how.output is not None and len(found) > 1:
-            raise UsageError(f"{text.shown(target)}: holds {len(found)} sessions; -o takes one")
+            raise UsageError(
+                f"{text.target_name(target)}: holds {len(found)} sessions; -o takes one"
+            )
         for source in found:
             is_only = len(found) == 1 and source.error is None
             yield (target if is_only else source.path), source
 
 
-def _each(work: Iterable[Work], how: How, asking: Asking) -> Iterator[Done]:
+def _repair_each(
+    work: Iterable[SessionWork], how: RepairRequest, asking: RepairPrompt
+) -> Iterator[SessionOutcome]:
     for name, source in work:
         if asking.is_over and not asking.was_alone:
             return
         if isinstance(source, LockstitchError):
-            yield _failed(name, source)
+            yield _report_failure(name, source)
             continue
         try:
-            yield _one(name, source, how, asking)
+            yield _repair_one(name, source, how, asking)
         except LockstitchError as error:
-            yield _failed(name, error)
+            yield _report_failure(name, error)
         except OSError as error:
-            yield _failed(name, Unreadable(error.strerror or type(error).__name__))
+            yield _report_failure(name, Unreadable(error.strerror or type(error).__name__))
         except (RecursionError, MemoryError):
-            yield _failed(name, Unreadable("is too large or too deep"))
+            yield _report_failure(name, Unreadable("is too large or too deep"))
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
-            yield _failed(name, LockstitchError(own_failure(error)))
+            yield _report_failure(name, LockstitchError(own_failure(error)))
 
 
-def _due(work: list[Work], how: How) -> int:
+def _count_questions(work: list[SessionWork], how: RepairRequest) -> int:
     """Count the sessions that a person will be asked about."""
-    if how.yes or how.diff or how.output is not None or len(work) == 1 or not terminal.is_asked():
+    if how.yes or how.diff or how.output is not None or len(work) == 1 or not terminal.can_ask():
         return 1
     count = 0
-    with Progress("Checking", len(work), "sessions") as advance:
+    with ProgressBar("Checking", len(work), "sessions") as advance:
         for _, source in work:
             if not isinstance(source, LockstitchError):
                 found = sessions.check(source).findings
@@ -268,27 +349,29 @@ def _due(work: list[Work], how: How) -> int:
     return count
 
 
-def _failed(target: str, error: LockstitchError) -> Done:
-    terminal.complain(f"{text.shown(target)}: {error}")
+def _report_failure(target: str, error: LockstitchError) -> SessionOutcome:
+    terminal.complain(f"{text.target_name(target)}: {error}")
     return public(target), error, False
 
 
-def _one(name: str, source: Source, how: How, asking: Asking) -> Done:
+def _repair_one(
+    name: str, source: Source, how: RepairRequest, asking: RepairPrompt
+) -> SessionOutcome:
     """Plan, show, ask and write the repair of one session."""
     session = sessions.opened(source, follow_symlinks=how.follow)
     if how.output is not None and not how.diff:
-        copy_to(how.output, None, source.path, force=how.force)
+        write_copy(how.output, None, source.path, force=how.force)
     if how.branch is not None:
-        return _forked(name, session, how)
+        return _write_branch(name, session, how)
     mended = sessions.planned(session, how.options)
     outlook = sessions.outlook(session, mended)
-    label = text.labelled(name, source.format, source.session)
+    label = text.session_name(name, source.format, source.session)
     if not mended.changed or how.diff:
         _show_plan(label, session, mended, how, is_done=False)
         return name, outlook, False
     if how.output is not None:
         data = sessions.copied(session, mended, how.output)
-        copy_to(how.output, data, source.path, force=how.force)
+        write_copy(how.output, data, source.path, force=how.force)
         _show_plan(label, session, mended, how, is_done=True)
         return name, outlook, True
     # Asked before anything is shown: nothing is told as done that is then refused.
@@ -298,9 +381,9 @@ def _one(name: str, source: Source, how: How, asking: Asking) -> Done:
         if not asking.wants(lambda: _show_difference(label, mended)):
             return name, outlook, False
     try:
-        done = _written(session, mended, how)
+        done = _write_repair(session, mended, how)
     except Moved:
-        terminal.note(f"{text.shown(label)}: was continued meanwhile; nothing was changed")
+        terminal.note(f"{text.target_name(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return name, outlook, False
     if how.yes:
@@ -308,7 +391,7 @@ def _one(name: str, source: Source, how: How, asking: Asking) -> Done:
     return name, done, True
 
 
-def _written(session: Opened, mended: Mended, how: How) -> Repaired:
+def _write_repair(session: Opened, mended: Mended, how: RepairRequest) -> Repaired:
     try:
         return sessions.applied(session, mended, how.run)
     except (Busy, Moved):
@@ -321,45 +404,49 @@ def _written(session: Opened, mended: Mended, how: How) -> Repaired:
         return again
 
 
-def _forked(name: str, session: Opened, how: How) -> Done:
+def _write_branch(name: str, session: Opened, how: RepairRequest) -> SessionOutcome:
     data = session.source.form.fork(session.transcript, str(how.branch))
-    copy_to(str(how.output), data, session.source.path, force=how.force)
+    write_copy(str(how.output), data, session.source.path, force=how.force)
     outlook = sessions.outlook(session, None)
-    terminal.note(f"Wrote the branch from line {how.branch} to {text.shown(str(how.output))}.")
+    terminal.note(
+        f"Wrote the branch from line {how.branch} to {text.target_name(str(how.output))}."
+    )
     return name, outlook, True
 
 
-def _show_plan(name: str, session: Opened, mended: Mended, how: How, *, is_done: bool) -> None:
+def _show_plan(
+    name: str, session: Opened, mended: Mended, how: RepairRequest, *, is_done: bool
+) -> None:
     """Print what was done, or what would be, and say which of the two it is."""
     if how.quiet:
         return
     if mended.changes and not is_done:
-        terminal.note(f"{text.shown(name)}: {text.PLANNED}")
+        terminal.note(f"{text.target_name(name)}: {text.PLANNED}")
     if how.diff:
         _show_difference(name, mended)
-    for line in plans.changes(name, mended.changes, is_done=is_done):
+    for line in plans.describe_changes(name, mended.changes, is_done=is_done):
         terminal.note(line)
     where = "kept with the backup" if is_done else "to be kept with the backup"
     where = where if how.output is None else "stays in the original only"
     for kept in mended.quarantine:
-        terminal.note(text.quarantined(name, kept, sys.stderr, where))
+        terminal.note(text.describe_quarantined(name, kept, sys.stderr, where))
     for found in mended.remaining:
         terminal.note(
-            text.finding(name, str(session.transcript.history.dialect), found, sys.stderr)
+            text.describe_finding(name, str(session.transcript.history.dialect), found, sys.stderr)
         )
     for note in mended.before.notes:
-        terminal.note(f"{text.shown(name)}: note: {terminal.harmless(note)}")
+        terminal.note(f"{text.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
 def _show_difference(name: str, mended: Mended) -> None:
-    from lockstitch.cli.difference import difference
+    from lockstitch.cli.output import difference_lines
 
-    for line in difference(mended, name):
+    for line in difference_lines(mended, name):
         terminal.say(line)
 
 
-def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
-    from lockstitch.cli import machine
+def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
+    from lockstitch.cli import output as machine
     from lockstitch.report import Report, state_of
 
     if isinstance(outcome, LockstitchError):
@@ -370,9 +457,9 @@ def _fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> di
             "remaining": [],
             "outcome": "unreadable",
         }
-        return {**machine.session(report), **rest}
+        return {**machine.report_fields(report), **rest}
     outcome.report.target = name
-    fields = machine.session(outcome.report)
+    fields = machine.report_fields(outcome.report)
     left = outcome.remaining if written else outcome.report.findings
     fields["status"] = state_of(left)
     quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]
@@ -396,7 +483,7 @@ def _outcome(made: Repaired, written: bool) -> str:
     return "broken" if is_broken(made.report.findings) else "ok"
 
 
-def _status(done: list[Done], how: How, targets: list[str]) -> int:
+def _exit_status(done: list[SessionOutcome], how: RepairRequest, targets: list[str]) -> int:
     repaired = [
         (outcome, written)
         for _, outcome, written in done
@@ -404,9 +491,9 @@ def _status(done: list[Done], how: How, targets: list[str]) -> int:
     ]
     findings = [found for outcome, _ in repaired for found in outcome.report.findings]
     left = [f for o, written in repaired for f in (o.remaining if written else o.report.findings)]
-    outcomes.say(repaired, findings, left, only_shown=how.diff, is_quiet=how.quiet)
+    say_outcome(repaired, findings, left, only_shown=how.diff, is_quiet=how.quiet)
     if not how.quiet:
-        outcomes.say_next([o.report for o, written in repaired if written and o.backup], targets)
+        say_next_step([o.report for o, written in repaired if written and o.backup], targets)
     if len(repaired) < len(done):
         return FAILED
     return FINDINGS if is_broken(left) else CLEAN

@@ -1,26 +1,34 @@
-"""``lockstitch retain``: sessions that are old, or more than shall be kept, are removed."""
+"""``lockstitch retain``: sessions that are old, or more than shall be kept, are removed.
+
+``lockstitch delete``: a session is removed for good.
+
+``lockstitch vacuum``: the room of what was removed is given back.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import require_store, told
+from lockstitch.cli import CLEAN, FINDINGS, output, terminal
+from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.rewind import WAIT, parse_seconds
+from lockstitch.cli.targets import naming_target, require_store
+from lockstitch.cli.terminal import several, size
 from lockstitch.conversation.json_text import is_index
-from lockstitch.errors import UsageError
+from lockstitch.errors import Held, UsageError
 
 if TYPE_CHECKING:
     from lockstitch.session.maintenance import Audited, Removal, Retention
+    from lockstitch.stores.base import Listed
+
 
 _AGE = re.compile(r"(\d+)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHOWN = 20
 
 
-def run(  # noqa: PLR0913 - one keyword an option
+def run_retain(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
     older_than: str | None,
@@ -40,26 +48,26 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError("say which sessions shall go: --older-than AGE, --keep N, or both")
     from lockstitch import stored
 
-    with told(target):
+    with naming_target(target):
         planned = stored.retain(
             target,
-            older_than=None if older_than is None else age_of(older_than),
-            keep=None if keep is None else count_of(keep),
+            older_than=None if older_than is None else parse_age(older_than),
+            keep=None if keep is None else parse_count(keep),
             tags=[] if tag is None else [tag],
             including_open=including_open,
             dry_run=True,
         )
-    _show(planned)
+    _show_retention(planned)
     if dry_run or not planned.removed:
         _print_json(target, planned, as_json=as_json, is_done=False)
         return CLEAN
     question = f"Delete {several(len(planned.removed), 'session')} for good?"
-    if not yes and not terminal.agreed(question, "--yes deletes without asking"):
+    if not yes and not terminal.confirm(question, "--yes deletes without asking"):
         return FINDINGS
-    done = _removed(target, planned)
+    done = _remove(target, planned)
     _print_json(target, done, as_json=as_json, is_done=True)
     for spared in done.spared[len(planned.spared) :]:
-        terminal.note(f"{text.shown(spared.session)}: stays, {spared.reason}")
+        terminal.note(f"{output.target_name(spared.session)}: stays, {spared.reason}")
     terminal.note(
         f"Deleted {several(len(done.removed), 'session')}, and wrote it down: "
         "`lockstitch retain --audit` shows it."
@@ -67,7 +75,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     return CLEAN
 
 
-def age_of(word: str) -> float:
+def parse_age(word: str) -> float:
     """Return the seconds of an age such as ``30d``."""
     found = _AGE.fullmatch(word)
     if not found:
@@ -75,24 +83,27 @@ def age_of(word: str) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def count_of(word: str) -> int:
+def parse_count(word: str) -> int:
     """Return how many are to be kept."""
     if not is_index(word):
         raise UsageError("--keep takes a whole number")
     return int(word)
 
 
-def _removed(target: str, planned: Retention) -> Retention:
+def _remove(target: str, planned: Retention) -> Retention:
     from lockstitch import stored
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
     from lockstitch.session.maintenance import Removal, Retention
 
     done = Retention([], list(planned.spared))
-    with told(target), Progress("Deleting", len(planned.removed), "sessions") as advance:
+    with (
+        naming_target(target),
+        ProgressBar("Deleting", len(planned.removed), "sessions") as advance,
+    ):
         for one in stored.remove(target, planned.removed, advance):
             if isinstance(one, Removal):
                 done.removed.append(one)
-                terminal.achieve(
+                terminal.remember_done(
                     f"{several(len(done.removed), 'session')} had been deleted before."
                 )
             else:
@@ -100,20 +111,22 @@ def _removed(target: str, planned: Retention) -> Retention:
     return done
 
 
-def _show(planned: Retention) -> None:
-    from lockstitch.cli.conversation import when
+def _show_retention(planned: Retention) -> None:
+    from lockstitch.cli.show import utc_time
 
     for one in planned.removed[:_SHOWN]:
-        title = f" ({terminal.harmless(one.title)})" if one.title else ""
-        changed = f", changed {when(one.changed)} UTC" if one.changed else ""
+        title = f" ({terminal.escape_controls(one.title)})" if one.title else ""
+        changed = f", changed {utc_time(one.changed)} UTC" if one.changed else ""
         terminal.note(
-            f"{text.shown(one.session)}{title}: {several(one.records, 'record')}{changed}: "
+            f"{output.target_name(one.session)}{title}: {several(one.records, 'record')}{changed}: "
             f"{one.reason}"
         )
     if planned.removed[_SHOWN:]:
         terminal.note(f"… and {several(len(planned.removed) - _SHOWN, 'more session')}")
     for spared in planned.spared[:_SHOWN]:
-        terminal.note(f"{text.shown(spared.session)}: stays, {terminal.harmless(spared.reason)}")
+        terminal.note(
+            f"{output.target_name(spared.session)}: stays, {terminal.escape_controls(spared.reason)}"
+        )
     if planned.spared[_SHOWN:]:
         terminal.note(f"… and {len(planned.spared) - _SHOWN} more stay")
     if not planned.removed:
@@ -123,23 +136,25 @@ def _show(planned: Retention) -> None:
 def _print_json(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
     if not as_json:
         return
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
     from lockstitch.places import public
 
-    removed = [_fields(one) for one in found.removed]
+    removed = [_removal_fields(one) for one in found.removed]
     terminal.emit(
-        machine.encode(target=public(target), removed=removed, spared=found.spared, applied=is_done)
+        machine.encode_json(
+            target=public(target), removed=removed, spared=found.spared, applied=is_done
+        )
     )
 
 
-def _fields(one: Removal) -> dict[str, Any]:
-    from lockstitch.cli.machine import moment
+def _removal_fields(one: Removal) -> dict[str, Any]:
+    from lockstitch.cli.output import iso_time
 
     return {
         "session": one.session,
         "title": one.title or None,
         "records": one.records,
-        "changed": moment(one.changed),
+        "changed": iso_time(one.changed),
         "reason": one.reason,
     }
 
@@ -147,43 +162,43 @@ def _fields(one: Removal) -> dict[str, Any]:
 def _print_audit(target: str, *, as_json: bool) -> int:
     from lockstitch import stored
 
-    with told(target):
+    with naming_target(target):
         found = stored.audit(target)
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
         from lockstitch.places import public
 
-        lines = [_audited(one) for one in found]
-        terminal.emit(machine.encode(target=public(target), audit=lines))
+        lines = [_audit_fields(one) for one in found]
+        terminal.emit(machine.encode_json(target=public(target), audit=lines))
         return CLEAN
-    from lockstitch.cli.conversation import when
+    from lockstitch.cli.show import utc_time
 
     for one in found:
         records = several(one.records, "record")
-        told_by = terminal.harmless(f"{one.reason}; {one.by}")
-        terminal.say(f"{when(one.at)}  {text.shown(one.session)}  {records}  {told_by}")
+        told_by = terminal.escape_controls(f"{one.reason}; {one.by}")
+        terminal.say(f"{utc_time(one.at)}  {output.target_name(one.session)}  {records}  {told_by}")
     if not found:
         terminal.note("Nothing was written down yet.")
     return CLEAN
 
 
-def _audited(one: Audited) -> dict[str, Any]:
-    from lockstitch.cli.machine import moment
+def _audit_fields(one: Audited) -> dict[str, Any]:
+    from lockstitch.cli.output import iso_time
 
     return {
         "session": one.session,
         "records": one.records,
-        "changed": moment(one.changed),
+        "changed": iso_time(one.changed),
         "reason": one.reason,
         "by": one.by,
-        "at": moment(one.at),
+        "at": iso_time(one.at),
     }
 
 
-COMMAND = Command(
+RETAIN = Command(
     name="retain",
     group="store",
-    run=run,
+    run=run_retain,
     summary="Remove sessions that are old, or more than shall be kept.",
     details=(
         "For stores of Lockstitch's own. Shows which sessions would go and asks; --yes does not "
@@ -217,4 +232,112 @@ COMMAND = Command(
         Option("yes", ("--yes", "-y"), "Do not ask."),
         JSON,
     ),
+)
+
+
+def run_delete(  # noqa: PLR0913 - one keyword an option
+    *,
+    target: str | None,
+    session: str | None,
+    wait: str,
+    reason: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Delete one session, and return the exit status."""
+    target = require_store(target)
+    patience = parse_seconds(wait)
+    from lockstitch import stored
+
+    with naming_target(target):
+        found = stored.found(target, session)
+    _show_deletion(found)
+    if not yes and not terminal.confirm("Delete it for good?", "--yes deletes without asking"):
+        return FINDINGS
+    with naming_target(target):
+        try:
+            done = stored.delete(target, found.session, wait=patience, reason=reason)
+        except Held as error:
+            raise Held(f"{error}. --wait SECONDS waits for it") from error
+    if as_json:
+        from lockstitch.cli import output as machine
+        from lockstitch.places import public
+
+        fields = {"session": done.session, "records": done.records, "companions": done.companions}
+        terminal.emit(machine.encode_json(target=public(target), **fields))
+        return CLEAN
+    terminal.note(
+        f"Deleted {output.target_name(done.session)}. `lockstitch vacuum` gives its room back, and clears "
+        "what the files may still hold of it."
+    )
+    return CLEAN
+
+
+def _show_deletion(found: Listed) -> None:
+    from lockstitch.cli.show import utc_time
+
+    title = f" ({terminal.escape_controls(found.title)})" if found.title else ""
+    changed = f", changed {utc_time(found.changed)} UTC" if found.changed else ""
+    terminal.note(
+        f"{output.target_name(found.session)}{title}: {several(found.seq, 'record')}{changed}. "
+        "This cannot be undone."
+    )
+
+
+DELETE = Command(
+    name="delete",
+    group="store",
+    run=run_delete,
+    summary="Remove a session for good, with what belongs to it.",
+    details=(
+        "For sessions in stores of Lockstitch's own. Says what goes and asks; --yes does not ask. "
+        "Records go, and large values that no other session names. If a program has the session "
+        "open, the command says which; --wait waits for it. With --reason the name, the time and "
+        "the reason stay in the store's audit. With --json: session, records and companions."
+    ),
+    examples=(
+        "lockstitch delete sqlite:///agent.db --session ticket-42",
+        'lockstitch delete sqlite:///agent.db --session ticket-42 --reason "asked by the user" -y',
+    ),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    options=(
+        SESSION,
+        WAIT,
+        Option("reason", ("--reason",), "Write it down in the store's audit.", metavar="TEXT"),
+        Option("yes", ("--yes", "-y"), "Do not ask."),
+        JSON,
+    ),
+)
+
+
+def run_vacuum(*, target: str | None, as_json: bool) -> int:
+    """Vacuum one store, and return the exit status."""
+    target = require_store(target)
+    from lockstitch import stored
+
+    with naming_target(target):
+        freed = stored.vacuum(target)
+    if as_json:
+        from lockstitch.cli import output
+        from lockstitch.places import public
+
+        terminal.emit(output.encode_json(target=public(target), freed=freed))
+        return CLEAN
+    terminal.note(f"Gave {size(freed)} back." if freed else "There was nothing to give back.")
+    return CLEAN
+
+
+VACUUM = Command(
+    name="vacuum",
+    group="store",
+    run=run_vacuum,
+    summary="Give the room of deleted sessions back, and clear it of their words.",
+    details=(
+        "For stores of Lockstitch's own. Sessions can be used meanwhile, but in a large store "
+        'their writers may have to wait. With --json: "freed", the bytes that were given back, as '
+        "far as that is known."
+    ),
+    examples=("lockstitch vacuum sqlite:///agent.db",),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    options=(JSON,),
 )

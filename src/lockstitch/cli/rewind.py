@@ -1,18 +1,24 @@
-"""``lockstitch rewind``: a session goes on from an earlier place; nothing is deleted."""
+"""``lockstitch rewind``: a session goes on from an earlier place; nothing is deleted.
+
+``lockstitch fork``: a new session out of the beginning of another one.
+
+``lockstitch checkpoints``: the places of a session to go back to.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import require_own, told
+from lockstitch.cli import CLEAN, FINDINGS, output, terminal
+from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import naming_target, require_own_session
+from lockstitch.cli.terminal import several
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
 from lockstitch.places import pasted, public
 
 if TYPE_CHECKING:
+    from lockstitch.journal.state import Checkpoint
     from lockstitch.stored import Journal, Moved
 
 
@@ -25,7 +31,7 @@ WAIT = Option(
 )
 
 
-def run(  # noqa: PLR0913 - one keyword an option
+def run_rewind(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
     to: str | None,
@@ -36,30 +42,30 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Rewind one session, and return the exit status."""
-    target = require_own(target)
+    target = require_own_session(target)
     if undo == (to is not None):
         raise UsageError("give either --to PLACE or --undo")
     from lockstitch import stored
 
-    place = None if to is None else place_of(to)
-    with told(target):
+    place = None if to is None else parse_place(to)
+    with naming_target(target):
         journal = stored.read(target, session)
         aim = stored.aim(journal, place)
-    _show(journal, aim)
-    if not yes and not terminal.agreed("Go back?", "--yes goes back without asking"):
+    _show_rewind(journal, aim)
+    if not yes and not terminal.confirm("Go back?", "--yes goes back without asking"):
         return FINDINGS
-    with told(target):
-        moved = _rewound(target, journal.session, place, seconds(wait))
-    _say(target, moved, as_json=as_json)
+    with naming_target(target):
+        moved = _rewind(target, journal.session, place, parse_seconds(wait))
+    _say_rewound(target, moved, as_json=as_json)
     return CLEAN
 
 
-def place_of(word: str) -> int | str:
+def parse_place(word: str) -> int | str:
     """A record by its number, or a checkpoint by its label."""
     return int(word) if is_index(word) else word
 
 
-def seconds(word: str) -> float:
+def parse_seconds(word: str) -> float:
     """A number of seconds, from 0 on."""
     try:
         number = float(word)
@@ -70,7 +76,7 @@ def seconds(word: str) -> float:
     return number
 
 
-def _rewound(target: str, session: str, place: int | str | None, wait: float) -> Moved:
+def _rewind(target: str, session: str, place: int | str | None, wait: float) -> Moved:
     from lockstitch import stored
 
     try:
@@ -81,12 +87,12 @@ def _rewound(target: str, session: str, place: int | str | None, wait: float) ->
         ) from error
 
 
-def _show(journal: Journal, aim: int) -> None:
+def _show_rewind(journal: Journal, aim: int) -> None:
     """Say what would leave the conversation."""
     from lockstitch import stored
 
     left = stored.left_behind(journal, aim)
-    where = f"{text.shown(journal.session)}: back from record {journal.state.seq} to {aim}."
+    where = f"{output.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
     if left == stored.Left(0, 0, 0):
         terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
         return
@@ -99,22 +105,22 @@ def _show(journal: Journal, aim: int) -> None:
     terminal.note(f"{where} {said} leave the conversation; nothing is deleted.")
 
 
-def _say(target: str, moved: Moved, *, as_json: bool) -> None:
+def _say_rewound(target: str, moved: Moved, *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
-        terminal.emit(machine.encode(target=public(target), **fields))
+        terminal.emit(machine.encode_json(target=public(target), **fields))
         return
     where = f"{pasted(public(target))} --session {pasted(moved.session)}"
     terminal.note(f"Went back to record {moved.to}.")
     terminal.note(f"To undo it: lockstitch rewind {where} --undo")
 
 
-COMMAND = Command(
+REWIND = Command(
     name="rewind",
     group="store",
-    run=run,
+    run=run_rewind,
     summary="Let a session go on from an earlier place; nothing is deleted.",
     details=(
         "For sessions in stores of Lockstitch's own. Says what leaves the conversation and asks; "
@@ -135,4 +141,126 @@ COMMAND = Command(
         Option("yes", ("--yes", "-y"), "Do not ask."),
         JSON,
     ),
+)
+
+
+_OPERANDS = 2
+
+
+def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: bool) -> int:
+    """Fork one session, and return the exit status."""
+    if len(names) != _OPERANDS:
+        raise UsageError("give a store and the name of the new session: lockstitch fork TARGET NEW")
+    target, new = require_own_session(names[0]), names[1]
+    from lockstitch import stored
+
+    with naming_target(target):
+        name = stored.name_in(target, session)
+        upto = stored.fork(target, name, new, at=None if at is None else parse_place(at))
+    if as_json:
+        from lockstitch.cli import output as machine
+        from lockstitch.places import public
+
+        terminal.emit(machine.encode_json(target=public(target), source=name, session=new, at=upto))
+        return CLEAN
+    terminal.note(
+        f"Made {output.target_name(new)} of the first {upto} records of {output.target_name(name)}."
+    )
+    return CLEAN
+
+
+FORK = Command(
+    name="fork",
+    group="store",
+    run=run_fork,
+    summary="Make a new session out of the beginning of another one.",
+    details=(
+        "For sessions in stores of Lockstitch's own. The new session holds the records up to --at, "
+        "or all of them, in the same store. The old one is only read, so it may be in use."
+    ),
+    examples=(
+        "lockstitch fork sqlite:///agent.db ticket-42-again --session ticket-42",
+        "lockstitch fork agent.db other-way --session ticket-42 --at 17",
+    ),
+    operand=Operand("names", "TARGET NEW", "A store's address or file; the new name.", many=True),
+    options=(
+        Option(
+            "at",
+            ("--at",),
+            "Number of the last record to take, or label of a checkpoint.",
+            metavar="PLACE",
+        ),
+        SESSION,
+        JSON,
+    ),
+)
+
+
+def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -> int:
+    """List the checkpoints of one session, and return the exit status."""
+    target = require_own_session(target)
+    from lockstitch import stored
+
+    with naming_target(target):
+        journal = stored.read(target, session)
+    if as_json:
+        from lockstitch.cli import output
+        from lockstitch.places import public
+
+        terminal.emit(output.encode_json(target=public(target), **checkpoint_fields(journal)))
+    else:
+        _print_checkpoints(journal)
+    if journal.fault is not None:
+        terminal.note(f"{journal.fault.code} {journal.fault.message}")
+    return CLEAN if journal.fault is None else FINDINGS
+
+
+def checkpoint_fields(journal: Journal) -> dict[str, Any]:
+    """What a program is told: the session, its last record, and the checkpoints."""
+    return {
+        "session": journal.session,
+        "records": journal.state.seq,
+        "checkpoints": [_checkpoint(one) for one in journal.view.checkpoints],
+    }
+
+
+def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    from lockstitch.cli.output import iso_time
+
+    return {
+        "seq": checkpoint.seq,
+        "kind": checkpoint.kind,
+        "at": iso_time(checkpoint.at),
+        "label": checkpoint.label or None,
+    }
+
+
+def _print_checkpoints(journal: Journal) -> None:
+    from lockstitch.cli.show import describe_checkpoint, utc_time
+
+    found = journal.view.checkpoints
+    width = max((len(str(one.seq)) for one in found), default=1)
+    for one in found:
+        text = terminal.escape_controls(describe_checkpoint(one))
+        terminal.say(f"{one.seq:>{width}}  {one.kind:<5}  {utc_time(one.at)}  {text}")
+    if not found:
+        terminal.note("No checkpoints yet.")
+
+
+CHECKPOINTS = Command(
+    name="checkpoints",
+    group="store",
+    run=run_checkpoints,
+    summary="List the places of a session to go back to.",
+    details=(
+        "A session in a store of Lockstitch's own has one before every batch of tool calls, one at "
+        "the end of every turn, and those that were named. The number is what `lockstitch rewind` "
+        "and `lockstitch fork` take. Times are in UTC."
+    ),
+    examples=(
+        "lockstitch checkpoints sqlite:///agent.db --session ticket-42",
+        "lockstitch checkpoints agent.db --json",
+    ),
+    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    options=(SESSION, JSON),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import terminal, text
-from lockstitch.cli.arguments import Command, Operand, Option
-from lockstitch.cli.rows import several
+from lockstitch.cli import output, terminal
+from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.cli.terminal import several
 from lockstitch.errors import Busy, LockstitchError, UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.doctor import Mended
     from lockstitch.formats.sources import Opened, Source
-    from lockstitch.launching.commands import KnownCommand
-    from lockstitch.launching.proxying import Heard
-    from lockstitch.launching.ways import ProxyWay
+    from lockstitch.launch.commands import KnownCommand
+    from lockstitch.launch.processes import ProxyActivity
+    from lockstitch.launch.ways import ProxyWay
     from lockstitch.proxy.settings import Settings
 
 # So long a request that is under way when the program ends is let finish, in seconds.
@@ -36,38 +36,38 @@ def run(
     """Repair what the command is about to resume, run it, and return its exit status."""
     from pathlib import Path
 
-    from lockstitch.launching import commands
+    from lockstitch.launch import commands
 
     if not words:
         raise UsageError("run takes a command: lockstitch run -- claude --continue")
     if no_proxy and (upstream is not None or record is not None):
         raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
-    known = commands.known(words)
+    known = commands.find_known_command(words)
     if known is None:
         terminal.note(
-            f"{terminal.harmless(words[0])} is not a program that is known: no session is looked "
+            f"{terminal.escape_controls(words[0])} is not a program that is known: no session is looked "
             "for." + ("" if no_proxy else " It finds the proxy in its environment.")
         )
     else:
         _repair(known, words, Path.home(), yes=yes)
     if no_proxy:
-        from lockstitch.launching import child
+        from lockstitch.launch import processes
 
-        return child.run(words, os.environ)
+        return processes.run_program(words, os.environ)
     return _behind_proxy(known, words, upstream, record)
 
 
 def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
     """Repair the sessions that a program is about to resume, if a person agrees."""
-    from lockstitch.launching import commands
-    from lockstitch.launching.targets import targets
+    from lockstitch.launch import commands
+    from lockstitch.launch.commands import find_resumable
 
-    resume = commands.resumed(known.client, words[known.at :])
+    resume = commands.find_resumed(known.client, words[known.at :])
     if resume.kind == commands.NOTHING:
         return
-    found = targets(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
+    found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
-        named = f" {text.shown(resume.name)}" if resume.name else ""
+        named = f" {output.target_name(resume.name)}" if resume.name else ""
         terminal.note(
             f"No session{named} of {known.client.title} was found that could be checked first."
         )
@@ -82,21 +82,25 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
     from lockstitch import sessions
 
-    name = text.labelled(source.path, source.format, source.session)
+    name = output.session_name(source.path, source.format, source.session)
     try:
         if sessions.check(source).status in ("ok", "notes"):
             return False
         session = sessions.opened(source)
         planned = sessions.planned(session)
         if not planned.changed:
-            terminal.note(f"{text.shown(name)}: {text.tally(planned.findings)}, none repairable.")
+            terminal.note(
+                f"{output.target_name(name)}: {output.count_findings(planned.findings)}, none repairable."
+            )
             return True
         sessions.require_closed(session, is_named=False)
         _apply(name, session, planned, yes=yes)
     except Busy as error:
-        terminal.note(f"{text.shown(name)}: {terminal.harmless(str(error))}")
+        terminal.note(f"{output.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:
-        terminal.note(f"{text.shown(name)}: not repaired: {terminal.harmless(str(error))}")
+        terminal.note(
+            f"{output.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
+        )
     return True
 
 
@@ -105,11 +109,13 @@ def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
 
     from lockstitch import backups, sessions
 
-    terminal.note(f"{text.shown(name)}: {text.tally(planned.findings)}. The plan:")
+    terminal.note(
+        f"{output.target_name(name)}: {output.count_findings(planned.findings)}. The plan:"
+    )
     for made in planned.changes:
-        terminal.note(text.change(name, made, sys.stderr))
+        terminal.note(output.describe_change(name, made, sys.stderr))
     question = "Repair it before it is resumed? A backup is kept."
-    if not yes and not terminal.agreed(question, "--yes repairs it"):
+    if not yes and not terminal.confirm(question, "--yes repairs it"):
         return
     done = sessions.applied(session, planned, backups.new_run())
     terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
@@ -120,20 +126,21 @@ def _behind_proxy(
 ) -> int:
     from pathlib import Path
 
-    from lockstitch.launching import child, proxying
+    from lockstitch.launch import processes as child
+    from lockstitch.launch import processes as proxying
 
-    proxying.require_installed()
-    from lockstitch.launching import ways
+    proxying.require_proxy()
+    from lockstitch.launch import ways
 
     at = known.at if known is not None else 1
     asked = ways.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
-    made = ways.way(known, asked, upstream)
+    made = ways.find_way(known, asked, upstream)
     if made.why:
         client = known.client if known is not None else None
-        terminal.note(f"{ways.title_of(client, words)} goes without the proxy: {made.why}.")
-        return child.run(words, os.environ)
+        terminal.note(f"{ways.program_title(client, words)} goes without the proxy: {made.why}.")
+        return child.run_program(words, os.environ)
     settings = _settings(made, record)
-    with proxying.proxy(settings) as proxy:
+    with proxying.start_proxy(settings) as proxy:
         status = _run_led(made, proxy.url)
         heard = proxy.heard()
     _say(heard)
@@ -144,14 +151,15 @@ def _run_led(made: ProxyWay, url: str) -> int:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from lockstitch.launching import child, ways
+    from lockstitch.launch import processes as child
+    from lockstitch.launch import ways
 
     with TemporaryDirectory(prefix="lockstitch-") as folder:
-        words, more = ways.led(made, url, folder)
+        words, more = ways.fill_way(made, url, folder)
         for name, content in made.files.items():
             Path(folder, name).write_text(content.replace(ways.HERE, url), "utf-8")
         environ: Mapping[str, str] = {**os.environ, **more}
-        return child.run(words, environ)
+        return child.run_program(words, environ)
 
 
 def _settings(made: ProxyWay, record: str | None) -> Settings:
@@ -161,13 +169,13 @@ def _settings(made: ProxyWay, record: str | None) -> Settings:
     return check_settings(given)
 
 
-def _say(heard: Heard) -> None:
+def _say(heard: ProxyActivity) -> None:
     """Say what the proxy did, once the program has left the terminal."""
     if heard.repaired:
         codes = ", ".join(f"{code}={count}" for code, count in sorted(heard.repaired.items()))
         terminal.note(f"Healed {several(heard.requests, 'request')} on the way: {codes}.")
     for error in dict.fromkeys(heard.errors):
-        terminal.note(f"The proxy had trouble: {terminal.harmless(error)}")
+        terminal.note(f"The proxy had trouble: {terminal.escape_controls(error)}")
 
 
 COMMAND = Command(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal, text
-from lockstitch.cli.rows import several
-from lockstitch.cli.targets import is_own, told
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli.targets import is_own_store, naming_target
+from lockstitch.cli.terminal import several
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.places import SCHEMES, brief, is_postgres, pasted, public
 from lockstitch.report import OWN, Report
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from lockstitch.journal.salvage import Salvage
 
 
-class Errand(Struct, frozen=True):
+class SalvageOptions(Struct, frozen=True):
     """How the repair of a store was asked for."""
 
     yes: bool
@@ -31,16 +32,16 @@ class Errand(Struct, frozen=True):
 def is_store(target: str, form: str | None) -> bool:
     """Whether a target is a store of Lockstitch's own; a folder is one only if that is said."""
     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-    return (form == OWN or not is_folder) and is_own(target, form)
+    return (form == OWN or not is_folder) and is_own_store(target, form)
 
 
-def repair(target: str, session: str | None, how: Errand) -> int:
+def repair(target: str, session: str | None, how: SalvageOptions) -> int:
     """Repair the damaged sessions of a store, and return the exit status."""
     from lockstitch import stored
 
     if how.output is not None:
         return _copied(target, how.output)
-    with told(target):
+    with naming_target(target):
         found = list(stored.damaged(target, session))
     for one in found:
         _show(target, one)
@@ -49,9 +50,9 @@ def repair(target: str, session: str | None, how: Errand) -> int:
     writes = bool(found) and not how.diff and (how.yes or (not how.as_json and _is_agreed()))
     done = [_written(target, one, writes=writes) for one in found]
     if how.as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(sessions=done))
+        terminal.emit(machine.encode_json(sessions=done))
     if any(one["error"] for one in done):
         return FAILED
     return CLEAN if all(one["applied"] for one in done) else FINDINGS
@@ -59,22 +60,22 @@ def repair(target: str, session: str | None, how: Errand) -> int:
 
 def _is_agreed() -> bool:
     question = "Rewrite what can be read? The damaged session is kept next to it."
-    return terminal.agreed(question, "--yes applies this plan")
+    return terminal.confirm(question, "--yes applies this plan")
 
 
 def _show(target: str, found: Salvage) -> None:
     from lockstitch import stored
 
-    name = text.labelled(public(target), OWN, found.session)
+    name = text.session_name(public(target), OWN, found.session)
     for one in stored.findings_of(found):
-        terminal.note(text.finding(name, "", one, sys.stderr))
-    terminal.note(f"{text.shown(name)}: {stored.summary_of(found)}.")
+        terminal.note(text.describe_finding(name, "", one, sys.stderr))
+    terminal.note(f"{text.target_name(name)}: {stored.summary_of(found)}.")
 
 
 def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
     """Write one session anew, if that is wanted, and say what became of it."""
     from lockstitch import stored
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
 
     findings = stored.findings_of(found)
     report = Report(public(target), OWN, found.session, findings=findings)
@@ -85,15 +86,15 @@ def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
             done = stored.repair(target, found.session)
         except LockstitchError as error:
             report.error = fields["error"] = brief(str(error), target, found.session)
-            terminal.complain(f"{text.shown(text.named(report))}: {report.error}")
+            terminal.complain(f"{text.target_name(text.report_name(report))}: {report.error}")
         else:
             left = []
             fields |= {"backup": done.aside, "applied": True}
-            name = text.shown(text.named(report))
+            name = text.target_name(text.report_name(report))
             terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
             again = f"{pasted(public(target))} --session {pasted(found.session)}"
             terminal.note(f"To undo it: lockstitch undo {again}")
-    return {**machine.session(report), **fields, "remaining": left}
+    return {**machine.report_fields(report), **fields, "remaining": left}
 
 
 def _copied(target: str, output: str) -> int:
@@ -102,11 +103,13 @@ def _copied(target: str, output: str) -> int:
 
     url = output if output.startswith(SCHEMES) else f"sqlite:///{output}"
     lost = count = 0
-    with told(target):
+    with naming_target(target):
         for one in stored.copy(target, url):
             count += 1
             lost += one.lost
-    terminal.note(f"Wrote {several(count, 'session')} to {text.shown(output)}; {lost} pieces lost.")
+    terminal.note(
+        f"Wrote {several(count, 'session')} to {text.target_name(output)}; {lost} pieces lost."
+    )
     return CLEAN
 
 
@@ -124,17 +127,19 @@ def undo(target: str, session: str | None, *, as_json: bool) -> int:
     """Take the last repair of a session back, and return the exit status."""
     from lockstitch import stored
 
-    with told(target):
+    with naming_target(target):
         done = stored.undo(target, session)
     terminal.note(
-        f"{text.shown(public(target))}:{done.session}: as it was before its repair; what it had"
+        f"{text.target_name(public(target))}:{done.session}: as it was before its repair; what it had"
         f" become is kept as {done.aside}."
     )
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
         fields = {"target": public(target), "session": done.session, "restored": done.session}
-        terminal.emit(machine.encode(sessions=[{**fields, "aside": done.aside, "error": None}]))
+        terminal.emit(
+            machine.encode_json(sessions=[{**fields, "aside": done.aside, "error": None}])
+        )
     return CLEAN
 
 

@@ -1,32 +1,319 @@
-"""``lockstitch scan``: every agent session of this machine, and what is wrong with it."""
+"""``lockstitch scan``: every agent session of this machine, and what is wrong with it.
+
+Many sessions at a glance: a table by project, and each one that needs a look in words.
+
+Checks of many files: at once on all cores, or beside what a person does meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from lockstitch import places, sessions
-from lockstitch.cli import output as printing
-from lockstitch.cli import terminal, text
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
-from lockstitch.cli.checks import WORTH_WORKERS, Piece, parts_of, pool, scan_piece, size_of
-from lockstitch.cli.databases import (
-    SHARD,
-    WORKERS,
-    Asked,
-    cores,
-    everything,
-    number,
-    shard_of,
-)
-from lockstitch.cli.overview import Total, flow, show
-from lockstitch.cli.progress import Progress
-from lockstitch.cli.rows import several
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli import reports as printing
+from lockstitch.cli.databases import SHARD, WORKERS, Asked, cores, everything, number, shard_of
+from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.pick import home_folder
+from lockstitch.cli.picker import COLOURS, WIDE, shorten_path, wrap_text
+from lockstitch.cli.terminal import ProgressBar, fit, several, size, text_width
 from lockstitch.conversation.json_text import is_index
-from lockstitch.report import Report
+from lockstitch.places import pasted
+from lockstitch.report import OWN, Report, is_many
+from lockstitch.sessions.summary import (
+    BROKEN,
+    HEALTHY,
+    UNREADABLE,
+    WARNINGS,
+    Key,
+    Summary,
+    ago,
+    described,
+    short_ids,
+    state_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from multiprocessing.pool import Pool
+
+
+_HEADS = ("program", "project", "sessions", "broken", "warnings", "last used", "size")
+_LEVEL = len(UNREADABLE)
+
+
+class ProjectRow(Struct):
+    """One line of the table: the sessions of one program in one project."""
+
+    program: str
+    project: str
+    sessions: int = 0
+    broken: int = 0
+    warned: int = 0
+    size: int = 0
+    updated: float = 0.0
+
+    def add(self, report: Report) -> None:
+        """Count a session in."""
+        self.sessions += 1
+        level, _ = state_of(report)
+        self.broken += level in (BROKEN, UNREADABLE)
+        self.warned += level == WARNINGS
+        self.size += report.size
+        self.updated = max(self.updated, report.updated)
+
+
+class ScanTotals(Struct):
+    """What is counted of reports as they go by: the table, and how many are in which state."""
+
+    table: dict[tuple[str, str], ProjectRow] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    noted: int = 0
+
+    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Pass reports on, and count them."""
+        for report in reports:
+            base = places.is_postgres(report.target)
+            folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
+            key = (report.format or "unknown", report.project or folder)
+            self.table.setdefault(key, ProjectRow(*key)).add(report)
+            level, _ = state_of(report)
+            self.states[level] = self.states.get(level, 0) + 1
+            self.noted += report.status == "notes"
+            yield report
+
+    def sorted(self) -> list[ProjectRow]:
+        """The table: by program and project, the last used first."""
+        return sorted(self.table.values(), key=lambda row: (row.program, -row.updated))
+
+    def status(self, *, failed: bool = False) -> int:
+        """Say how many there are, and return the exit status."""
+        count = sum(self.states.values())
+        broken, warned, unreadable = map(self.states.get, (BROKEN, WARNINGS, UNREADABLE), (0, 0, 0))
+        if count:
+            noted = f" ({self.noted} with notes)" if self.noted else ""
+            parts = [f"{several(count, 'session')}: {self.states.get(HEALTHY, 0)} healthy{noted}"]
+            parts += [f"{warned} with warnings"] if warned else []
+            parts += [f"{broken} broken"]
+            parts += [f"{unreadable} unreadable"] if unreadable else []
+            terminal.note(", ".join(parts) + ".")
+        if failed or unreadable:
+            return FAILED
+        return FINDINGS if broken or warned else CLEAN
+
+
+def table_rows(reports: Iterable[Report]) -> list[ProjectRow]:
+    """The table: by program and project, the last used first."""
+    total = ScanTotals()
+    for _ in total.over(reports):
+        pass
+    return total.sorted()
+
+
+def print_overview(found: Sequence[Report], given: Sequence[str], *, every: bool) -> str:
+    """Print the table, and below it each session that needs a look, the one used last first.
+
+    Gives what to type next, for the end.
+    """
+    if not found:
+        if not given:
+            say_nothing_found()
+        return ""
+    for line in table_lines(table_rows(found), terminal.width(), home_folder()):
+        terminal.say(line)
+    titles, now = sessions.Summaries(), time.time()
+    short = {} if given else short_ids(map(described, found))
+    bad = [titles.of(report) for report in found if every or state_of(report)[0] != HEALTHY]
+    for one in sorted(bad, key=lambda one: (-one.updated, one.target, one.session or "")):
+        terminal.say("")
+        for line in entry_lines(one, now, terminal.width(), repair_command(one, short)):
+            terminal.say(line)
+    if sum(one.level in (BROKEN, WARNINGS) for one in bad) < 2:  # noqa: PLR2004 - several
+        return ""
+    where = " ".join(map(pasted, given)) or "--all"
+    return f"To repair all of them: lockstitch repair {where}"
+
+
+def print_stream(total: ScanTotals, reports: Iterator[Report], *, every: bool) -> None:
+    """Print sessions as they come, since a database may hold millions, and the table last."""
+    titles, now, width = sessions.Summaries(), time.time(), terminal.width()
+    for report in total.over(reports):
+        one = titles.of(report)
+        if one.level != HEALTHY or every:
+            for line in entry_lines(one, now, width, repair_command(one, {})):
+                terminal.say(line)
+    for line in table_lines(total.sorted(), width, home_folder()):
+        terminal.say(line)
+
+
+def say_nothing_found() -> None:
+    """Say that there are no sessions, and where they were looked for."""
+    terminal.note("No sessions were found. Lockstitch looked in:")
+    for place in sessions.searched():
+        terminal.note(f"  {shorten_path(place, home_folder())}")
+    terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
+
+
+def repair_command(one: Summary, short: Mapping[Key, str]) -> str:
+    """Return the command that repairs a session, to be pasted; empty if none does."""
+    if one.level in (HEALTHY, UNREADABLE):
+        return ""
+    if one.key in short:
+        return f"lockstitch repair {pasted(short[one.key])}"
+    is_one_of_many = one.session and (is_many(one.target) or one.format in (OWN, "langgraph"))
+    more = f" --session {pasted(str(one.session))}" if is_one_of_many else ""
+    return f"lockstitch repair {pasted(places.public(one.target))}{more}"
+
+
+def entry_lines(one: Summary, now: float, width: int, command: str) -> Iterator[str]:
+    """Return the lines of one session: which one it is, what is wrong, and what to type next."""
+    level = f"{one.level:<{_LEVEL}} "
+    age = one.age(now)
+    room = max(width - len(level) - text_width(age) - 2, 8)
+    title = fit(one.title or one.session or os.path.basename(one.target), room)  # noqa: PTH119
+    gap = " " * max(room - text_width(title) + 1, 1)
+    yield f"{terminal.paint(level, COLOURS[one.level])}{title}{gap}{age}".rstrip()
+    indent = " " * min(len(level), 2 if width < WIDE else len(level))
+    facts = [one.program, shorten_path(one.project, home_folder()) if one.project else ""]
+    about = " · ".join(filter(None, facts))
+    if one.level == UNREADABLE:
+        yield f"{indent}{pasted(places.public(one.target))}: {terminal.escape_controls(one.state)}"
+    elif one.state != HEALTHY:
+        yield from wrap_text(one.state, width, indent)
+    yield from wrap_text(about, width, indent) if about else ()
+    if command:
+        yield f"{indent}{terminal.paint(command, 'bold')}"
+
+
+def table_lines(found: Sequence[ProjectRow], width: int, own: str) -> Iterator[str]:
+    """Return the table, in the columns there are: projects are cut, or rows become two lines."""
+    now = time.time()
+    lines = [_HEADS, *(_table_cells(row, now, own) for row in found)]
+    if width < WIDE:
+        for line in lines[1:]:
+            yield fit(f"{line[0]} {line[1]}", width)
+            counts = (
+                f"{several(int(line[2]), 'session')}, {line[3]} broken, {line[4]} with warnings"
+            )
+            yield from wrap_text(f"{counts}, {line[5]}, {line[6]}", width, "  ")
+        return
+    widths = [max(text_width(line[place]) for line in lines) for place in range(len(_HEADS))]
+    others = sum(widths) - widths[1] + 2 * (len(widths) - 1)
+    widths[1] = min(widths[1], max(width - others, 8))
+    for line in lines:
+        cut = [fit(cell, size_) for cell, size_ in zip(line, widths, strict=True)]
+        padded = [
+            f"{cell}{' ' * (wide - text_width(cell))}" if place < 2 else cell.rjust(wide)  # noqa: PLR2004
+            for place, (cell, wide) in enumerate(zip(cut, widths, strict=True))
+        ]
+        yield "  ".join(padded).rstrip()
+
+
+def _table_cells(row: ProjectRow, now: float, own: str) -> tuple[str, ...]:
+    counts = (row.sessions, row.broken, row.warned)
+    age = ago(now - row.updated) if row.updated else ""
+    return (row.program, shorten_path(row.project, own), *map(str, counts), age, size(row.size))
+
+
+# Below this many bytes in all, starting other processes costs more than it saves.
+WORTH_WORKERS = 32 << 20
+_DATABASES = (".db", ".sqlite", ".sqlite3")
+# A part of a file: which one, of how many.
+FilePart = tuple[str, int, int]
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file; 0 if nobody can say."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
+    except OSError:
+        return 0
+
+
+def count_parts(path: str) -> int:
+    """Return into how many parts a file is divided: many, for a large database."""
+    is_large = path.endswith(_DATABASES) and file_size(path) >= WORTH_WORKERS
+    return 4 * cores() if is_large else 1
+
+
+def scan_part(piece: FilePart) -> list[Report]:
+    """Check the sessions of a part of a file."""
+    return scan_file(*piece)
+
+
+def scan_file(path: str, *part: int) -> list[Report]:
+    """Check the sessions of one file, or of a part of it.
+
+    A failure of our own is said and does not end the scan.
+    """
+    try:
+        return sessions.scan_file(path, *part)
+    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
+        return [Report(path, error=own_failure(error))]
+
+
+def start_workers(workers: int) -> Pool:
+    """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
+    import signal
+    from multiprocessing import get_context
+
+    # What is ignored while a process is started stays ignored in it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return get_context("spawn").Pool(workers)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class BackgroundChecks:
+    """Checks that go on while a person looks at a list; ``wake`` is called when some are done."""
+
+    def __init__(self, files: Sequence[str], wake: Callable[[], object]) -> None:
+        from queue import SimpleQueue
+
+        self.done: SimpleQueue[list[Report]] = SimpleQueue()
+        self.wake = wake
+        self.pool: Pool | None = None
+        self.is_over = False
+        if sum(map(file_size, files)) >= WORTH_WORKERS:
+            self.pool = start_workers(max(cores() - 1, 1))
+            for path in files:
+                # the newest first, one by one: a person looks at those
+                self.pool.apply_async(scan_file, (path,), callback=self._checked)
+            return
+        from threading import Thread
+
+        Thread(target=self._all, args=(files,), daemon=True).start()
+
+    def _all(self, files: Sequence[str]) -> None:
+        for path in files:
+            if self.is_over:
+                return
+            self._checked(scan_file(path))
+
+    def _checked(self, reports: list[Report]) -> None:
+        self.done.put(reports)
+        self.wake()
+
+    def reports(self) -> list[Report]:
+        """Return what was checked since the last time."""
+        found: list[Report] = []
+        while not self.done.empty():
+            found += self.done.get()
+        return found
+
+    def close(self) -> None:
+        """Stop; what was not checked stays so."""
+        self.is_over = True
+        if self.pool is not None:
+            self.pool.terminate()
+            self.pool.join()
+
 
 # So many files of programs that are not known are named where nobody asked for all of them.
 _NAMED = 5
@@ -45,26 +332,26 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Scan, print a table or a report, and return the exit status."""
-    asked_for = printing.Asked.of(output, select, ignore, statistics, as_json=as_json)
+    asked_for = printing.ReportOptions.of(output, select, ignore, statistics, as_json=as_json)
     stores = [path for path in paths if places.is_postgres(path)]
     part = shard_of(shard, paths, meant=lambda path, _: places.is_postgres(path))
     if stores:
         asked = Asked(number(workers), shard=part)
         files = [path for path in paths if path not in stores]
-        return _flow(_all_of(stores, files, workers, asked), asked_for, every=every)
+        return _scan_stream(_scan_everything(stores, files, workers, asked), asked_for, every=every)
     missing = [path for path in paths if not os.path.lexists(path)]
     for path in missing:
-        terminal.complain(f"{text.shown(path)}: no such file or folder")
+        terminal.complain(f"{text.target_name(path)}: no such file or folder")
     given = [path for path in paths if path not in missing]
     files = [] if missing and not given else list(sessions.paths(given))
-    scanned = list(_scanned(files, _workers(workers, files)))
+    scanned = list(_scan_files(files, _workers(workers, files)))
     found = list(asked_for.over(report for report in scanned if not report.is_unknown))
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     absent = [Report(places.public(path), error="no such file or folder") for path in missing]
     hint = ""
     if not asked_for.emit([*found, *absent], others):
-        hint = show(found, given, every=every)
-        _name_others(others, given, every=every)
+        hint = print_overview(found, given, every=every)
+        _say_unknown(others, given, every=every)
     # a file that was named is asked about; those that only lie in a folder are not
     declined = any(report.target in given for report in others)
     status = _status(found, failed=bool(missing) or declined)
@@ -73,18 +360,20 @@ def run(  # noqa: PLR0913 - one keyword an option
     return status
 
 
-def _name_others(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
+def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
     """Say which files are of programs that are not known: all, or the first of many."""
     named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
     for report in named:
-        terminal.note(f"{text.shown(report.target)}: {terminal.harmless(report.error or '')}")
+        terminal.note(
+            f"{text.target_name(report.target)}: {terminal.escape_controls(report.error or '')}"
+        )
     more = len(others) - len(named)
     if more:
         skipped = several(more, "more file")
         terminal.note(f"Skipped {skipped} in no known session format; --all names them.")
 
 
-def _all_of(
+def _scan_everything(
     stores: list[str], paths: list[str], workers: str | None, asked: Asked
 ) -> Iterator[Report]:
     """The reports of databases, and of files and folders that were named with them."""
@@ -92,54 +381,59 @@ def _all_of(
         if not os.path.lexists(path):
             yield Report(path, error="no such file or folder")
     files = list(sessions.paths([path for path in paths if os.path.lexists(path)])) if paths else []
-    for report in _scanned(files, _workers(workers, files)):
+    for report in _scan_files(files, _workers(workers, files)):
         if not report.is_unknown:
             yield report
     for url in stores:
         yield from everything(url, asked)
 
 
-def _flow(reports: Iterator[Report], asked_for: printing.Asked, *, every: bool) -> int:
+def _scan_stream(
+    reports: Iterator[Report], asked_for: printing.ReportOptions, *, every: bool
+) -> int:
     """Print reports as they come, since a database may hold millions, and the table last."""
-    total = Total()
+    total = ScanTotals()
     counted = asked_for.over(reports)
     if not asked_for.emit(total.over(counted)):
-        flow(total, counted, every=every)
+        print_stream(total, counted, every=every)
     return total.status()
 
 
 def _workers(asked: str | None, files: Sequence[str]) -> int:
     if asked is not None and is_index(asked):
         return max(int(asked), 1)
-    small = sum(size_of(path) for path in files) < WORTH_WORKERS
-    return 1 if small else min(cores(), max(sum(map(parts_of, files)), 1))
+    small = sum(file_size(path) for path in files) < WORTH_WORKERS
+    return 1 if small else min(cores(), max(sum(map(count_parts, files)), 1))
 
 
-def _scanned(files: Sequence[str], workers: int) -> Iterator[Report]:
+def _scan_files(files: Sequence[str], workers: int) -> Iterator[Report]:
     """Check all files, the largest first so that no core waits for one at the end."""
-    order = sorted(files, key=size_of, reverse=True)
+    order = sorted(files, key=file_size, reverse=True)
     pieces = [
-        (path, part, parts) for path in order for parts in [parts_of(path)] for part in range(parts)
+        (path, part, parts)
+        for path in order
+        for parts in [count_parts(path)]
+        for part in range(parts)
     ]
     reports: Iterable[list[Report]]
     if workers == 1:
-        reports = map(scan_piece, pieces)
-        yield from _gathered(pieces, reports)
+        reports = map(scan_part, pieces)
+        yield from _with_progress(pieces, reports)
         return
-    with pool(workers) as started:
-        yield from _gathered(pieces, started.imap(scan_piece, pieces))
+    with start_workers(workers) as started:
+        yield from _with_progress(pieces, started.imap(scan_part, pieces))
 
 
-def _gathered(order: Sequence[Piece], reports: Iterable[list[Report]]) -> Iterator[Report]:
-    sizes = [size_of(path) // parts for path, _, parts in order]
-    with Progress("Scanning", sum(sizes)) as advance:
+def _with_progress(order: Sequence[FilePart], reports: Iterable[list[Report]]) -> Iterator[Report]:
+    sizes = [file_size(path) // parts for path, _, parts in order]
+    with ProgressBar("Scanning", sum(sizes)) as advance:
         for done, found in zip(sizes, reports, strict=True):
             advance(done)
             yield from found
 
 
 def _status(found: Sequence[Report], *, failed: bool) -> int:
-    total = Total()
+    total = ScanTotals()
     for _ in total.over(found):
         pass
     return total.status(failed=failed)
@@ -173,7 +467,7 @@ COMMAND = Command(
         WORKERS,
         SHARD,
         Option("every", ("--all", "-a"), "List the healthy sessions, too."),
-        *printing.OPTIONS,
+        *printing.REPORT_OPTIONS,
         JSON,
     ),
 )

@@ -7,9 +7,9 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FAILED, terminal, text
-from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import is_own, own_below
+from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import is_own_store, own_stores_below
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 
@@ -38,7 +38,7 @@ def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> 
     else:
         _print(found, most)
     for target, error in failures:
-        terminal.complain(f"{text.shown(target)}: {error}")
+        terminal.complain(f"{output.target_name(target)}: {error}")
     return FAILED if failures else CLEAN
 
 
@@ -57,10 +57,10 @@ def _searched(
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""
     from lockstitch import sessions
-    from lockstitch.cli.progress import Progress
+    from lockstitch.cli.terminal import ProgressBar
 
     given = targets or list(sessions.paths())
-    with Progress("Searching", len(given), "files") as advance:
+    with ProgressBar("Searching", len(given), "files") as advance:
         for target in given:
             try:
                 yield from _in_target(words, spoken, target, session)
@@ -82,13 +82,13 @@ def _brief(error: LockstitchError, target: str) -> str:
 def _in_target(
     words: SearchWords, spoken: str, target: str, session: str | None
 ) -> Iterator[Found]:
-    if is_own(target, None):
+    if is_own_store(target, None):
         yield from _in_store(spoken, target, session)
         return
     from lockstitch import sessions
 
     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-    for path in own_below(target) if is_folder else ():
+    for path in own_stores_below(target) if is_folder else ():
         yield from _in_store(spoken, path, session)
     for source in sessions.sources(target, session=session):
         for match in sessions.search(source, words):
@@ -118,8 +118,8 @@ def _print(found: Iterator[Found], most: int) -> None:
             for line in _head(titles, target, form, match.session):
                 terminal.say(line)
         place = f"{'record' if form == OWN else 'message'} {match.seq}"
-        said = f"{place}, {match.who}: {terminal.harmless(match.excerpt)}"
-        name = text.labelled(text.shown(target), form, match.session)
+        said = f"{place}, {match.who}: {terminal.escape_controls(match.excerpt)}"
+        name = output.session_name(output.target_name(target), form, match.session)
         terminal.say(f"  {said}" if is_grouped else f"{terminal.paint(name, 'bold')}: {said}")
         count += 1
     if not count:
@@ -132,8 +132,8 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     """Give the lines that say which session a match is in, and where that is."""
     import time
 
-    from lockstitch.cli.looks import home
-    from lockstitch.cli.picker import shortened
+    from lockstitch.cli.pick import home_folder
+    from lockstitch.cli.picker import shorten_path
     from lockstitch.report import Report
 
     try:
@@ -141,26 +141,26 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     except OSError:
         updated = 0.0
     one = titles.of(Report(target, form, session or None, updated=updated))
-    project = shortened(one.project, home()) if one.project else ""
+    project = shorten_path(one.project, home_folder()) if one.project else ""
     facts = " · ".join(filter(None, (one.program, project, one.age(time.time()))))
     if one.title:
-        title = terminal.harmless(one.title)
-        yield f"{terminal.paint(title, 'bold')}{f' · {terminal.harmless(facts)}' if facts else ''}"
-    name = text.shown(text.labelled(target, form, session or None))
+        title = terminal.escape_controls(one.title)
+        yield f"{terminal.paint(title, 'bold')}{f' · {terminal.escape_controls(facts)}' if facts else ''}"
+    name = output.target_name(output.session_name(target, form, session or None))
     yield f"{terminal.paint(name, 'bold') if not one.title else f'  {name}'}:"
 
 
 def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
     from lockstitch.places import public
 
     matches = [_fields(public(target), form, match) for target, form, match in found]
     errors = [{"target": public(target), "error": error} for target, error in failures]
-    terminal.emit(machine.encode(matches=matches, errors=errors))
+    terminal.emit(machine.encode_json(matches=matches, errors=errors))
 
 
 def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
-    from lockstitch.cli.machine import moment
+    from lockstitch.cli.output import iso_time
 
     return {
         "target": target,
@@ -169,7 +169,7 @@ def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
         "seq": match.seq,
         "who": match.who,
         "excerpt": match.excerpt,
-        "at": moment(match.at),
+        "at": iso_time(match.at),
     }
 
 

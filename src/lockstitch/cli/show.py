@@ -1,29 +1,280 @@
-"""``lockstitch show``: a stored session for a person to read, with the broken places marked."""
+"""``lockstitch show``: a stored session for a person to read, with the broken places marked.
+
+How a transcript looks: prompts, stitches, marks, in the characters and colours there are.
+
+A history for a person at a terminal: turn by turn, every call joined with its result.
+
+A session of Lockstitch's own for a person at a terminal.
+"""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
+
+from msgspec import Struct, structs
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FINDINGS, terminal, text
-from lockstitch.cli.arguments import FORMAT, LAST, SESSION, Command, Operand, Option
-from lockstitch.cli.rows import rows, several
-from lockstitch.cli.targets import is_own, last_used, one, told
-from lockstitch.cli.transcript import around, lines, paged, tail
+from lockstitch.cli import CLEAN, FINDINGS, output, terminal
+from lockstitch.cli.output import COLOURS
+from lockstitch.cli.parser import FORMAT, LAST, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import find_one, is_own_store, last_used_session, naming_target
+from lockstitch.cli.terminal import (
+    count_lines,
+    escape_controls,
+    page_lines,
+    paint,
+    several,
+    size,
+    wrap_rows,
+)
 from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import ASSISTANT, USER
+from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
+from lockstitch.stored import Journal
+from lockstitch.transcript.journals import (
+    JournalTranscript,
+    describe_checkpoint,
+    journal_turns_around,
+    last_journal_turns,
+    utc_time,
+)
+from lockstitch.transcript.messages import Marks, MessageTranscript, last_turns, turns_around
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lockstitch.rules import Finding
-    from lockstitch.stored import Journal
+    from lockstitch.transcript.messages import MarginNote
+
+
+# How many rows of each are shown before the rest is only counted.
+_OF_TEXT, _OF_A_NOTE, _OF_AN_OUTPUT, _OF_AN_ARGUMENT = 40, 8, 8, 6
+_MOST_ARGUMENTS = 20
+_TEXT_BLOCK, _CALL_BLOCK = "text", "stitch"
+
+
+class Glyphs(Struct, frozen=True):
+    """The characters that are not letters."""
+
+    prompt: str
+    top: str
+    side: str
+    bottom: str
+    cross: str
+    more: str
+    rule: str
+
+
+BOX = Glyphs("\u276f", "╭─", "│", "╰─", "✗", "…", "─")
+ASCII = Glyphs(">", ",-", "|", "`-", "x", "...", "-")
+
+
+def choose_glyphs(stream: TextIO | None) -> Glyphs:
+    """Give box characters if the stream can encode them, else ASCII."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        "".join(structs.astuple(BOX)).encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return BOX
+
+
+class TerminalLayout:
+    """Lays out pieces of a transcript, one row at a time."""
+
+    def __init__(self, width: int, full: bool, stream: TextIO | None, glyphs: Glyphs) -> None:
+        self.width = width
+        self.full = full
+        self.stream = stream
+        self.glyphs = glyphs
+        self.last = ""
+
+    def paint(self, text: str, *styles: str) -> str:
+        """Paint a harmless text for this page's stream."""
+        return paint(text, *styles, stream=self.stream) if styles and text else text
+
+    def _apart(self, kind: str) -> Iterator[str]:
+        """Leave a row empty between blocks; stitches stand close together."""
+        if self.last and not self.last == kind == _CALL_BLOCK:
+            yield ""
+        self.last = kind
+
+    def _block(
+        self, text: str, limit: int, indent: str, *styles: str, first: str = "", prose: bool = True
+    ) -> Iterator[str]:
+        """Give a text behind an indent; ``first`` takes the place of the first one."""
+        most = None if self.full else limit
+        room = max(1, self.width - len(indent))
+        lead = first or indent
+        for row in wrap_rows(text, room, most, prose=prose, more=self.glyphs.more):
+            yield f"{lead}{self.paint(row, *styles)}"
+            lead = indent
+
+    def turn(self, number: int, place: str) -> Iterator[str]:
+        """Head a turn."""
+        yield from self._apart(_TEXT_BLOCK)
+        rule = self.glyphs.rule
+        title = f"{rule * 2} turn {number} {rule * 2} {place} "
+        yield self.paint(title + rule * max(2, min(self.width, 72) - len(title)), "dim")
+
+    def left_out(self, what: str) -> Iterator[str]:
+        """Say what of the history is not shown."""
+        yield from self._apart(_TEXT_BLOCK)
+        yield self.paint(f"{self.glyphs.more} {what}", "dim")
+
+    def said(self, text: str, role: str) -> Iterator[str]:
+        """Give words: a prompt with its mark, the model's plain, others with who said them."""
+        yield from self._apart(_TEXT_BLOCK)
+        if role == USER:
+            mark = self.paint(self.glyphs.prompt, "bold", "cyan")
+            yield from self._block(text, _OF_TEXT, "  ", first=f"{mark} ")
+        elif role == ASSISTANT:
+            yield from self._block(text, _OF_TEXT, "")
+        else:
+            yield from self._block(f"[{role}] {text}", _OF_A_NOTE, "", "dim")
+
+    def note(self, note: MarginNote) -> Iterator[str]:
+        """Give what stands beside the conversation."""
+        yield from self._apart(_TEXT_BLOCK)
+        yield from self._block(note.text, _OF_A_NOTE, "  ", note.style)
+
+    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[str]:
+        """Open a stitch: the call in one row if it fits, else an argument a row."""
+        yield from self._apart(_CALL_BLOCK)
+        head, name = self.glyphs.top, escape_controls(name)
+        line = self._in_line(arguments, self.width - len(head) - len(name) - len(by) - 3)
+        if line is not None:
+            yield f"{head} {self.paint(name, 'bold')}({line}){self.paint(by, 'dim')}"
+            return
+        yield f"{head} {self.paint(name[: self.width], 'bold')}{self.paint(by, 'dim')}"
+        yield from self._arguments(arguments)
+
+    def _in_line(self, arguments: dict[str, Any] | str, room: int) -> str | None:
+        """Give arguments in one row, None if they take more room."""
+        if room < 0:
+            return None
+        if isinstance(arguments, str):
+            fits = len(arguments) <= room and arguments.isprintable()
+            return escape_controls(arguments) if fits else None
+        shown: list[str] = []
+        for key, value in arguments.items():
+            room -= len(str(key)) + 3
+            if isinstance(value, str) and (len(value) > room or not value.isprintable()):
+                return None
+            shown.append(escape_controls(f"{key}={as_json(value)}"))
+            room -= len(shown[-1]) - len(str(key)) - 1
+            if room < 0:
+                return None
+        return ", ".join(shown)
+
+    def _arguments(self, arguments: dict[str, Any] | str) -> Iterator[str]:
+        side = f"{self.glyphs.side}  "
+        if isinstance(arguments, str):
+            yield from self._block(arguments, _OF_AN_ARGUMENT, side, prose=False)
+            return
+        for number, (key, value) in enumerate(arguments.items()):
+            if number == _MOST_ARGUMENTS and not self.full:
+                left = several(len(arguments) - number, "more argument")
+                yield f"{side}{self.glyphs.more} {left}"
+                return
+            text = value if isinstance(value, str) else as_json(value)
+            name = escape_controls(str(key)[: self.width])
+            if "\n" in text or len(name) + len(text) + 5 > self.width:
+                yield f"{side}{name}:"
+                yield from self._block(text, _OF_AN_ARGUMENT, f"{side}  ", prose=False)
+            else:
+                yield f"{side}{name}: {escape_controls(text.expandtabs(4))}"
+
+    def result(
+        self,
+        title: str,
+        text: str,
+        pictures: Sequence[str] = (),
+        where: str = "",
+        *,
+        failed: bool = False,
+    ) -> Iterator[str]:
+        """Close a stitch: what came back, its measure, and its first rows."""
+        word = title.replace("result", "error result", 1) if failed else title
+        yield f"{self.glyphs.bottom} {word} ({_measure(text, pictures)}{escape_controls(where)})"
+        if text.strip():
+            yield from self._block(text, _OF_AN_OUTPUT, "     ", prose=False)
+        for picture in pictures:
+            yield from self._block(picture, 2, "     ", prose=False)
+
+    def stray(self) -> Iterator[str]:
+        """Set a result apart that stands under no call."""
+        yield from self._apart(_CALL_BLOCK)
+
+    def named(self, name: str) -> str:
+        """Give a name from the conversation, fit to stand in a title."""
+        return escape_controls(name)
+
+    def broken(self, title: str, found: Sequence[Finding]) -> str:
+        """Give a title with the mark of something broken, and the code if one was found."""
+        code = f" {escape_controls(found[0].code)}" if found else ""
+        return f"{self.paint(self.glyphs.cross + code, 'bold', 'red')} {title}"
+
+    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[str]:
+        """Close a stitch that nothing came back for."""
+        title = self.broken("no result", found) if found else "no result"
+        name = f"  {self.paint(escape_controls(call)[: self.width], 'dim')}" if call else ""
+        yield f"{self.glyphs.bottom} {title}{name}"
+
+    def closed(self, word: str) -> Iterator[str]:
+        """Close a stitch with what is known instead of a result."""
+        yield f"{self.glyphs.bottom} {self.paint(word, 'yellow')}"
+
+    def checkpoint(self, text: str) -> Iterator[str]:
+        """Mark a place to go back to."""
+        yield from self._apart(_TEXT_BLOCK)
+        yield self.paint(f"{self.glyphs.rule * 2} {escape_controls(text)}", "cyan")
+
+    def mark(self, found: Finding, indent: str) -> Iterator[str]:
+        """Mark a broken place: the code, what is wrong, and where."""
+        self.last = self.last or _TEXT_BLOCK
+        colour = COLOURS.get(found.severity, "red")
+        mark = self.paint(f"{self.glyphs.cross} {escape_controls(found.code)}", "bold", colour)
+        text = f"{found.message} ({found.place})"
+        hanging = f"{indent}{' ' * (len(found.code) + 3)}"
+        yield from self._block(text, _OF_TEXT, hanging, colour, first=f"{indent}{mark} ")
+
+
+def _measure(text: str, pictures: Sequence[str]) -> str:
+    if not text:
+        return several(len(pictures), "attachment") if pictures else "empty"
+    bytes_ = size(len(text.encode("utf-8", "surrogatepass")))
+    return f"{several(count_lines(text), 'line')}, {bytes_}"
+
+
+__all__ = ["MessageTranscript", "turns_around", "message_lines", "page_lines", "last_turns"]
+
+
+def message_lines(  # noqa: PLR0913 - two by keyword
+    messages: Sequence[Any],
+    dialect: str,
+    marks: Marks,
+    width: int,
+    *,
+    chosen: range | None = None,
+    full: bool = False,
+    stream: TextIO | None = None,
+) -> Iterator[str]:
+    """Give a history line by line, as it is asked for.
+
+    ``marks`` maps places in the list to what was found there; ``chosen`` are the messages to show
+    (see ``tail`` and ``around``), all unless given. Long texts are shortened unless ``full``.
+    Colours and box characters are those that ``stream`` (stdout unless given) can show.
+    """
+    stream = sys.stdout if stream is None else stream
+    page = TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
+    yield from MessageTranscript(messages, dialect, marks, page).lines(chosen)
 
 
 def run(  # noqa: PLR0913 - one keyword an option
@@ -39,19 +290,19 @@ def run(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Show one session, and return the exit status."""
     if newest:
-        target, session = last_used(target, session)
-    if is_own(target, form):
+        target, session = last_used_session(target, session)
+    if is_own_store(target, form):
         if dropped:
             raise UsageError(
                 "--dropped is for the sessions of other programs; nothing is dropped here"
             )
         return _show_journal(str(target), last, place, session, full=full)
-    stored = sessions.opened(one(target, form, session), follow_symlinks=True)
+    stored = sessions.opened(find_one(target, form, session), follow_symlinks=True)
     if dropped:
-        paged(dropped_lines(stored, terminal.width(), full=full))
+        page_lines(dropped_lines(stored, terminal.width(), full=full))
         return CLEAN
     findings = doctor.findings_of(stored.source.form, stored.transcript)
-    paged(_page(stored, findings, last, place, full=full))
+    page_lines(_session_lines(stored, findings, last, place, full=full))
     return FINDINGS if is_broken(findings) else CLEAN
 
 
@@ -59,28 +310,27 @@ def _show_journal(
     target: str, last: str | None, place: str | None, session: str | None, *, full: bool
 ) -> int:
     from lockstitch import stored
-    from lockstitch.cli import conversation
 
-    with told(target):
+    with naming_target(target):
         journal = stored.read(target, session)
     chosen = None
     if last is not None:
-        chosen = conversation.tail(journal, _number(last, "--tail takes a number of turns"))
+        chosen = last_journal_turns(journal, _number(last, "--tail takes a number of turns"))
     elif place is not None:
-        chosen = conversation.around(journal, _number(place, "--around takes a record's number"))
+        chosen = journal_turns_around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
-    shown = conversation.lines(journal, width, chosen=chosen, full=full)
-    paged(chain(_journal_head(target, journal), shown))
+    shown = journal_lines(journal, width, chosen=chosen, full=full)
+    page_lines(chain(_journal_head(target, journal), shown))
     return FINDINGS if journal.fault else CLEAN
 
 
 def _journal_head(target: str, journal: Journal) -> Iterator[str]:
     counts = f"{several(journal.turns, 'turn')}, {several(len(journal.records), 'record')}"
     title = f"{OWN} {journal.session}  {counts}"
-    yield terminal.paint(terminal.harmless(title), "bold")
+    yield terminal.paint(terminal.escape_controls(title), "bold")
     if journal.fault is not None:
-        name = text.labelled(target, OWN, journal.session)
-        yield text.finding(name, journal.dialect, journal.fault, sys.stdout)
+        name = output.session_name(target, OWN, journal.session)
+        yield output.describe_finding(name, journal.dialect, journal.fault, sys.stdout)
     yield ""
 
 
@@ -90,7 +340,7 @@ def _number(word: str, mistake: str) -> int:
     return int(word)
 
 
-def _page(
+def _session_lines(
     stored: sessions.Opened,
     findings: list[Finding],
     last: str | None,
@@ -99,13 +349,15 @@ def _page(
     full: bool,
 ) -> Iterator[str]:
     history = stored.transcript.history
-    chosen = _chosen(stored, last, place)
+    chosen = _choose_messages(stored, last, place)
     marks: dict[str, list[Finding]] = {}
     for found in doctor.sent_findings(stored.source.form, stored.transcript):
         marks.setdefault(found.place, []).append(found)
-    yield from _head(stored, findings, marks)
+    yield from _session_head(stored, findings, marks)
     width = shutil.get_terminal_size((100, 24)).columns
-    yield from lines(history.messages, history.dialect, marks, width, chosen=chosen, full=full)
+    yield from message_lines(
+        history.messages, history.dialect, marks, width, chosen=chosen, full=full
+    )
 
 
 def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) -> Iterator[str]:
@@ -116,38 +368,40 @@ def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) ->
         repair = "a repair leaves them alone" if piece.is_chosen else "a repair brings them back"
         count = several(len(piece.messages), "message")
         title = f"{count} from {piece.place} on: {piece.reason}; {repair}"
-        for row in rows(title, width, None, prose=True):
+        for row in wrap_rows(title, width, None, prose=True):
             yield terminal.paint(row, "bold", "yellow")
-        for block in lines(piece.messages, dialect, {}, width, full=full):
+        for block in message_lines(piece.messages, dialect, {}, width, full=full):
             yield from block.split("\n")
         yield ""
     if not found:
         yield "A resume sends everything that is stored here."
 
 
-def _head(
+def _session_head(
     stored: sessions.Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
     """What is wrong outside of the messages themselves."""
     report = sessions.described(stored)
     shown = {found.code for group in marks.values() for found in group}
     title = f"{report.format} {report.session or ''}  {report.messages} messages"
-    yield terminal.paint(terminal.harmless(title.strip()), "bold")
+    yield terminal.paint(terminal.escape_controls(title.strip()), "bold")
     for found in findings:
         if found.code not in shown:
-            yield text.finding(text.named(report), str(report.dialect), found, sys.stdout)
+            yield output.describe_finding(
+                output.report_name(report), str(report.dialect), found, sys.stdout
+            )
     for note in report.notes:
-        yield f"note: {terminal.harmless(note)}"
+        yield f"note: {terminal.escape_controls(note)}"
     yield ""
 
 
-def _chosen(stored: sessions.Opened, last: str | None, place: str | None) -> range | None:
+def _choose_messages(stored: sessions.Opened, last: str | None, place: str | None) -> range | None:
     history = stored.transcript.history
     if last is not None:
         turns = _number(last, "--tail takes a number of turns")
-        return tail(history.messages, history.dialect, turns)
+        return last_turns(history.messages, history.dialect, turns)
     if place is not None:
-        return around(history.messages, history.dialect, _message_at(stored, place))
+        return turns_around(history.messages, history.dialect, _message_at(stored, place))
     return None
 
 
@@ -195,3 +449,26 @@ COMMAND = Command(
         SESSION,
     ),
 )
+
+
+__all__ = [
+    "journal_turns_around",
+    "describe_checkpoint",
+    "journal_lines",
+    "last_journal_turns",
+    "utc_time",
+]
+
+
+def journal_lines(
+    journal: Journal,
+    width: int,
+    *,
+    chosen: range | None = None,
+    full: bool = False,
+    stream: TextIO | None = None,
+) -> Iterator[str]:
+    """Give a session line by line; ``chosen`` are the items to show, all unless given."""
+    stream = sys.stdout if stream is None else stream
+    page = TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
+    yield from JournalTranscript(journal, page).lines(chosen)

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lockstitch.cli.reading import STDIN
+from lockstitch.cli.documents import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.inputs import content, head
 from lockstitch.places import is_postgres, public
@@ -24,7 +24,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
 
-def is_own(target: str | None, form: str | None) -> bool:
+def is_own_store(target: str | None, form: str | None) -> bool:
     """Whether a target is a store of Lockstitch's own, or a session's file of one."""
     from lockstitch import places
 
@@ -45,7 +45,7 @@ def is_own(target: str | None, form: str | None) -> bool:
 
 
 @contextmanager
-def told(target: str) -> Iterator[None]:
+def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
     from lockstitch.places import brief, public
 
@@ -55,11 +55,11 @@ def told(target: str) -> Iterator[None]:
         raise type(error)(f"{public(target)}: {brief(str(error), target)}") from error
 
 
-def require_own(target: str | None, form: str | None = None) -> str:
+def require_own_session(target: str | None, form: str | None = None) -> str:
     """A store of Lockstitch's own; a clear word for the session of another program."""
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
-    if not is_own(target, form):
+    if not is_own_store(target, form):
         _require_file(target)
         raise UsageError(
             f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
@@ -74,7 +74,7 @@ def require_store(target: str | None) -> str:
     """A store of Lockstitch's own, for a command that looks after those."""
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
-    if not is_own(target, None):
+    if not is_own_store(target, None):
         _require_file(target)
         raise UsageError(
             f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
@@ -88,7 +88,7 @@ def _require_file(target: str) -> None:
         raise Unreadable(f"{public(target)}: no such file")
 
 
-def copy_to(
+def write_copy(
     output: str, data: bytes | None, target: str | None, path: str = "", *, force: bool = False
 ) -> None:
     """Write a copy of what a target means, or without data only make sure that it may be written.
@@ -124,7 +124,7 @@ def _files_of(target: str) -> list[str | int]:
     return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
 
 
-def own_below(folder: str) -> list[str]:
+def own_stores_below(folder: str) -> list[str]:
     """The stores of Lockstitch's own among the files below a folder."""
     from lockstitch import places
     from lockstitch.formats.sources import files_below
@@ -132,7 +132,7 @@ def own_below(folder: str) -> list[str]:
     return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
 
 
-def stored(target: str, form: str | None, session: str | None) -> list[Source] | None:
+def find_sessions(target: str, form: str | None, session: str | None) -> list[Source] | None:
     """The sessions that a target names; None if it is one list or request, or cannot be told."""
     if target == STDIN or (form is None and _starts_as_list(target)):
         return None
@@ -143,7 +143,7 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
     except UnknownFormat as error:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
         is_base = target.endswith(_DATABASES)
-        is_base = is_base or _head(target, 16).startswith((_DATABASE, _PACKED))
+        is_base = is_base or _read_head(target, 16).startswith((_DATABASE, _PACKED))
         # what looks like nothing is read once more, by who can say where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
             return None
@@ -153,7 +153,7 @@ def stored(target: str, form: str | None, session: str | None) -> list[Source] |
 
 def _starts_as_list(target: str) -> bool:
     """Whether a file is one JSON list, as against lines of which the first happens to be one."""
-    start = _head(target, 4096).lstrip()
+    start = _read_head(target, 4096).lstrip()
     first, newline, rest = start.partition(b"\n")
     if not start.startswith(b"[") or (newline and rest.strip() and _is_whole(first)):
         return False
@@ -162,7 +162,7 @@ def _starts_as_list(target: str) -> bool:
     return not has_records or _is_whole(content(target))
 
 
-def _head(target: str, size: int) -> bytes:
+def _read_head(target: str, size: int) -> bytes:
     try:
         return head(target, size)
     except LockstitchError:
@@ -179,7 +179,7 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def sources(
+def find_each(
     targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
     """Each target with its sessions, or with the error that says why there are none."""
@@ -197,19 +197,19 @@ def sources(
             yield target, error
 
 
-def last_used(target: str | None, session: str | None) -> tuple[str, str | None]:
+def last_used_session(target: str | None, session: str | None) -> tuple[str, str | None]:
     """Return the target and the id of the session that was used last, for ``--last``.
 
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch import sessions
-    from lockstitch.cli.looks import here
+    from lockstitch.cli.pick import current_folder
     from lockstitch.places import pasted
     from lockstitch.report import is_many
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")
-    folder = here()
+    folder = current_folder()
     found = None
     for known in sessions.listed(sessions.paths()):
         if known.is_aside:
@@ -226,11 +226,11 @@ def last_used(target: str | None, session: str | None) -> tuple[str, str | None]
     return found.target, found.session if is_many(found.target) else None
 
 
-def one(target: str | None, form: str | None, session: str | None) -> Source:
+def find_one(target: str | None, form: str | None, session: str | None) -> Source:
     """The only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    [(given, found)] = sources([target], form, session, _SHOWN)
+    [(given, found)] = find_each([target], form, session, _SHOWN)
     name = public(given)
     if isinstance(found, LockstitchError):
         raise type(found)(f"{name}: {found}")

@@ -1,11 +1,37 @@
-"""The only door to stdout and stderr: order, colours, harmless text, readers that went away."""
+"""The only door to stdout and stderr: order, colours, harmless text, readers that went away.
+
+Any text as rows of a terminal: split, harmless, wrapped, and cut where it is too long.
+
+Long output through a pager, on a terminal; straight out everywhere else.
+
+How far a long read has come, on a terminal.
+
+Asking a person session by session: yes, no, all of them, the difference first, or no more.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
-from typing import TextIO
+import time
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, TextIO
+from unicodedata import category, east_asian_width
+
+from msgspec import Struct
+
+from lockstitch.measures import (
+    several,  # noqa: PLC0414 - asked for here, too
+    size,  # noqa: PLC0414 - as above
+)
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterable, Iterator
+
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -18,30 +44,30 @@ _HIDDEN = (
 _UNSAFE = re.compile(f"[\x00-\x1f{_HIDDEN}]")
 # A whole line: besides, it may have our own colours, and go on below as findings do.
 _STYLE = "\x1b\\[(?:0|(?:[12]|3[1236])(?:;(?:[12]|3[1236]))*)m"
-_LINE = re.compile(f"({_STYLE}|\n(?:{_STYLE})?  = )|[\x00-\x1f{_HIDDEN}]")
+_UNSAFE_IN_LINE = re.compile(f"({_STYLE}|\n(?:{_STYLE})?  = )|[\x00-\x1f{_HIDDEN}]")
 # JSON has line breaks and tabs between its values only.
 _IN_JSON = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_HIDDEN}]")
 
 
-def harmless(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text from a file or a file name, with everything a terminal might obey written out."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def harmless_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """A line of output with everything but our own colours written out, whoever put it there."""
-    return _LINE.sub(lambda match: match[1] or harmless(match[0]), text)
+    return _UNSAFE_IN_LINE.sub(lambda match: match[1] or escape_controls(match[0]), text)
 
 
-def harmless_json(data: bytes) -> bytes:
+def escape_json(data: bytes) -> bytes:
     """A JSON document for a terminal: what that might obey is escaped, and it means the same."""
     import json
 
     text = data.decode(json.detect_encoding(data), "surrogatepass")
-    return _IN_JSON.sub(_escaped, text).encode()
+    return _IN_JSON.sub(_json_escape, text).encode()
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _json_escape(match: re.Match[str]) -> str:
     """One character as JSON writes it in a string; a lone return is a line break between values."""
     if match[0] == "\r":
         return "\n"
@@ -49,7 +75,7 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-class _State:
+class _OutputState:
     """How this command line wants its output, and what was written of it so far."""
 
     def __init__(self, quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
@@ -61,13 +87,13 @@ class _State:
         self.done = ""
 
 
-_state = _State()
+_state = _OutputState()
 
 
 def configure(quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
     """Begin a command line: how much is said, and whether in colours."""
     global _state  # noqa: PLW0603 - the streams are those of the process, too
-    _state = _State(quiet, verbose, color)
+    _state = _OutputState(quiet, verbose, color)
 
 
 def is_quiet() -> bool:
@@ -85,7 +111,7 @@ def has_emitted() -> bool:
     return _state.emitted
 
 
-def achieve(done: str) -> None:
+def remember_done(done: str) -> None:
     """Remember in a sentence what this command has changed so far, for one that is interrupted."""
     _state.done = done
 
@@ -123,7 +149,7 @@ def emit(data: bytes) -> None:
     """Write bytes of the result to stdout, all of them."""
     if sys.stdout is None:
         raise BrokenPipeError
-    take_away()
+    clear_temporary()
     _state.emitted = True
     # Under PYTHONUNBUFFERED this is the raw file, which may take less than it is given.
     rest = memoryview(data)
@@ -134,13 +160,13 @@ def emit(data: bytes) -> None:
 def emit_json(data: bytes) -> None:
     """Write a JSON document of somebody's content to stdout; byte for byte unless to a terminal."""
     is_shown = sys.stdout is not None and sys.stdout.isatty()
-    emit(harmless_json(data) if is_shown else data)
+    emit(escape_json(data) if is_shown else data)
 
 
 def say(text: str) -> None:
     """Write a line of the result to stdout."""
     encoding = getattr(sys.stdout, "encoding", "utf-8")
-    emit(f"{harmless_line(text)}\n".encode(encoding, "backslashreplace"))
+    emit(f"{escape_line(text)}\n".encode(encoding, "backslashreplace"))
 
 
 def emit_last(data: bytes) -> None:
@@ -155,25 +181,25 @@ def emit_last(data: bytes) -> None:
 def note(text: str) -> None:
     """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
     if not _state.quiet:
-        _tell(text)
+        _write_line(text)
 
 
-def _tell(text: str) -> None:
+def _write_line(text: str) -> None:
     flush()
-    take_away()
+    clear_temporary()
     if sys.stderr is not None:
-        sys.stderr.write(f"{harmless_line(text)}\n")
+        sys.stderr.write(f"{escape_line(text)}\n")
 
 
-def pass_by(text: str) -> None:
+def show_temporary(text: str) -> None:
     """Show a line on stderr that the next one takes the place of."""
     if sys.stderr is not None:
-        sys.stderr.write(f"\r{harmless_line(text)}\x1b[K")
+        sys.stderr.write(f"\r{escape_line(text)}\x1b[K")
         sys.stderr.flush()
         _state.passing = True
 
 
-def take_away() -> None:
+def clear_temporary() -> None:
     """Take the line away that `pass_by` shows, if any."""
     if _state.passing and sys.stderr is not None:
         sys.stderr.write("\r\x1b[K")
@@ -188,29 +214,31 @@ def complain(text: str) -> None:
     except OSError:
         _abandon(sys.stdout)
     try:
-        _tell(f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {harmless(text)}")
+        _write_line(
+            f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {escape_controls(text)}"
+        )
     except OSError:
         _abandon(sys.stderr)
 
 
-def leave_line() -> None:
+def start_new_line() -> None:
     """Begin a new line on a terminal, where a question or ``^C`` may stand on the present one."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write("\n")
 
 
-def agreed(question: str, otherwise: str) -> bool:
+def confirm(question: str, otherwise: str) -> bool:
     """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
-    if not is_asked():
+    if not can_ask():
         note(f"Nothing was changed: {otherwise}.")
         return False
-    if asked(f"{question} [y/N] ").lower() in ("y", "yes"):
+    if ask(f"{question} [y/N] ").lower() in ("y", "yes"):
         return True
     note("Nothing was changed.")
     return False
 
 
-def asked(question: str) -> str:
+def ask(question: str) -> str:
     """Ask the person at the terminal, and return the line that they type; empty at its end."""
     flush()
     sys.stderr.write(question)
@@ -221,7 +249,7 @@ def asked(question: str) -> str:
     return line.strip()
 
 
-def is_asked() -> bool:
+def can_ask() -> bool:
     """Whether somebody is at a terminal to answer a question."""
     return sys.stdin is not None and sys.stdin.isatty()
 
@@ -248,3 +276,261 @@ def _abandon(stream: TextIO | None) -> None:
     """Point a stream at nothing, so that the interpreter's own flush at exit cannot fail."""
     if stream is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+_TAB = 4
+
+
+def count_lines(text: str) -> int:
+    """How many lines a text has; a newline at the end starts none."""
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def wrap_rows(
+    text: str, width: int, limit: int | None, *, prose: bool = False, more: str = "…"
+) -> Iterator[str]:
+    """Give a text row by row, without ever taking more of it than is shown.
+
+    After ``limit`` rows (None: never) one more says how much is left. ``prose`` is wrapped between
+    words, anything else where the row ends.
+    """
+    text = text.rstrip("\r\n")
+    shown = start = 0
+    while start <= len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        left = None if limit is None else limit - shown
+        taken = end if left is None else min(end, start + (left + 1) * width)
+        for row in _wrap_line(_clean(text[start:taken]), width, prose=prose):
+            if shown == limit:
+                yield _describe_rest(text, start, end, more)
+                return
+            yield row
+            shown += 1
+        start = end + 1
+
+
+def _describe_rest(text: str, start: int, end: int, more: str) -> str:
+    lines = text.count("\n", start) + 1
+    if lines == 1:
+        return f"{more} {size(end - start)} in this line"
+    return f"{more} {several(lines, 'more line')}"
+
+
+def _clean(line: str) -> str:
+    return escape_controls(line.removesuffix("\r").expandtabs(_TAB))
+
+
+def _wrap_line(line: str, width: int, *, prose: bool) -> Iterator[str]:
+    """Give the rows of one harmless line."""
+    start, is_plain = 0, line.isascii()
+    while True:
+        end = _end_of_row(line, start, width, is_plain=is_plain)
+        if end >= len(line):
+            yield line[start:]
+            return
+        space = line.rfind(" ", start + 1, end + 1) if prose else -1
+        if space > start + width // 2:
+            yield line[start:space]
+            start = space + 1
+        else:
+            yield line[start:end]
+            start = end
+
+
+def _end_of_row(line: str, start: int, width: int, *, is_plain: bool) -> int:
+    """Give the end of what fits into a row, at least one character."""
+    if is_plain:
+        return start + width
+    end, used = start, 0
+    while end < len(line):
+        used += _char_width(line[end])
+        if used > width:
+            break
+        end += 1
+    return max(end, start + 1)
+
+
+@lru_cache(4096)
+def _char_width(char: str) -> int:
+    if category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(char) in ("W", "F") else 1
+
+
+def fit(text: str, width: int, more: str = "…") -> str:
+    """Return a harmless line cut to a width of the terminal, with a mark where it was cut."""
+    line = escape_controls(text.expandtabs(_TAB))
+    is_plain = line.isascii()
+    if width <= 0 or _end_of_row(line, 0, width, is_plain=is_plain) >= len(line):
+        return line if width > 0 else ""
+    end = _end_of_row(line, 0, max(width - len(more), 1), is_plain=is_plain)
+    return f"{line[:end]}{more}" if width > len(more) else line[:end]
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of the terminal a line takes."""
+    return len(text) if text.isascii() else sum(map(_char_width, text))
+
+
+# Leave if it fits on one screen, let colours through, do not clear the screen.
+LESS = "-FRX"
+
+
+def page_lines(lines: Iterable[str]) -> None:
+    """Write lines for a person: through ``$PAGER`` on a terminal, else to stdout.
+
+    A pager that cannot be started is done without; one that quits early ends the output.
+    """
+    pager = _start_pager() if sys.stdout is not None and sys.stdout.isatty() else None
+    if pager is None:
+        for line in lines:
+            say(line)
+        return
+    try:
+        _feed_pager(pager, lines)
+    finally:
+        _wait_for_pager(pager)
+
+
+def _start_pager() -> subprocess.Popen[bytes] | None:
+    import shlex
+    import subprocess
+
+    environment = {"LESS": LESS, **os.environ}
+    try:
+        command = shlex.split(os.environ.get("PAGER", f"less {LESS}"))
+        if not command or command == ["cat"]:
+            return None
+        flush()
+        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
+    except (OSError, ValueError):
+        return None
+
+
+def _feed_pager(pager: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    with suppress(BrokenPipeError):
+        for line in lines:
+            if pager.stdin is not None:
+                safe = escape_line(line)
+                pager.stdin.write(f"{safe}\n".encode(encoding, "backslashreplace"))
+
+
+def _wait_for_pager(pager: subprocess.Popen[bytes]) -> None:
+    """Wait for the reader to finish; Ctrl-C is the pager's business until then."""
+    if pager.stdin is not None:
+        with suppress(OSError):
+            pager.stdin.close()
+    while pager.returncode is None:
+        with suppress(KeyboardInterrupt):
+            pager.wait()
+
+
+# So many seconds lie between two pictures of the bar.
+_OFTEN = 0.1
+_BAR_WIDTH = 24
+_BAR_DONE, _BAR_LEFT = "\u2501", "\u2500"
+
+
+class ProgressBar:
+    """A progress bar with an estimate on a terminal, nothing anywhere else.
+
+    ``total`` is a number of bytes, or of what ``unit`` names.
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "") -> None:
+        self.title = title
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.is_shown = bool(total and is_terminal(sys.stderr) and not is_quiet())
+
+    def __enter__(self) -> Callable[[int], None]:
+        """Show the bar; gives the function that moves it on."""
+        self.start = self.last = time.monotonic()
+        self._show(self.start)
+        return self._advance
+
+    def _advance(self, done: int) -> None:
+        self.done += done
+        now = time.monotonic()
+        if now - self.last >= _OFTEN:
+            self._show(now)
+
+    def _show(self, now: float) -> None:
+        self.last = now
+        if self.is_shown:
+            columns = shutil.get_terminal_size().columns
+            show_temporary(
+                draw_bar(self, now - self.start, columns, _encodable(sys.stderr.encoding))
+            )
+
+    def __exit__(self, *error: object) -> None:
+        """Take the bar away."""
+        if self.is_shown:
+            clear_temporary()
+
+
+def draw_bar(at: ProgressBar, seconds: float, columns: int, glyphs: tuple[str, str]) -> str:
+    """One line: how much is done of how much, and how long the rest may take."""
+    part = min(at.done / at.total, 1.0)
+    filled = round(part * _BAR_WIDTH)
+    of_bytes = f"{size(at.done)} of {size(at.total)}"
+    count = f"{at.done}/{at.total} {at.unit}" if at.unit else of_bytes
+    left = f"  {_clock(seconds / part - seconds)} left" if part else ""
+    line = f"{at.title} {glyphs[0] * filled}{glyphs[1] * (_BAR_WIDTH - filled)} {count}{left}"
+    return line[: columns - 1]
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02}"
+
+
+def _encodable(encoding: str) -> tuple[str, str]:
+    try:
+        (_BAR_DONE + _BAR_LEFT).encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return "#", "-"
+    return _BAR_DONE, _BAR_LEFT
+
+
+YES, NO, ALL, DIFF, QUIT = "y", "n", "a", "d", "q"
+_PROMPT_WORDS = {YES: "[y]es", NO: "[n]o", ALL: "[a]ll", DIFF: "[d]iff", QUIT: "[q]uit"}
+_PROMPT_SPELLED = {"yes": YES, "no": NO, "all": ALL, "diff": DIFF, "quit": QUIT}
+_PROMPT_ANSWERS = {**dict(zip(_PROMPT_WORDS, _PROMPT_WORDS, strict=True)), **_PROMPT_SPELLED}
+
+
+class RepairPrompt(Struct):
+    """What was answered so far; ``total`` sessions are asked about, one after the other."""
+
+    total: int = 1
+    number: int = 0
+    is_all: bool = False
+    is_over: bool = False
+    was_alone: bool = False
+
+    def wants(self, difference: Callable[[], None]) -> bool:
+        """Ask whether to repair the next session; ``difference`` shows what that changes."""
+        self.number += 1
+        if self.is_all:
+            return True
+        if not can_ask():
+            self.was_alone = self.is_over = True
+            return False
+        while True:
+            # whoever closes the terminal, or only hits Enter, has not said yes
+            chosen = _PROMPT_ANSWERS.get(ask(self._question()).lower() or NO, "")
+            if chosen == DIFF:
+                difference()
+            elif chosen:
+                self.is_all = chosen == ALL
+                self.is_over = chosen == QUIT
+                return chosen in (YES, ALL)
+
+    def _question(self) -> str:
+        several = self.total > 1
+        count = f" ({self.number} of {self.total})" if several else ""
+        words = [word for key, word in _PROMPT_WORDS.items() if several or key != ALL]
+        return f"Repair this session{count}? A backup is kept. {' '.join(words)} "

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import CLEAN, own_failure, terminal
-from lockstitch.cli.arguments import JSON, Command, Operand, Option
-from lockstitch.cli.targets import told
+from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.targets import naming_target
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 
@@ -26,8 +26,8 @@ def run(*, target: str | None, port: str | None, no_browser: bool, as_json: bool
     from lockstitch.inspector import actions
 
     if target is not None:
-        with told(target):
-            actions.require(target)
+        with naming_target(target):
+            actions.require_showable(target)
     inspector = server.Inspector(target, on_failure=_failed)
     with ExitStack() as stack:
 
@@ -60,9 +60,9 @@ def _number(port: str) -> int:
 
 def _announce(address: str, *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output
 
-        terminal.emit(machine.encode(url=address))
+        terminal.emit(output.encode_json(url=address))
     else:
         terminal.say(f"Open {address}")
         terminal.note("The address lets one browser in, once. Ctrl-C ends it.")

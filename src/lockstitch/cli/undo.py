@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from lockstitch import backups, places, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, salvage, terminal, text
-from lockstitch.cli.arguments import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.backups import fields_of
-from lockstitch.cli.rows import several, size
-from lockstitch.cli.targets import told
+from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, output, salvage, terminal
+from lockstitch.cli.backups import backup_fields
+from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import naming_target
+from lockstitch.cli.terminal import several, size
 from lockstitch.errors import LockstitchError, UsageError
 
 if TYPE_CHECKING:
@@ -45,24 +45,26 @@ def run(  # noqa: PLR0913 - one keyword an option
     if any(places.is_postgres(target) for target in targets):
         if force or len(targets) > 1:
             raise UsageError("a database is taken back alone, and never by force")
-        with told(targets[0]):
-            return _database(targets[0], session, run_id, listing=listing, as_json=as_json)
+        with naming_target(targets[0]):
+            return _undo_database(targets[0], session, run_id, listing=listing, as_json=as_json)
     if listing:
         return _list(targets, session, run_id, as_json=as_json)
-    wish = Wish(session, run_id, force)
-    due, refused = _due(targets, wish)
-    is_wanted = bool(refused) or _is_wanted(due, yes=yes)
-    done = refused or (_undone(due, force=force) if is_wanted else [_kept(one) for one in due])
+    wish = UndoRequest(session, run_id, force)
+    due, refused = _find_due(targets, wish)
+    is_wanted = bool(refused) or _confirm(due, yes=yes)
+    done = refused or (
+        _restore(due, force=force) if is_wanted else [_unchanged_fields(one) for one in due]
+    )
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(sessions=done))
+        terminal.emit(machine.encode_json(sessions=done))
     if wish.declined or any(one["error"] for one in done):
         return FAILED
     return CLEAN if is_wanted else FINDINGS
 
 
-class Wish(Struct):
+class UndoRequest(Struct):
     """What is to be taken back; ``declined`` are the places that could not be looked at."""
 
     session: str | None
@@ -74,19 +76,19 @@ class Wish(Struct):
         """Say that a place below a folder is left out, and why."""
         self.declined.append(place)
         reason = error.strerror if isinstance(error, OSError) else error
-        terminal.complain(f"{text.shown(place)}: {reason}")
+        terminal.complain(f"{output.target_name(place)}: {reason}")
 
 
-def _is_wanted(due: list[Backup], *, yes: bool) -> bool:
+def _confirm(due: list[Backup], *, yes: bool) -> bool:
     """Show what would be replaced by what, and ask."""
     if yes:
         return True
     for backup in due:
-        terminal.note(f"{_name(backup)}: {_prospect(backup)}")
-    return terminal.agreed("Take this back?", "--yes takes it back without asking")
+        terminal.note(f"{_name(backup)}: {_describe_restore(backup)}")
+    return terminal.confirm("Take this back?", "--yes takes it back without asking")
 
 
-def _prospect(backup: Backup) -> str:
+def _describe_restore(backup: Backup) -> str:
     """Say what stands there now and what will."""
     when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
     if backup.rows is not None:
@@ -103,27 +105,29 @@ def _prospect(backup: Backup) -> str:
 
 def _name(backup: Backup) -> str:
     own = sessions.session_of(backup)
-    return text.shown(backup.path if own is None else f"{backup.path}:{own}")
+    return output.target_name(backup.path if own is None else f"{backup.path}:{own}")
 
 
-def _kept(backup: Backup) -> dict[str, Any]:
+def _unchanged_fields(backup: Backup) -> dict[str, Any]:
     own = sessions.session_of(backup)
     return {"target": backup.path, "session": own, "restored": None, "error": None}
 
 
-def _database(
+def _undo_database(
     target: str, session: str | None, run_id: str | None, *, listing: bool, as_json: bool
 ) -> int:
     """Undo the repairs of threads in a database, or list them, and return the exit status."""
-    from lockstitch.cli import machine
+    from lockstitch.cli import output as machine
 
     if listing:
         found = databases.past(target)
         if as_json:
-            terminal.emit(machine.encode(backups=found))
+            terminal.emit(machine.encode_json(backups=found))
         for one in found if not as_json else ():
             counts = f"{one['repairs']:>10} repaired  {one['undone']:>10} undone"
-            terminal.say(f"{one['time'][:19]}  {one['run']}  {counts}  {text.shown(one['target'])}")
+            terminal.say(
+                f"{one['time'][:19]}  {one['run']}  {counts}  {output.target_name(one['target'])}"
+            )
         if not found and not as_json:
             terminal.note("No repairs.")
         return CLEAN
@@ -136,14 +140,14 @@ def _database(
             failed += one["error"] is not None
             yield one
 
-    for piece in machine.joined(each()):
+    for piece in machine.stream_json(each()):
         if as_json:
             terminal.emit(piece)
     terminal.note(f"Took {several(done, 'repair')} back.")
     return FAILED if failed else CLEAN
 
 
-def _due(targets: list[str], wish: Wish) -> tuple[list[Backup], list[dict[str, Any]]]:
+def _find_due(targets: list[str], wish: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]:
     """What is to be restored, and what stands against it; nothing is undone if anything does."""
     due: list[Backup] = []
     refused: list[dict[str, Any]] = []
@@ -153,25 +157,25 @@ def _due(targets: list[str], wish: Wish) -> tuple[list[Backup], list[dict[str, A
                 target, session=wish.session, run=wish.run_id, declined=wish.decline
             )
         except (LockstitchError, OSError) as error:
-            refused.append(_failed(target, wish.session, error))
+            refused.append(_report_failure(target, wish.session, error))
     for backup in due:
         try:
             sessions.require_undoable(backup, force=wish.force)
         except (LockstitchError, OSError) as error:
-            refused.append(_failed(backup.path, sessions.session_of(backup), error))
+            refused.append(_report_failure(backup.path, sessions.session_of(backup), error))
     return due, refused
 
 
-def _failed(target: str, session: str | None, error: Exception) -> dict[str, Any]:
-    shown = text.shown(
-        target if session is None else text.Label(f"{places.public(target)}:{session}")
+def _report_failure(target: str, session: str | None, error: Exception) -> dict[str, Any]:
+    shown = output.target_name(
+        target if session is None else output.SessionName(f"{places.public(target)}:{session}")
     )
     terminal.complain(f"{shown}: {error}")
     name = places.public(target)
     return {"target": name, "session": session, "restored": None, "error": str(error)}
 
 
-def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
+def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
     """Restore all of these, and say what became of each file and each database."""
     as_run = backups.new_run()
     done: list[dict[str, Any]] = []
@@ -181,7 +185,7 @@ def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
         try:
             sessions.undo(backup, force=force, as_run=as_run)
         except (LockstitchError, OSError) as error:
-            done.append(_failed(backup.path, own, error))
+            done.append(_report_failure(backup.path, own, error))
             continue
         restored.setdefault(backup.path, []).append(backup)
         facts = {"target": backup.path, "session": own}
@@ -189,14 +193,16 @@ def _undone(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
     for path, found in restored.items():
         when = f"{found[-1].time:%Y-%m-%d %H:%M:%S}"
         if len(found) > 1:
-            terminal.note(f"{text.shown(path)}: {len(found)} sessions as they were before {when}.")
+            terminal.note(
+                f"{output.target_name(path)}: {len(found)} sessions as they were before {when}."
+            )
         else:
             terminal.note(f"{_name(found[0])}: as it was before {when}.")
     return done
 
 
 def _list(targets: list[str], session: str | None, run_id: str | None, *, as_json: bool) -> int:
-    wish = Wish(session, run_id)
+    wish = UndoRequest(session, run_id)
     found = [
         backup
         for target in targets
@@ -206,9 +212,9 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     ]
     status = FAILED if wish.declined else CLEAN
     if as_json:
-        from lockstitch.cli import machine
+        from lockstitch.cli import output as machine
 
-        terminal.emit(machine.encode(backups=[fields_of(backup) for backup in found]))
+        terminal.emit(machine.encode_json(backups=[backup_fields(backup) for backup in found]))
         return status
     for backup in found:
         count = backup.manifest.before_size
@@ -217,7 +223,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = sessions.session_of(backup)
         more = "" if own is None else f"  {own}"
-        terminal.say(f"{row}  {text.shown(str(backup.record))}{text.shown(more)}")
+        terminal.say(f"{row}  {output.target_name(str(backup.record))}{output.target_name(more)}")
     if not found:
         terminal.note("No backups.")
     return status

@@ -6,16 +6,16 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, INTERRUPTED, databases, machine, terminal, text
-from lockstitch.cli.arguments import Command, Operand, Option
-from lockstitch.cli.rows import several
+from lockstitch.cli import CLEAN, INTERRUPTED, databases, output, terminal
+from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.cli.terminal import several
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from lockstitch.watching.events import Notice
-    from lockstitch.watching.loop import Loop, WatchStart
+    from lockstitch.watch.notices import Notice
+    from lockstitch.watch.watcher import WatchLoop, WatchStart
 
 _IDLE = 30.0
 _COLOURS = {"broken": "red", "refused": "yellow", "repaired": "green", "healthy": "green"}
@@ -31,15 +31,15 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Watch until somebody ends it, and return the exit status."""
-    from lockstitch.watching import telling
+    from lockstitch.watch import notices as telling
 
     missing = [path for path in paths if not os.path.lexists(path)]
     if missing:
-        raise UsageError(f"{text.shown(missing[0])}: no such file or folder")
+        raise UsageError(f"{output.target_name(missing[0])}: no such file or folder")
     loop = _loop(paths, idle, repair=repair)
-    notices = telling.notifier() if notify else None
-    words = telling.command_of(command) if command is not None else None
-    tellers = telling.Tellers(terminal.complain)
+    notices = telling.find_notifier() if notify else None
+    words = telling.parse_command(command) if command is not None else None
+    tellers = telling.EventCommands(terminal.complain)
 
     def tell(event: Notice) -> None:
         document = _document(event)
@@ -63,39 +63,40 @@ def run(  # noqa: PLR0913 - one keyword an option
     return CLEAN
 
 
-def _end(loop: Loop, _signal: int, _frame: FrameType | None) -> None:
+def _end(loop: WatchLoop, _signal: int, _frame: FrameType | None) -> None:
     loop.end()
 
 
-def _loop(paths: list[str], idle: str | None, *, repair: bool) -> Loop:
+def _loop(paths: list[str], idle: str | None, *, repair: bool) -> WatchLoop:
     from pathlib import Path
     from time import monotonic
 
-    from lockstitch.watching import places
-    from lockstitch.watching.loop import Loop
-    from lockstitch.watching.watcher import Watcher
+    from lockstitch.watch import changes
+    from lockstitch.watch.watcher import Watcher, WatchLoop
 
     quiet = _IDLE if idle is None else databases.seconds(idle, "--idle")
     watcher = Watcher(monotonic, os.environ, idle=quiet, repair=repair)
-    meant = places.given(paths) if paths else places.known(Path.home(), os.environ)
-    return Loop(meant, watcher)
+    meant = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
+    return WatchLoop(meant, watcher)
 
 
 def _document(event: Notice) -> bytes:
-    from lockstitch.watching.events import fields_of
+    from lockstitch.watch.notices import notice_fields
 
-    return machine.encode(**fields_of(event), session=machine.session(event.report))
+    return output.encode_json(**notice_fields(event), session=output.report_fields(event.report))
 
 
 def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
-    from lockstitch.watching.events import in_words
+    from lockstitch.watch.notices import describe_notice
 
     if as_json:
         terminal.emit(document)
     else:
-        name = terminal.paint(text.shown(text.named(event.report)), "bold")
-        said = terminal.paint(terminal.harmless(in_words(event)), _COLOURS[event.kind])
-        next_step = f"  {terminal.harmless(event.command)}" if event.command else ""
+        name = terminal.paint(output.target_name(output.report_name(event.report)), "bold")
+        said = terminal.paint(
+            terminal.escape_controls(describe_notice(event)), _COLOURS[event.kind]
+        )
+        next_step = f"  {terminal.escape_controls(event.command)}" if event.command else ""
         terminal.say(f"{name}: {said}{next_step}")
     terminal.flush()
 
@@ -103,7 +104,7 @@ def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
 def _announce(found: WatchStart, *, as_json: bool) -> None:
     if as_json:
         terminal.emit(
-            machine.encode(event="started", folders=found.folders, sessions=found.sessions)
+            output.encode_json(event="started", folders=found.folders, sessions=found.sessions)
         )
         terminal.flush()
         return

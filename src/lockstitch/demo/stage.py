@@ -37,7 +37,7 @@ _GOES_ON = {"text": "Notes and tests are fine. I look whether the deployment wen
 REPLIES = [_ASKS, _ASKS, _GOES_ON]
 
 
-class Failed(LockstitchError):
+class DemoFailed(LockstitchError):
     """Something that the demo is about did not happen."""
 
 
@@ -92,7 +92,7 @@ class Child:
         except Empty:
             found = None
         if found is None:
-            raise Failed(f"the demo waited for {what} in vain")
+            raise DemoFailed(f"the demo waited for {what} in vain")
         return found
 
     def rest(self) -> list[str]:
@@ -157,7 +157,7 @@ class Stage:
         error = _refusal(self._run_again("plain", SECOND))
         entry = self._entry()
         if entry["status"] != _REFUSED or not error:
-            raise Failed("the provider took the plain list; there is nothing to show")
+            raise DemoFailed("the provider took the plain list; there is nothing to show")
         return Act(killed, entry["status"], error)
 
     def session(self) -> Act:
@@ -167,9 +167,9 @@ class Stage:
         entry = self._entry()
         answers = self._answers(entry["record"])
         if entry["status"] != _TAKEN or _GOES_ON["text"] not in said:
-            raise Failed("the provider did not take the session's request")
+            raise DemoFailed("the provider did not take the session's request")
         if answers[-1] != UNKNOWN_OUTCOME or UNKNOWN_OUTCOME in answers[:-1]:
-            raise Failed("the request does not tell what became of the calls")
+            raise DemoFailed("the request does not tell what became of the calls")
         return Act(killed, entry["status"], answers=answers, said=str(_GOES_ON["text"]))
 
     def _killed(self, name: str, wait: Callable[[Child], None]) -> int:
@@ -187,7 +187,7 @@ class Stage:
             agent.close()
             _end(_number(folder / "deploy.pid"))
         if self._entry()["status"] != _TAKEN:
-            raise Failed("the provider refused the first request")
+            raise DemoFailed("the provider refused the first request")
         return killed
 
     def _run_again(self, name: str, *words: str) -> str:
@@ -228,7 +228,7 @@ class Stage:
         asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
         results = {b["tool_use_id"]: b for b in blocks if b["type"] == "tool_result"}
         if len(asked) != len(_CALLS) or set(asked) != set(results):
-            raise Failed("the request does not answer every call")
+            raise DemoFailed("the request does not answer every call")
         return tuple(_text(results[ident]["content"]) for ident in asked)
 
 
@@ -249,7 +249,7 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > end:
-            raise Failed(f"the demo waited for {what} in vain")
+            raise DemoFailed(f"the demo waited for {what} in vain")
         time.sleep(_GLANCE)
 
 

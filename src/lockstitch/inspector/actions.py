@@ -19,8 +19,8 @@ from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
 from lockstitch.formats import doctor
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.sources import Opened, Source
-from lockstitch.inspector import foreign, own, timeline
-from lockstitch.inspector.plans import Plan
+from lockstitch.inspector import plans, timeline
+from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
 from lockstitch.report import OWN, Report
 from lockstitch.session.maintenance import is_aside
@@ -44,7 +44,7 @@ class Subject(Struct, frozen=True):
         return hashlib.sha256(name).hexdigest()[:16]
 
 
-class Reading(Struct):
+class SessionReading(Struct):
     """A session that was read: what a check says of it, and its rows."""
 
     report: Report
@@ -52,7 +52,7 @@ class Reading(Struct):
     actions: list[str]
 
 
-def require(target: str | None) -> None:
+def require_showable(target: str | None) -> None:
     """Raise if a target is nothing that can be shown."""
     if target is None or Path(target).is_dir():
         return
@@ -69,7 +69,7 @@ def is_store(target: str | None) -> bool:
     return places.place_of(target) is not None
 
 
-def scanned(target: str | None) -> Iterator[tuple[Subject, Report]]:
+def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
     """Check every session of this machine, or of a target, one after the other."""
     if target is not None and places.is_postgres(target):
         for report in sessions.scan_database(target):
@@ -100,7 +100,7 @@ def _name(report: Report) -> str | None:
     return report.session if is_many or places.is_postgres(report.target) else None
 
 
-def checked(subject: Subject) -> Report:
+def check_again(subject: Subject) -> Report:
     """Check one session again."""
     if subject.is_own:
         return next(iter(stored.check(subject.target, subject.session)))
@@ -116,24 +116,28 @@ def source_of(subject: Subject) -> Source:
     return found[0]
 
 
-def read(subject: Subject) -> Reading:
+def read_session(subject: Subject) -> SessionReading:
     """Read a session whole; one that cannot be read has an error in its report and no rows."""
     if subject.is_own:
         journal = stored.read(subject.target, subject.session)
-        report = checked(subject)
-        made = timeline.of_journal(journal)
-        return Reading(report, made, own.actions(subject.target, journal, report))
+        report = check_again(subject)
+        made = timeline.journal_timeline(journal)
+        return SessionReading(report, made, plans.own_actions(subject.target, journal, report))
     source = source_of(subject)
     if source.error is not None:
-        return Reading(sessions.check(source), Timeline([]), [])
+        return SessionReading(sessions.check(source), Timeline([]), [])
     try:
         found = sessions.opened(source, follow_symlinks=True, search=True)
     except LockstitchError:
-        return Reading(sessions.check(source), Timeline([]), ["undo"] if _has_undo(source) else [])
+        return SessionReading(
+            sessions.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
+        )
     report = sessions.described(found)
     report.findings = doctor.findings_of(source.form, found.transcript)
-    made = timeline.of_transcript(source.form, found.transcript, report.findings)
-    return Reading(report, made, foreign.actions(found, report, has_undo=_has_undo(source)))
+    made = timeline.transcript_timeline(source.form, found.transcript, report.findings)
+    return SessionReading(
+        report, made, plans.foreign_actions(found, report, has_undo=_has_undo(source))
+    )
 
 
 def _has_undo(source: Source) -> bool:
@@ -145,16 +149,16 @@ def _has_undo(source: Source) -> bool:
         return False
 
 
-def planned(subject: Subject, action: str, options: Mapping[str, Any]) -> Plan:
+def plan_action(subject: Subject, action: str, options: Mapping[str, Any]) -> ActionPlan:
     """Work an action out; changes nothing."""
     if subject.is_own:
-        return own.planned(subject.target, str(subject.session), action, options)
-    return foreign.planned(source_of(subject), action, options)
+        return plans.plan_own(subject.target, str(subject.session), action, options)
+    return plans.plan_foreign(source_of(subject), action, options)
 
 
 def perform(subject: Subject, action: str, options: Mapping[str, Any], stamp: str) -> list[str]:
     """Do what was shown, and say what was done; raises ``Moved`` if it would be something else."""
-    plan = planned(subject, action, options)
+    plan = plan_action(subject, action, options)
     if plan.preview.refusal:
         raise UsageError(plan.preview.refusal)
     if plan.preview.stamp != stamp:
@@ -162,7 +166,7 @@ def perform(subject: Subject, action: str, options: Mapping[str, Any], stamp: st
     return plan.apply()
 
 
-def exported(
+def export_session(
     subject: Subject, dialect: str | None, *, raw: bool = False, redact: str = ""
 ) -> tuple[bytes, str]:
     """Give a session as the messages of a request, and the name of the dialect."""
@@ -177,7 +181,7 @@ def exported(
     return sessions.encoded(messages), name
 
 
-def branch(subject: Subject, place: str) -> tuple[bytes, str]:
+def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
     """Give a branch that a resume leaves behind as a session's file of its own, and its name."""
     found: Opened = sessions.opened(source_of(subject), follow_symlinks=True)
     data = found.source.form.fork(found.transcript, place)

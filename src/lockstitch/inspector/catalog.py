@@ -1,22 +1,31 @@
-"""The list of sessions: filled by a scan in a thread, told to every page that looks on."""
+"""The list of sessions: filled by a scan in a thread, told to every page that looks on.
+
+A store of our own at a glance: sessions over time, who holds leases, sizes, compactions.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
-from lockstitch import places, sessions
-from lockstitch.errors import LockstitchError
+from lockstitch import places, sessions, stored
+from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Subject
-from lockstitch.inspector.plans import shown
+from lockstitch.inspector.plans import shorten_home
+from lockstitch.journal.events import Compacted, event_of
 from lockstitch.redaction import redact_value
 from lockstitch.report import OWN, Report
+from lockstitch.session.listing import list_sessions
+from lockstitch.stores.base import Backend, Listed, Listing
 
 # How long a session that was found waits for others to be told with, in seconds.
 _PATIENCE = 0.1
@@ -26,7 +35,7 @@ MOST = 50_000
 Event = dict[str, Any]
 
 
-class Entry(Struct):
+class CatalogEntry(Struct):
     """A session of the list: where it is, and what the list says of it."""
 
     subject: Subject
@@ -39,12 +48,12 @@ class Catalog:
     def __init__(self, target: str | None) -> None:
         self.target = target
         self.is_store = actions.is_store(target)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, CatalogEntry] = {}
         self.state: Event = {"is_done": False, "count": 0, "error": "", "left_out": 0}
         self._listeners: set[asyncio.Queue[Event]] = set()
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._found: list[Entry] = []
+        self._found: list[CatalogEntry] = []
 
     def find(self, name: str) -> Subject | None:
         """Return the session of a link."""
@@ -71,7 +80,7 @@ class Catalog:
         for queue in self._listeners:
             queue.put_nowait(event)
 
-    def put(self, found: list[Entry]) -> None:
+    def put(self, found: list[CatalogEntry]) -> None:
         """Take sessions in, or what is new of them."""
         for entry in found:
             self.entries[entry.subject.id] = entry
@@ -90,12 +99,12 @@ class Catalog:
         """Check all sessions, in a thread of its own; what is found goes to the loop."""
         count, error = 0, ""
         try:
-            for subject, report in actions.scanned(self.target):
+            for subject, report in actions.scan(self.target):
                 if self._stop.is_set():
                     return
                 count += 1
                 if count <= MOST:
-                    self._note(Entry(subject, row_of(subject, report)), loop)
+                    self._note(CatalogEntry(subject, list_row(subject, report)), loop)
         except LockstitchError as failure:
             error = str(failure)
         except OSError as failure:
@@ -107,7 +116,7 @@ class Catalog:
         if not self._stop.is_set():
             loop.call_soon_threadsafe(call)
 
-    def _note(self, entry: Entry, loop: asyncio.AbstractEventLoop) -> None:
+    def _note(self, entry: CatalogEntry, loop: asyncio.AbstractEventLoop) -> None:
         """Keep what was found for a moment: a page is told of several at once."""
         with self._lock:
             self._found.append(entry)
@@ -126,7 +135,7 @@ class Catalog:
         self.set_state(is_done=True, **facts)
 
 
-def row_of(subject: Subject, report: Report) -> dict[str, Any]:
+def list_row(subject: Subject, report: Report) -> dict[str, Any]:
     """Say of a session what the list shows; secrets in its first words are masked."""
     summary = sessions.summarized(report)
     is_own = report.format == OWN
@@ -137,8 +146,8 @@ def row_of(subject: Subject, report: Report) -> dict[str, Any]:
         "title": title,
         "program": summary.program or report.format or "unknown",
         "session": report.session or summary.session or "",
-        "project": shown(report.project or ""),
-        "target": shown(places.public(report.target)),
+        "project": shorten_home(report.project or ""),
+        "target": shorten_home(places.public(report.target)),
         "updated": report.updated,
         "size": report.size,
         "messages": report.messages,
@@ -152,3 +161,70 @@ def row_of(subject: Subject, report: Report) -> dict[str, Any]:
         "is_own": is_own,
         "is_aside": summary.is_aside or actions.is_put_aside(subject),
     }
+
+
+# Compactions are looked for in so many sessions, those that were changed last.
+_MOST_READ = 500
+_MOST_LISTED = 100_000
+_MOST_SHOWN = 50
+# How many days before the last one are shown.
+_FEWEST_DAYS, _MOST_DAYS = 13, 89
+_COMPACTED = b'{"kind":"compacted"'
+
+
+def describe_store(target: str) -> dict[str, Any]:
+    """Read what a store holds; changes nothing, and waits for no writer."""
+    backend, _ = stored.opened(target)
+    with backend:
+        found = list(islice(list_sessions(backend, Listing(newest=True)), _MOST_LISTED))
+        made = summarize_sessions(found)
+        made["compactions"] = [*islice(_compactions(backend, found[:_MOST_READ]), _MOST_SHOWN)]
+    made["read"] = min(len(found), _MOST_READ)
+    return made
+
+
+def summarize_sessions(found: Sequence[Listed]) -> dict[str, Any]:
+    """Count sessions, and say by whom they are held. Pure."""
+    held = [one for one in found if one.holder]
+    return {
+        "sessions": len(found),
+        "records": sum(one.seq for one in found),
+        "days": count_by_day(found),
+        "held": [
+            {"session": one.session, "holder": one.holder, "epoch": one.epoch, "at": one.changed}
+            for one in held[:_MOST_SHOWN]
+        ],
+        "held_in_all": len(held),
+    }
+
+
+def count_by_day(found: Iterable[Listed]) -> list[dict[str, Any]]:
+    """Count the sessions that were begun and last changed on each day, without gaps. Pure."""
+    begun = Counter(_day(one.created) for one in found if one.created)
+    changed = Counter(_day(one.changed) for one in found if one.changed)
+    if not begun and not changed:
+        return []
+    first, last = min((*begun, *changed)), max((*begun, *changed))
+    first = max(min(first, last - timedelta(days=_FEWEST_DAYS)), last - timedelta(days=_MOST_DAYS))
+    span = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    return [
+        {"day": day.date().isoformat(), "begun": begun[day], "changed": changed[day]}
+        for day in span
+    ]
+
+
+def _day(at: int) -> datetime:
+    moment = datetime.fromtimestamp(at / 1000, UTC)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _compactions(backend: Backend, found: Iterable[Listed]) -> Iterable[dict[str, Any]]:
+    for one in found:
+        try:
+            for record in backend.read(one.session):
+                event = event_of(record) if record.body.startswith(_COMPACTED) else None
+                if isinstance(event, Compacted):
+                    facts = {"session": one.session, "seq": record.seq, "at": record.at}
+                    yield {**facts, "through": event.through}
+        except Damaged:
+            continue

@@ -1,10 +1,17 @@
-"""What an action would change, side by side, for a person to agree to."""
+"""What an action would change, side by side, for a person to agree to.
+
+Actions on sessions of other programs, as ``repair``, ``undo`` and ``compact`` do them.
+
+Actions on sessions in stores of our own, as the commands for those do them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -12,11 +19,23 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from lockstitch import backups, sessions, stored
 from lockstitch.conversation.parts import Place
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.formats.base import Format
+from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.formats.sources import Opened, Source
+from lockstitch.journal.events import Rewound
+from lockstitch.manifests import Backup
+from lockstitch.measures import several, size
 from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
-from lockstitch.rules import Finding
-from lockstitch.sessions import Difference
+from lockstitch.report import Report
+from lockstitch.rules import NOTE, Finding
+from lockstitch.session.maintenance import is_aside
+from lockstitch.sessions import Difference, Options
+from lockstitch.sessions.summary import problems
+from lockstitch.stored import DAMAGED, Journal
 
 # Of a plan that changes more, the rest is only counted.
 MOST_RECORDS = 200
@@ -47,30 +66,30 @@ class Preview(Struct):
     refusal: str = ""
 
 
-class Plan(Struct):
+class ActionPlan(Struct):
     """An action that was worked out: what a person is shown of it, and how it is done."""
 
     preview: Preview
     apply: Callable[[], list[str]]
 
 
-def shown(path: str) -> str:
+def shorten_home(path: str) -> str:
     """Return a path for people, with ``~`` for the home directory."""
     home = str(Path.home()).rstrip("/")
     return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
 
 
-def stamp_of(*parts: object) -> str:
+def make_stamp(*parts: object) -> str:
     """Return a text that is another one for another plan."""
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def kept(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
+def describe_quarantine(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
     """Say of what has to go where it stood and how large it is."""
     return [{"code": one.code, "place": one.place, "size": one.size} for one in quarantine]
 
 
-def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
+def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
     """Return the records that change, the first of them, line by line beside each other."""
     in_order = sorted(found, key=lambda one: (Place.parse(one.place).order, one.before is None))
     shown = in_order[:MOST_RECORDS]
@@ -80,7 +99,7 @@ def compared(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any
         {
             "place": one.place,
             "kind": _kind(one),
-            "lines": [*lines(_pretty(before), _pretty(after))],
+            "lines": [*compare_lines(_pretty(before), _pretty(after))],
         }
         for one, (before, after) in zip(shown, clean, strict=True)
     ]
@@ -114,7 +133,7 @@ def _pretty(value: Any) -> list[str]:
     ]
 
 
-def lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Line]:
+def compare_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Line]:
     """Give lines beside each other; of those that are the same, only a few around the others."""
     if not before or not after:
         kind = "old" if before else "new"
@@ -139,3 +158,390 @@ def _same(run: Sequence[str], *, is_first: bool, is_last: bool) -> Iterator[Line
     yield from (("same", line, line) for line in run[:head])
     yield "fold", str(len(run) - head - tail), None
     yield from (("same", line, line) for line in run[len(run) - tail :])
+
+
+_STRATEGIES = ("close", "rollback")
+_LEAST_TOKENS, _MOST_TOKENS = 1_000, 10_000_000
+
+
+def foreign_actions(found: Opened, report: Report, *, has_undo: bool) -> list[str]:
+    """Name what can be done with a session."""
+    form = found.source.form
+    is_sealed = found.transcript.sealed or found.transcript.waiting
+    fixable = any(one.fixable and one.severity != NOTE for one in report.findings)
+    named = ["repair"] if fixable and not is_sealed else []
+    named += ["undo"] if has_undo else []
+    named += ["compact"] if type(form).sorting is not Format.sorting and not is_sealed else []
+    named += ["branch"] if type(form).fork is not Format.fork else []
+    return [*named, "export"]
+
+
+def plan_foreign(source: Source, action: str, options: Mapping[str, Any]) -> ActionPlan:
+    """Work an action out; changes nothing."""
+    known = {"repair": _plan_repair, "undo": _plan_undo, "compact": _plan_compact}
+    if action not in known:
+        raise UsageError("this action is not known for a session of another program")
+    return known[action](source, options)
+
+
+def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
+    strategy = options.get("strategy", "close")
+    if strategy not in _STRATEGIES:
+        raise UsageError("the strategy is close or rollback")
+    wanted = Options(strategy, lossy=options.get("lossy") is True)
+    found = sessions.opened(source)
+    mended = sessions.planned(found, wanted)
+    outlook = sessions.outlook(found, mended)
+    different = list(sessions.differences(mended))
+    made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
+    made.changes, made.remaining = outlook.changes, outlook.remaining
+    made.quarantine = describe_quarantine(outlook.quarantine)
+    made.records = compare_records(different, reveal=options.get("reveal") is True)
+    made.more = max(len(different) - MOST_RECORDS, 0)
+    made.says = [*_said_of_repair(found, outlook.report, different, made)]
+    if not mended.changed:
+        made.refusal = "; ".join(mended.before.notes) or "there is nothing that a repair changes"
+    else:
+        made.refusal = _in_use(found)
+    return ActionPlan(made, lambda: _repaired(sessions.applied(found, mended, backups.new_run())))
+
+
+def _stamp(found: Opened, wanted: object, different: list[sessions.Difference]) -> str:
+    """Tell a plan from every other: by the bytes that it is for, or by what it changes."""
+    before = found.before.digest if found.before is not None else ""
+    return make_stamp(before, wanted, different)
+
+
+def _said_of_repair(
+    found: Opened, report: Report, different: list[sessions.Difference], made: Preview
+) -> Iterator[str]:
+    wrong = ", ".join(one.words for one in problems(report.findings) if one.severity != NOTE)
+    yield f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."
+    if not different:
+        return
+    if found.source.kind == POSTGRES:
+        yield "A new checkpoint will be added; none of the present ones changes."
+        return
+    yield f"{_counted(different, found)} in {shorten_home(found.source.path)}; all else keeps its bytes."
+    yield "The original will be kept as a backup, and Undo brings it back."
+    left = [one for one in made.remaining if one.severity != NOTE]
+    if left:
+        yield f"{several(len(left), 'problem')} will be left that no repair can take away."
+
+
+def _counted(different: list[sessions.Difference], found: Opened) -> str:
+    """Count what changes: ``1 line will change, 2 lines will be added``."""
+    unit = "row" if found.before is None else "line"
+    new = sum(one.before is None for one in different)
+    gone = sum(one.after is None for one in different)
+    counts = ((len(different) - new - gone, "change"), (new, "be added"), (gone, "be taken out"))
+    return ", ".join(f"{several(count, unit)} will {deed}" for count, deed in counts if count)
+
+
+def _in_use(found: Opened) -> str:
+    try:
+        sessions.require_closed(found)
+    except LockstitchError as error:
+        return str(error)
+    return ""
+
+
+def _repaired(done: sessions.Repaired) -> list[str]:
+    says = [f"Repaired: {several(len(done.changes), 'change')} made."]
+    if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
+        says.append(f"The original is kept: {shorten_home(done.backup)}")
+    if done.quarantine:
+        says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
+    return says
+
+
+def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
+    made = Preview("undo", "Take the last repair back", "Undo")
+    if source.kind == POSTGRES:
+        made.says = ["The rows that the last repair of this thread added will be deleted."]
+        made.stamp = make_stamp(source.session)
+        return ActionPlan(made, lambda: _undo_threads(source))
+    due = sessions.undoable(source.path, session=source.session)
+    made.stamp = make_stamp([one.stem for one in due], _facts(source.path))
+    made.says = [_prospect(one) for one in due]
+    for backup in due:
+        try:
+            sessions.require_undoable(backup)
+        except LockstitchError as error:
+            made.refusal = str(error)
+    return ActionPlan(made, lambda: _undone(due))
+
+
+def _facts(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as everywhere
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def _prospect(backup: Backup) -> str:
+    """Say what stands there now and what will."""
+    when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
+    if backup.rows is not None:
+        return f"{several(len(backup.rows['rows']), 'row')} will be as before {when}."
+    now, changed = _facts(backup.path)
+    moment = datetime.fromtimestamp(changed / 1e9, UTC)
+    return (
+        f"The file of {size(now)}, last changed {moment:%Y-%m-%d %H:%M:%S} UTC, will be replaced "
+        f"by the {size(backup.file.lstat().st_size)} of before {when}, byte for byte."
+    )
+
+
+def _undone(due: list[Backup]) -> list[str]:
+    run = backups.new_run()
+    for backup in due:
+        sessions.undo(backup, as_run=run)
+    return [f"The session is as it was before {due[-1].time:%Y-%m-%d %H:%M:%S} UTC."]
+
+
+def _undo_threads(source: Source) -> list[str]:
+    done = [one for _, one in sessions.undo_threads(source.path, source.session)]
+    failed = next((one.error for one in done if one.error is not None), None)
+    if failed is not None:
+        raise UsageError(failed)
+    return ["The thread is as it was before its repair."]
+
+
+def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
+    budget = parse_budget(options)
+    found = sessions.opened(source)
+    condensed = sessions.condensed(found, budget=budget)
+    outlook = sessions.shorter(found, condensed)
+    before, after = outlook.done.before, outlook.done.after
+    digest = found.before.digest if found.before is not None else ""
+    made = Preview("compact", "Make this session shorter", "Compact", make_stamp(digest, budget))
+    if outlook.done.event is None:
+        made.refusal = f"it is within the budget, with {before.tokens} of {budget} tokens"
+        return ActionPlan(made, list)
+    made.says = [
+        f"About {before.tokens} tokens will become {after.tokens}: {describe_shortening(outlook)}.",
+        "The last turns stay as they are. No model is asked: a digest of what was said and done "
+        "takes the place of the first turns.",
+        "The original will be kept as a backup, and Undo brings it back.",
+    ]
+    made.changes = outlook.changes
+    made.refusal = _in_use(found)
+    return ActionPlan(
+        made, lambda: _shortened(sessions.shortened(found, condensed, backups.new_run()))
+    )
+
+
+def parse_budget(options: Mapping[str, Any]) -> int:
+    """Read how many tokens a compacted session may have."""
+    budget = options.get("budget", sessions.BUDGET)
+    if not isinstance(budget, int) or not _LEAST_TOKENS <= budget <= _MOST_TOKENS:
+        raise UsageError(f"the budget is a number of tokens from {_LEAST_TOKENS} to {_MOST_TOKENS}")
+    return budget
+
+
+def describe_shortening(outlook: sessions.Shorter) -> str:
+    """Say how a session was made shorter, or would be."""
+    if outlook.turns:
+        return f"a digest takes the place of {several(outlook.turns, 'turn')}"
+    return "old results are shortened"
+
+
+def _shortened(done: sessions.Shorter) -> list[str]:
+    says = [f"Compacted: {done.done.before.tokens} tokens became about {done.done.after.tokens}."]
+    return says + ([f"The original is kept: {shorten_home(done.backup)}"] if done.backup else [])
+
+
+_NO_NAME = "give the new session a name"
+
+
+def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
+    """Name what can be done with a session."""
+    if is_aside(journal.session):
+        return ["export"]
+    if any(one.code == DAMAGED for one in report.findings):
+        return ["repair", "export"]
+    named = ["undo"] if _was_repaired(target, journal.session) else []
+    if journal.thread is not None:
+        return [*named, "export"]
+    last = journal.state.facts.get(journal.state.seq)
+    named += ["unrewind"] if last is not None and isinstance(last.event, Rewound) else []
+    named += ["uncompact"] if journal.view.summary is not None else []
+    return [*named, "rewind", "fork", "compact", "export"]
+
+
+def _was_repaired(target: str, session: str) -> bool:
+    backend, _ = stored.opened(target)
+    with backend:
+        kept = (one.session for one in backend.sessions(after=session) if is_aside(one.session))
+        return any(name.rpartition(".")[0] == session for name in kept)
+
+
+def plan_own(target: str, session: str, action: str, options: Mapping[str, Any]) -> ActionPlan:
+    """Work an action out; changes nothing."""
+    known = {
+        "repair": _plan_own_repair,
+        "undo": _plan_own_undo,
+        "rewind": _plan_rewind,
+        "unrewind": _plan_unrewind,
+        "fork": _plan_fork,
+        "compact": _plan_own_compact,
+        "uncompact": _plan_uncompact,
+    }
+    if action not in known:
+        raise UsageError("this action is not known for a session of a store")
+    return known[action](target, session, options)
+
+
+def _plan_own_repair(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
+    found = stored.salvage(target, session)
+    findings = stored.findings_of(found)
+    made = Preview("repair", "Write this session anew", "Repair", make_stamp(findings))
+    made.says = [
+        f"{stored.summary_of(found)}.",
+        "The session will be written anew from all that can be read of it, with a note in the "
+        "place of what cannot. The damaged one will be kept beside it, and Undo brings it back.",
+    ]
+    made.refusal = "" if findings else "nothing of it is damaged"
+
+    def apply() -> list[str]:
+        done = stored.repair(target, session)
+        return [f"Repaired. The damaged session is kept as {done.aside}."]
+
+    return ActionPlan(made, apply)
+
+
+def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
+    made = Preview("undo", "Take the last repair back", "Undo", make_stamp(_end(target, session)))
+    made.says = [
+        "The damaged session will have its name again; what it has become will be kept beside it."
+    ]
+
+    def apply() -> list[str]:
+        done = stored.undo(target, session)
+        return [f"The session is as it was before its repair; what it had become: {done.aside}."]
+
+    return ActionPlan(made, apply)
+
+
+def _end(target: str, session: str) -> tuple[int, int]:
+    """Tell where a session stands: any change of it moves that."""
+    found = stored.found(target, session)
+    return found.seq, found.changed
+
+
+def _place(options: Mapping[str, Any]) -> int | str:
+    place = options.get("to")
+    if isinstance(place, bool) or not isinstance(place, int | str) or place == "":
+        raise UsageError("name a record by its number, or a checkpoint by its label")
+    return place
+
+
+def _plan_rewind(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
+    place = _place(options)
+    journal = stored.read(target, session)
+    aim = stored.aim(journal, place)
+    made = Preview("rewind", "Go back to an earlier place", "Go back")
+    made.stamp = make_stamp(journal.state.seq, aim)
+    made.says = [*_describe_rewind(journal, aim)]
+
+    def apply() -> list[str]:
+        moved = stored.rewind(target, session, to=aim)
+        return [f"The session goes on from record {moved.to}. Nothing was deleted."]
+
+    return ActionPlan(made, apply)
+
+
+def _describe_rewind(journal: Journal, aim: int) -> Iterator[str]:
+    left = stored.left_behind(journal, aim)
+    yield f"The session will go on from record {aim}; it ends at record {journal.state.seq} now."
+    if left == stored.Left(0, 0, 0):
+        yield "Nothing leaves the conversation; what an earlier rewind took out is back."
+    else:
+        replies = f"{left.replies} {'reply' if left.replies == 1 else 'replies'}"
+        parts = [several(left.turns, "turn"), replies, several(left.calls, "call")]
+        yield f"{', '.join(parts)} will leave the conversation."
+    yield "It is one more record: nothing is deleted, and it can be taken back."
+
+
+def _plan_unrewind(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
+    journal = stored.read(target, session)
+    aim = stored.aim(journal, None)
+    made = Preview("unrewind", "Take the last rewind back", "Take back")
+    made.stamp = make_stamp(journal.state.seq, aim)
+    made.says = [*_describe_rewind(journal, aim)]
+
+    def apply() -> list[str]:
+        moved = stored.rewind(target, session)
+        return [f"The rewind is taken back: the session goes on from record {moved.to}."]
+
+    return ActionPlan(made, apply)
+
+
+def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
+    new, at = options.get("name"), options.get("to")
+    made = Preview("fork", "Make a new session of this one", "Fork")
+    if not isinstance(new, str) or not new.strip():
+        made.refusal = _NO_NAME
+        return ActionPlan(made, list)
+    journal = stored.read(target, session)
+    upto = None if at is None else stored.aim(journal, _place(options))
+    made.stamp = make_stamp(new, upto, journal.state.seq if upto is None else 0)
+    what = "all its records" if upto is None else f"its records up to {upto}"
+    made.says = [
+        f"A new session {new} will be made in the same store, with {what}.",
+        f"{session} is only read and stays as it is.",
+    ]
+    made.refusal = _taken(target, new)
+
+    def apply() -> list[str]:
+        count = stored.fork(target, session, new, at=upto)
+        return [f"Made {new} of the first {count} records of {session}."]
+
+    return ActionPlan(made, apply)
+
+
+def _taken(target: str, name: str) -> str:
+    try:
+        stored.found(target, name)
+    except UsageError as error:
+        return str(error)
+    except LockstitchError:
+        return ""
+    return f"there is a session {name} already"
+
+
+def _plan_own_compact(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
+    budget = parse_budget(options)
+    journal = stored.read(target, session)
+    done = stored.outlook(journal, budget)
+    made = Preview("compact", "Make this session shorter", "Compact")
+    made.stamp = make_stamp(journal.state.seq, budget)
+    before, after = done.before, done.after
+    if done.event is None:
+        made.refusal = f"it is within the budget, with {before.tokens} of {budget} tokens"
+        return ActionPlan(made, list)
+    made.says = [
+        f"About {before.tokens} tokens will become {after.tokens}: "
+        f"{describe_shortening(stored.shorter(target, journal, done))}.",
+        "No model is asked. It is one more record: the original stays readable, and the "
+        "compaction can be taken back.",
+    ]
+
+    def apply() -> list[str]:
+        now = stored.compact(target, session, budget=budget).done
+        return [f"Compacted: {now.before.tokens} tokens became about {now.after.tokens}."]
+
+    return ActionPlan(made, apply)
+
+
+def _plan_uncompact(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
+    made = Preview("uncompact", "Take the compaction back", "Take back")
+    made.stamp = make_stamp(_end(target, session))
+    made.says = ["All of the conversation will be sent again. It is one more record."]
+
+    def apply() -> list[str]:
+        stored.uncompact(target, session)
+        return ["All of the conversation is sent again."]
+
+    return ActionPlan(made, apply)

@@ -1,13 +1,22 @@
-"""The page's server: sockets on the loopback address, every request looked at by the guard."""
+"""The page's server: sockets on the loopback address, every request looked at by the guard.
+
+Who may ask: the person who started the page, from that page, and nobody else on this machine.
+
+Pure. The address that is printed holds a token behind ``#``, which browsers do not send; the page
+hands it in once, and gets a cookie and a second token for a header in return. Both are asked for
+with every request for data: a cookie alone is sent to every port of this machine, and a token
+alone is not bound to this browser.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import secrets
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -19,11 +28,88 @@ from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import Conflict, LockstitchError, UsageError
 from lockstitch.inspector import actions, views
 from lockstitch.inspector.actions import Subject
-from lockstitch.inspector.catalog import Catalog, Entry, row_of
-from lockstitch.inspector.guarding import HEADER, HEADERS, JSON, NAMES, Guard
-from lockstitch.inspector.overview import overview
-from lockstitch.inspector.plans import shown
-from lockstitch.inspector.views import Shelf, View
+from lockstitch.inspector.catalog import Catalog, CatalogEntry, describe_store, list_row
+from lockstitch.inspector.plans import shorten_home
+from lockstitch.inspector.views import SessionPage, Shelf
+
+NAMES = ("127.0.0.1", "localhost")
+HEADER = "X-Lockstitch-Token"
+_JSON_TYPE = "application/json"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "Server": "lockstitch",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SITES = ("same-origin", "none")
+
+
+class PageGuard:
+    """The secrets of one run of the page; the first one is good for one use."""
+
+    def __init__(self) -> None:
+        self.entrance: str | None = secrets.token_urlsafe(32)
+        self.cookie = secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(32)
+        self.port = 0
+
+    @property
+    def cookie_name(self) -> str:
+        """The cookie's name, with the port: those of other ports are sent along."""
+        return f"lockstitch-{self.port}"
+
+    def address(self) -> str:
+        """Return the address that lets one browser in."""
+        return f"http://{NAMES[0]}:{self.port}/#token={self.entrance}"
+
+    def refusal(self, method: str, headers: Mapping[str, str], *, is_data: bool) -> str:
+        """Say why a request is none of the page's own; empty if it may be.
+
+        A page of another site can have this address called under a name that it owns, or from
+        its own origin: what the browser says of both is compared. Whoever follows a link may
+        come from anywhere, and gets the empty page.
+        """
+        hosts = [f"{name}:{self.port}" for name in NAMES]
+        if headers.get("Host", "").lower() not in hosts:
+            return "the Host of a request must be 127.0.0.1 or localhost, with the port"
+        origin = headers.get("Origin")
+        if origin is None and method not in {"GET", "HEAD"}:
+            return "a request that changes something needs an Origin"
+        if origin is not None and origin not in [f"http://{host}" for host in hosts]:
+            return "the Origin of a request must be this page"
+        if is_data and headers.get("Sec-Fetch-Site", "same-origin") not in _SITES:
+            return "a request must come from this page"
+        media = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if method not in {"GET", "HEAD"} and media != _JSON_TYPE:
+            return f"the Content-Type of a request must be {_JSON_TYPE}"
+        return ""
+
+    def enters(self, token: object) -> bool:
+        """Whether a token is the one that was printed; from then on it is good for nothing."""
+        if self.entrance is None or not _is_same(token, self.entrance):
+            return False
+        self.entrance = None
+        return True
+
+    def knows(self, cookie: object, token: object) -> bool:
+        """Whether a request has both secrets that were handed out."""
+        return _is_same(cookie, self.cookie) & _is_same(token, self.token)
+
+
+def _is_same(given: object, known: str) -> bool:
+    if not isinstance(given, str):
+        return False
+    return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
+
 
 HOST = NAMES[0]
 _TYPES = {
@@ -38,15 +124,15 @@ _ALIVE = 15.0
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Failed = Callable[[Exception], None]
+OnFailure = Callable[[Exception], None]
 
 
 class Inspector:
     """One run of the page: what it may show, and to whom."""
 
-    def __init__(self, target: str | None, on_failure: Failed = lambda _: None) -> None:
+    def __init__(self, target: str | None, on_failure: OnFailure = lambda _: None) -> None:
         self.catalog = Catalog(target)
-        self.guard = Guard()
+        self.guard = PageGuard()
         self.shelf = Shelf()
         self.on_failure = on_failure
         # Sessions are read and changed one at a time: none of it is made for several threads.
@@ -139,12 +225,12 @@ class Inspector:
     def _named(self) -> str:
         from lockstitch.places import public  # noqa: PLC0415 - for the name alone
 
-        return "" if self.catalog.target is None else shown(public(self.catalog.target))
+        return "" if self.catalog.target is None else shorten_home(public(self.catalog.target))
 
     async def _store(self, _: web.Request) -> web.Response:
         if not self.catalog.is_store:
             raise UsageError("what is shown is no store of Lockstitch's own")
-        return _json(await self._alone(overview, str(self.catalog.target)))
+        return _json(await self._alone(describe_store, str(self.catalog.target)))
 
     async def _rescan(self, _: web.Request) -> web.Response:
         self.scan()
@@ -182,24 +268,24 @@ class Inspector:
         subject = self._subject(request)
         view = await self._alone(self.shelf.read, subject)
         row = await self._alone(self._renewed, subject, view)
-        return _json(views.described(view, row))
+        return _json(views.describe_page(view, row))
 
-    def _renewed(self, subject: Subject, view: View) -> dict[str, Any]:
-        return row_of(subject, view.reading.report)
+    def _renewed(self, subject: Subject, view: SessionPage) -> dict[str, Any]:
+        return list_row(subject, view.reading.report)
 
     async def _rows(self, request: web.Request) -> web.Response:
         view, query = await self._view(request), request.query
         start = _number(query.get("from", "0"))
         stop = start + min(_number(query.get("count", "100")), _MOST_ROWS)
         rows = view.rows(reveal=query.get("reveal") == "1")
-        return _json({"rows": views.page(rows, start, stop, full=query.get("full") == "1")})
+        return _json({"rows": views.slice_rows(rows, start, stop, full=query.get("full") == "1")})
 
     async def _find(self, request: web.Request) -> web.Response:
         view = await self._view(request)
         rows = view.rows(reveal=request.query.get("reveal") == "1")
-        return _json(await self._alone(views.matches, rows, request.query.get("q", "")))
+        return _json(await self._alone(views.find_matches, rows, request.query.get("q", "")))
 
-    async def _view(self, request: web.Request) -> View:
+    async def _view(self, request: web.Request) -> SessionPage:
         view = self.shelf.view(self._subject(request), _number(request.query.get("version", "0")))
         if view is None:
             raise web.HTTPGone(reason="the session was read again since: look again")
@@ -210,7 +296,7 @@ class Inspector:
     async def _plan(self, request: web.Request) -> web.Response:
         subject, given = self._subject(request), await _fields(request)
         action, options = _asked(given)
-        plan = await self._alone(actions.planned, subject, action, options)
+        plan = await self._alone(actions.plan_action, subject, action, options)
         return _json(msgspec.to_builtins(plan.preview))
 
     async def _do(self, request: web.Request) -> web.Response:
@@ -218,8 +304,8 @@ class Inspector:
         action, options = _asked(given)
         stamp = str(given.get("stamp", ""))
         says = await self._alone(actions.perform, subject, action, options, stamp)
-        report = await self._alone(actions.checked, subject)
-        self.catalog.put([Entry(subject, await self._alone(row_of, subject, report))])
+        report = await self._alone(actions.check_again, subject)
+        self.catalog.put([CatalogEntry(subject, await self._alone(list_row, subject, report))])
         if action in {"fork", "undo", "repair"} and subject.is_own:
             self.scan()
         return _json({"says": says})
@@ -229,13 +315,15 @@ class Inspector:
         dialect, redact = given.get("dialect"), given.get("redact")
         wanted = profile_named(str(dialect)).full_name if dialect else None
         data, name = await self._alone(
-            lambda: actions.exported(subject, wanted, redact=str(redact or ""))
+            lambda: actions.export_session(subject, wanted, redact=str(redact or ""))
         )
         return _download(data, f"{subject.session or subject.id}.{name.partition(':')[0]}.json")
 
     async def _branch(self, request: web.Request) -> web.Response:
         subject, given = self._subject(request), await _fields(request)
-        return _download(*await self._alone(actions.branch, subject, str(given.get("place", ""))))
+        return _download(
+            *await self._alone(actions.export_branch, subject, str(given.get("place", "")))
+        )
 
 
 def _asked(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -262,7 +350,7 @@ def _number(text: str) -> int:
 
 def _json(value: Any, status: int = 200) -> web.Response:
     # ASCII: a text may hold half a character, which UTF-8 cannot say
-    return web.Response(body=json.dumps(value).encode(), status=status, content_type=JSON)
+    return web.Response(body=json.dumps(value).encode(), status=status, content_type=_JSON_TYPE)
 
 
 def _error(status: int, text: str) -> web.Response:
@@ -324,7 +412,7 @@ async def _until_stopped(
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    runner = await started(inspector, port)
+    runner = await start(inspector, port)
     try:
         with suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -339,7 +427,7 @@ async def _until_stopped(
 DEFAULT_PORT = 8407
 
 
-async def started(inspector: Inspector, port: int | None) -> web.AppRunner:
+async def start(inspector: Inspector, port: int | None) -> web.AppRunner:
     """Start to serve and to scan; without a port on the usual one, or else on any that is free."""
     runner = web.AppRunner(
         inspector.application(), access_log=None, shutdown_timeout=1, handler_cancellation=True
@@ -370,7 +458,7 @@ def running(inspector: Inspector, port: int = 0) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        runner = asyncio.run_coroutine_threadsafe(started(inspector, port), loop).result()
+        runner = asyncio.run_coroutine_threadsafe(start(inspector, port), loop).result()
         try:
             yield inspector.guard.address()
         finally:

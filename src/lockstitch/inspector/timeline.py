@@ -3,25 +3,251 @@
 Pure. A row of the conversation itself has lane 0; those of a piece that a resume does not send
 have lane 1, between a row that says what it is and, after a compaction, one that says where the
 conversation goes on.
+
+A conversation as rows of a page: each message with its parts, each call with its result.
+
+Pure: messages, findings and journals in, plain values for JSON out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field, structs
 
+from lockstitch.conversation.pairing import ANSWER
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
+from lockstitch.dialects.base import as_json
 from lockstitch.formats.base import Format, Transcript
 from lockstitch.formats.doctor import place_in_store, plan_history
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
-from lockstitch.inspector.rows import Placed, Row, journal_as_rows, messages_as_rows
 from lockstitch.journal.events import Rewound
-from lockstitch.journal.state import fold
+from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.measures import several
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
+from lockstitch.transcript.journals import JournalTranscript
+from lockstitch.transcript.messages import MarginNote, MessageTranscript, turn_starts
+
+Row = dict[str, Any]
+Part = dict[str, Any]
+# Where a text ends that was not asked for in full.
+LONGEST = 4000
+_LONGEST_TIME = 40
+
+
+class RowLayout:
+    """A layout that gathers the parts of a row, each call with what closes it."""
+
+    def __init__(self) -> None:
+        self.is_stray = False
+
+    def turn(self, number: int, place: str) -> Iterator[Part]:
+        """Head a turn."""
+        yield {"kind": "turn", "number": number, "place": place}
+
+    def left_out(self, what: str) -> Iterator[Part]:
+        """Say what is not shown."""
+        yield {"kind": "note", "text": what}
+
+    def said(self, text: str, role: str) -> Iterator[Part]:
+        """Give words."""
+        yield {"kind": "text", "text": text, "role": role}
+
+    def note(self, note: MarginNote) -> Iterator[Part]:
+        """Return what stands beside the conversation."""
+        yield {"kind": "note", "text": note.text, "is_warning": note.style == "yellow"}
+
+    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[Part]:
+        """Give a call."""
+        part: Part = {"kind": "call", "tool": name, "arguments": arguments, "state": "open"}
+        yield {**part, "by": by.strip()} if by else part
+
+    def result(
+        self,
+        title: str,
+        text: str,
+        pictures: Sequence[str] = (),
+        where: str = "",
+        *,
+        failed: bool = False,
+    ) -> Iterator[Part]:
+        """Close a call, or give a result that stands alone."""
+        state = "late" if where or title.startswith("late") else "answered"
+        fields = {"title": title + where, "text": text, "pictures": [*pictures], "failed": failed}
+        if self.is_stray:
+            self.is_stray = False
+            yield {"kind": "result", "state": _stray_state(title), **fields}
+        else:
+            yield {"kind": "answer", "state": state, **fields}
+
+    def stray(self) -> Iterator[Part]:
+        """Set the next result apart."""
+        self.is_stray = True
+        yield from ()
+
+    def named(self, name: str) -> str:
+        """Give a name as it is: the page shows it as text."""
+        return name
+
+    def broken(self, title: str, found: Sequence[Finding]) -> str:
+        """Return the title; what was found is marked beside it."""
+        return title
+
+    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[Part]:
+        """Close a call that nothing came back for."""
+        yield {"kind": "answer", "state": "open", "title": "no result", "text": ""}
+        for one in found:
+            yield from self.mark(one, "")
+
+    def closed(self, word: str) -> Iterator[Part]:
+        """Close a call with what is known instead of a result."""
+        yield {"kind": "answer", "state": "closed", "title": word, "text": ""}
+
+    def checkpoint(self, text: str) -> Iterator[Part]:
+        """Mark a place to go back to."""
+        yield {"kind": "checkpoint", "text": text}
+
+    def mark(self, found: Finding, indent: str) -> Iterator[Part]:
+        """Mark a broken place."""
+        mark = {"code": found.code, "severity": found.severity, "message": found.message}
+        yield {"kind": "mark", **mark}
+
+
+def _stray_state(title: str) -> str:
+    if "second result" in title or "another result" in title:
+        return "duplicate"
+    return "orphan" if "without a call" in title else "elsewhere"
+
+
+def join_results(parts: Iterable[Part]) -> list[Part]:
+    """Put what closes a call into it, and marks to what they are of."""
+    found: list[Part] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if part["kind"] == "answer" and last is not None and last["kind"] == "call":
+            last["state"] = part.pop("state")
+            del part["kind"]
+            last["result"] = part
+        elif part["kind"] == "mark":
+            if last is None:
+                found.append({"kind": "note", "text": "", "marks": [part]})
+            else:
+                last.setdefault("marks", []).append(part)
+        else:
+            found.append(part)
+    return found
+
+
+class Placed(Struct):
+    """A row with the numbers of the records that it is made of; none for what needs no row."""
+
+    anchors: Sequence[int]
+    row: Row | None
+
+
+def messages_as_rows(
+    history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
+) -> Iterator[Placed]:
+    """Return the messages of a history; one that holds nothing but answers is with its calls."""
+    show = MessageTranscript(history.messages, history.dialect, marks, RowLayout())
+    starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
+    call = result = 0
+    for position, message in enumerate(show.view):
+        anchors = [number for number in history.sources[position] if number >= 0]
+        if _is_folded(show, message, result):
+            yield Placed(anchors, None)
+        else:
+            parts = join_results(show.message(message, call, result))
+            place = place_in_store(f"messages.{position}", history, transcript)
+            row: Row = {"place": place, "role": _role(message), "parts": parts}
+            if anchors:
+                row |= _time(transcript.records[anchors[0]].value)
+            yield Placed(anchors, row | _turn(starts.get(position)))
+        call += sum(part.kind == CALL for part in message.parts)
+        result += sum(part.kind == RESULT for part in message.parts)
+
+
+def _turn(number: int | None) -> Row:
+    return {} if number is None else {"turn": number}
+
+
+def _time(value: Any) -> Row:
+    """Give when a record was written, where it says so as most programs do."""
+    found = value.get("timestamp") if isinstance(value, dict) else None
+    return {"time": found} if isinstance(found, str) and len(found) < _LONGEST_TIME else {}
+
+
+def _role(message: Message) -> str:
+    return "tool" if message.role != ASSISTANT and message.has(RESULT) else message.role
+
+
+def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> bool:
+    """Whether a message is nothing but answers, which stand with their calls."""
+    if message.flaw or not message.parts:
+        return False
+    return all(
+        part.kind == RESULT and show.threads.pairing.verdicts[result + number] == ANSWER
+        for number, part in enumerate(message.parts)
+    )
+
+
+def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
+    """Give a session of a store of our own, or what of it stands behind a record."""
+    items, facts = journal.view.items, journal.state.facts
+    for place, between, pieces in JournalTranscript(journal, RowLayout()).pieces():
+        item = items[place] if place < len(items) else None
+        is_meant = item is None or item.seq > behind
+        marks = join_results(between)
+        if marks and is_meant:
+            yield Placed([], {"place": "", "role": "between", "parts": marks})
+        if item is None:
+            break
+        parts = join_results(pieces)
+        turn = next((part["number"] for part in parts if part["kind"] == "turn"), None)
+        parts = [part for part in parts if part["kind"] != "turn"]
+        if parts and is_meant:
+            row: Row = {"place": str(item.seq), "role": _spoken_by(item), "parts": parts}
+            row |= {"time": facts[item.seq].at} if item.seq in facts else {}
+            row |= {"is_summed_up": True} if journal.view.hides(item.seq) else {}
+            yield Placed([item.seq], row | _turn(turn))
+
+
+def _spoken_by(item: Item) -> str:
+    if isinstance(item, Spoken):
+        return "user"
+    return "assistant" if isinstance(item, ModelReply) else "tool"
+
+
+def shorten_row(row: Row, *, full: bool = False) -> Row:
+    """Give a row with its long texts cut; ``more`` says how many characters are left out."""
+    most = None if full else LONGEST
+    return {**row, "parts": [_cut(part, most) for part in row["parts"]]}
+
+
+def _cut(part: Part, most: int | None) -> Part:
+    part = {**part, "text": part.get("text", "")}
+    part["text"], more = _beginning(part["text"], most)
+    if "result" in part:
+        part["result"] = _cut(part["result"], most)
+    arguments = part.get("arguments")
+    if arguments is not None:
+        fields = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
+        pairs = [(str(key), *_beginning(_as_text(value), most)) for key, value in fields]
+        part["arguments"] = [[key, text] for key, text, _ in pairs]
+        more += sum(left for _, _, left in pairs)
+    return {**part, "more": more} if more else part
+
+
+def _beginning(text: str, most: int | None) -> tuple[str, int]:
+    return text[:most], max(len(text) - most, 0) if most else 0
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)
+
 
 # So many rewinds of a session are shown with what they left; each takes a fold of its records.
 _MOST_REWINDS = 20
@@ -37,7 +263,7 @@ _SEAM: Row = {
 }
 
 
-class Piece(Struct):
+class OffLine(Struct):
     """A piece that a resume does not send, and why; ``behind`` is the record that it hangs on."""
 
     kind: str
@@ -67,7 +293,9 @@ class Timeline(Struct):
         return None
 
 
-def of_transcript(form: Format, transcript: Transcript, findings: Sequence[Finding]) -> Timeline:
+def transcript_timeline(
+    form: Format, transcript: Transcript, findings: Sequence[Finding]
+) -> Timeline:
     """Return the timeline of a session of another program."""
     history, records = transcript.history, transcript.records
     known = {(found.code, found.place) for found in findings}
@@ -79,7 +307,7 @@ def of_transcript(form: Format, transcript: Transcript, findings: Sequence[Findi
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))
     pieces = [
-        Piece(
+        OffLine(
             kind=one.kind,
             behind=one.behind,
             place=records[one.first].place,
@@ -88,7 +316,7 @@ def of_transcript(form: Format, transcript: Transcript, findings: Sequence[Findi
         )
         for one in form.asides(transcript)
     ]
-    made, homes = _assembled(main, pieces)
+    made, homes = _assemble(main, pieces)
     for number, row in homes.items():
         made.places.setdefault(records[number].place, row)
     return made
@@ -98,22 +326,22 @@ def _rows(history: History, transcript: Transcript) -> list[Row]:
     return [one.row for one in messages_as_rows(history, transcript, {}) if one.row is not None]
 
 
-def of_journal(journal: Journal) -> Timeline:
+def journal_timeline(journal: Journal) -> Timeline:
     """Return the timeline of a session of a store of our own, with what rewinds left."""
     main = list(journal_as_rows(journal))
     hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
     if hidden:
         main.insert(hidden[-1] + 1, Placed([], dict(_SEAM)))
-    made, _ = _assembled(main, [*_rewound(journal)])
+    made, _ = _assemble(main, [*_rewound(journal)])
     seam = next((at for at, row in enumerate(made.rows) if row["role"] == "seam"), 0)
     if seam:
         turns = sum("turn" in row for row in made.rows[:seam])
-        piece = Piece(COMPACTED, -1, "1", _SUMMED_UP, made.rows[:seam])
+        piece = OffLine(COMPACTED, -1, "1", _SUMMED_UP, made.rows[:seam])
         made.asides.append(_facts(piece, 0, turns))
     return made
 
 
-def _rewound(journal: Journal) -> Iterator[Piece]:
+def _rewound(journal: Journal) -> Iterator[OffLine]:
     """Return what each rewind took out of the conversation."""
     if journal.thread is not None:
         return
@@ -125,14 +353,14 @@ def _rewound(journal: Journal) -> Iterator[Piece]:
         rows = [one.row for one in journal_as_rows(was, fact.parent) if one.row is not None]
         rows = [row for row in rows if row["place"] and int(row["place"]) not in kept]
         if rows:
-            yield Piece(LEFT, fact.parent, str(fact.parent + 1), _REWOUND, rows)
+            yield OffLine(LEFT, fact.parent, str(fact.parent + 1), _REWOUND, rows)
 
 
-def _assembled(main: Sequence[Placed], pieces: Iterable[Piece]) -> tuple[Timeline, dict[int, int]]:
+def _assemble(main: Sequence[Placed], pieces: Iterable[OffLine]) -> tuple[Timeline, dict[int, int]]:
     """Put pieces behind what they hang on; gives also which record is shown in which row."""
     homes = {number: at for at, one in enumerate(main) for number in one.anchors}
     anchors = sorted(homes)
-    due: dict[int, list[Piece]] = {}
+    due: dict[int, list[OffLine]] = {}
     for piece in pieces:
         at = bisect_right(anchors, piece.behind)
         home = homes.get(piece.behind, homes[anchors[at - 1]] if at else -1)
@@ -140,13 +368,13 @@ def _assembled(main: Sequence[Placed], pieces: Iterable[Piece]) -> tuple[Timelin
     made = Timeline([])
     where: dict[int, int] = {}
     for piece in due.get(-1, ()):
-        _branch(made, piece)
+        _add_off_line(made, piece)
     for at, one in enumerate(main):
         if one.row is not None:
             _add(made, one.row, 0)
         where |= dict.fromkeys(one.anchors, max(len(made.rows) - 1, 0))
         for piece in due.get(at, ()):
-            _branch(made, piece)
+            _add_off_line(made, piece)
     return made, where
 
 
@@ -156,7 +384,7 @@ def _add(made: Timeline, row: Row, lane: int, **more: Any) -> None:
     made.rows.append({**row, "lane": lane, **more})
 
 
-def _branch(made: Timeline, piece: Piece) -> None:
+def _add_off_line(made: Timeline, piece: OffLine) -> None:
     """Add a piece that a resume does not send, headed by what it is."""
     number = len(made.asides)
     turns = sum("turn" in row for row in piece.rows)
@@ -172,6 +400,6 @@ def _branch(made: Timeline, piece: Piece) -> None:
         made.rows.append({**_SEAM, "lane": 0})
 
 
-def _facts(piece: Piece, row: int, turns: int) -> Row:
+def _facts(piece: OffLine, row: int, turns: int) -> Row:
     words = {"kind": piece.kind, "words": piece.reason, "place": piece.place}
     return {**words, "row": row, "messages": len(piece.rows), "turns": turns}

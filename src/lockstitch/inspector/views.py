@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.inspector import actions
-from lockstitch.inspector.actions import Reading, Subject
-from lockstitch.inspector.rows import Row, shortened
+from lockstitch.inspector.actions import SessionReading, Subject
+from lockstitch.inspector.timeline import Row, shorten_row
 from lockstitch.journal.queries import SearchWords
 from lockstitch.redaction import redact_value
 from lockstitch.rules import RULES, Finding
@@ -22,11 +22,11 @@ _MOST_MATCHES = 500
 _KEPT = 4
 
 
-class View(Struct):
+class SessionPage(Struct):
     """A session as it was read once: ``version`` tells it from an earlier or later look."""
 
     version: int
-    reading: Reading
+    reading: SessionReading
     masked: list[Row]
 
     def rows(self, *, reveal: bool) -> list[Row]:
@@ -38,26 +38,26 @@ class Shelf:
     """The sessions that were looked at last, so that a page of rows is not read anew."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[str, View] = OrderedDict()
+        self._views: OrderedDict[str, SessionPage] = OrderedDict()
         self._numbers = itertools.count(1)
 
-    def read(self, subject: Subject) -> View:
+    def read(self, subject: Subject) -> SessionPage:
         """Read a session now."""
-        reading = actions.read(subject)
+        reading = actions.read_session(subject)
         masked, _ = redact_value(reading.timeline.rows)
-        view = self._views[subject.id] = View(next(self._numbers), reading, masked)
+        view = self._views[subject.id] = SessionPage(next(self._numbers), reading, masked)
         self._views.move_to_end(subject.id)
         while len(self._views) > _KEPT:
             self._views.popitem(last=False)
         return view
 
-    def view(self, subject: Subject, version: int) -> View | None:
+    def view(self, subject: Subject, version: int) -> SessionPage | None:
         """Return a session as it was read under a number; None if that is too long ago."""
         found = self._views.get(subject.id)
         return found if found is not None and found.version == version else None
 
 
-def described(view: View, row: dict[str, Any]) -> dict[str, Any]:
+def describe_page(view: SessionPage, row: dict[str, Any]) -> dict[str, Any]:
     """Return all of a session but its rows."""
     report, made = view.reading.report, view.reading.timeline
     marks = [[found.severity, made.row_of(found.place)] for found in report.findings[:_MOST_SHOWN]]
@@ -76,7 +76,7 @@ def described(view: View, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _problem(view: View, problem: Any) -> dict[str, Any]:
+def _problem(view: SessionPage, problem: Any) -> dict[str, Any]:
     rule = RULES[problem.findings[0].code]
     return {
         "severity": problem.severity,
@@ -95,20 +95,20 @@ def _problem(view: View, problem: Any) -> dict[str, Any]:
     }
 
 
-def _finding(view: View, found: Finding) -> dict[str, Any]:
+def _finding(view: SessionPage, found: Finding) -> dict[str, Any]:
     row = view.reading.timeline.row_of(found.place)
     facts = {"code": found.code, "place": found.place, "message": found.message}
     return {**facts, "fixable": found.fixable, "row": row}
 
 
-def page(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> list[Row]:
+def slice_rows(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> list[Row]:
     """Return some rows by their numbers, long texts cut unless they are wanted in full."""
     chosen = rows[max(start, 0) : stop]
     numbered = [{**row, "at": start + number} for number, row in enumerate(chosen)]
-    return [shortened(row, full=full) for row in numbered]
+    return [shorten_row(row, full=full) for row in numbered]
 
 
-def matches(rows: Sequence[Row], text: str) -> dict[str, Any]:
+def find_matches(rows: Sequence[Row], text: str) -> dict[str, Any]:
     """Return the numbers of the rows that hold all words of a text."""
     words = SearchWords(text)
     found = [number for number, row in enumerate(rows) if words.are_in(_said_in(row))]

@@ -47,9 +47,12 @@ from lockstitch.journal.state import (
 )
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
-from lockstitch.transcript.layout import Layout
-from lockstitch.transcript.messages import Show
-from lockstitch.transcript.pieces import Note, called
+from lockstitch.transcript.messages import (
+    MarginNote,
+    MessageTranscript,
+    TranscriptLayout,
+    describe_call,
+)
 
 T = TypeVar("T")
 
@@ -72,17 +75,17 @@ _HOLES = {
 _CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
 
 
-def when(at: int) -> str:
+def utc_time(at: int) -> str:
     """A moment for a person, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def described(checkpoint: Checkpoint) -> str:
+def describe_checkpoint(checkpoint: Checkpoint) -> str:
     """What a checkpoint is: its kind, and its label where it has one."""
     return checkpoint.label or _CHECKPOINTS.get(checkpoint.kind, "")
 
 
-def tail(journal: Journal, count: int) -> range:
+def last_journal_turns(journal: Journal, count: int) -> range:
     """Choose the items of the last turns."""
     items = journal.view.items
     starts = _starts(items)
@@ -90,7 +93,7 @@ def tail(journal: Journal, count: int) -> range:
     return range(first, len(items))
 
 
-def around(journal: Journal, seq: int) -> range:
+def journal_turns_around(journal: Journal, seq: int) -> range:
     """Choose the turn of a record, and one on each side."""
     items = journal.view.items
     if not 0 < seq <= journal.state.seq or not items:
@@ -118,10 +121,10 @@ def _turns(items: Sequence[Item]) -> dict[int, int]:
     return {start: number for number, start in enumerate(_starts(items), 1)}
 
 
-class Told(Generic[T]):
+class JournalTranscript(Generic[T]):
     """One journal being shown, item by item, with what lies between."""
 
-    def __init__(self, journal: Journal, page: Layout[T]) -> None:
+    def __init__(self, journal: Journal, page: TranscriptLayout[T]) -> None:
         self.journal = journal
         self.page = page
         line = journal.line()
@@ -183,17 +186,19 @@ class Told(Generic[T]):
         if not name or content is None or isinstance(content, str):
             yield from self.page.said(as_text(content), USER)
         else:
-            yield from Show([said_as(name, content)], name, {}, self.page).body()
+            yield from MessageTranscript([said_as(name, content)], name, {}, self.page).body()
 
     def _reply(self, item: ModelReply) -> Iterator[T]:
         checkpoint = self.checkpoints.get(item.seq)
         if checkpoint is not None:
             yield from self._checkpoint(checkpoint)
         if isinstance(item.event, Partial):
-            yield from self.page.note(Note("[the reply broke off here]", "yellow"))
+            yield from self.page.note(MarginNote("[the reply broke off here]", "yellow"))
         name = known(item.event.dialect)
         if not name:
-            yield from self.page.note(Note("[a reply that this version cannot read]", "yellow"))
+            yield from self.page.note(
+                MarginNote("[a reply that this version cannot read]", "yellow")
+            )
             return
         value = self.journal.value(item.event)
         messages = messages_in(name, value) if value is not None else []
@@ -205,7 +210,7 @@ class Told(Generic[T]):
             if answers
             else messages
         )
-        yield from _Replied(said, name, self.page, item.calls, self.replaced).body()
+        yield from _ReplyTranscript(said, name, self.page, item.calls, self.replaced).body()
 
     def _late(self, item: Late) -> Iterator[T]:
         outcome = item.call.outcome
@@ -226,21 +231,21 @@ class Told(Generic[T]):
             if checkpoint is not None:
                 yield from self._checkpoint(checkpoint)
             else:
-                yield from self.page.note(Note(f"[{_told(fact.event)}]", "yellow"))
+                yield from self.page.note(MarginNote(f"[{_describe_event(fact.event)}]", "yellow"))
 
     def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[T]:
-        text = f"checkpoint {checkpoint.seq}  {described(checkpoint)}"
-        yield from self.page.checkpoint(f"{text}  {when(checkpoint.at)}")
+        text = f"checkpoint {checkpoint.seq}  {describe_checkpoint(checkpoint)}"
+        yield from self.page.checkpoint(f"{text}  {utc_time(checkpoint.at)}")
 
 
-class _Replied(Show[T]):
+class _ReplyTranscript(MessageTranscript[T]):
     """One reply with its calls, each closed by what became of it."""
 
     def __init__(
         self,
         messages: Sequence[Any],
         dialect: str,
-        page: Layout[T],
+        page: TranscriptLayout[T],
         calls: Sequence[CallState],
         replaced: set[tuple[int, int]],
     ) -> None:
@@ -253,8 +258,8 @@ class _Replied(Show[T]):
         if call is None:
             yield from super()._call(part, number, found)
             return
-        yield from self.page.call(*called(self.dialect, part), by=_attempts(call))
-        word = became(call)
+        yield from self.page.call(*describe_call(self.dialect, part), by=_attempts(call))
+        word = describe_end(call)
         answer = self.threads.pairing.answers[number]
         if word or answer == NOWHERE:
             yield from self.page.closed(word or "no result")
@@ -265,7 +270,7 @@ class _Replied(Show[T]):
         )
 
 
-def became(call: CallState) -> str:
+def describe_end(call: CallState) -> str:
     """What became of a call, in words; "" if it has a result of its own."""
     if call.outcome is None:
         return _OPEN.get(call.status, "not started")
@@ -293,10 +298,10 @@ def _attempts(call: CallState) -> str:
 def _is_mark(event: Event) -> bool:
     if isinstance(event, Noted):
         return event.name in {CHECKPOINT, *_HOLES}
-    return not isinstance(event, Finished) and bool(_told(event))
+    return not isinstance(event, Finished) and bool(_describe_event(event))
 
 
-def _told(event: Event) -> str:
+def _describe_event(event: Event) -> str:
     """What a fact says that is neither speech nor a call."""
     match event:
         case Interrupted():

@@ -1,10 +1,18 @@
-"""A history for a person to read: turn by turn, every call joined with its result."""
+"""A history for a person to read: turn by turn, every call joined with its result.
+
+What shows a conversation has to be able to do.
+
+What the parts of a message say, as plain text: calls, thoughts, media, what stands beside.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.pairing import ANSWER, NOWHERE, ORPHAN, PairedCalls, pair_messages
@@ -24,14 +32,201 @@ from lockstitch.conversation.parts import (
     Part,
     Place,
 )
-from lockstitch.dialects.base import Dialect, as_text
+from lockstitch.dialects.base import Dialect, as_json, as_text
+from lockstitch.dialects.media import images_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
+from lockstitch.measures import size
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
-from lockstitch.transcript.layout import Layout
-from lockstitch.transcript.pieces import Note, called, media, other, thought, told
+
+# Where reasoning is kept in words, and where it is kept for the provider only.
+_WORDS = (
+    *("thinking", "text", "reasoning", "reasoning_content", "summary", "content"),
+    *("reasoningContent", "reasoningText"),
+)
+_SEALED = ("data", "encrypted_content", "redactedContent", "signature", "thoughtSignature")
+_LABELS = ("media_type", "mimeType", "mime_type", "format", "filename", "title")
+_DATA = ("data", "bytes", "base64", "file_data", "url", "image_url")
+_LINKS = ("url", "image_url", "file_url", "fileUri", "file_uri", "file_id", "fileId", "uri")
+_NOT_ARGUMENTS = frozenset(
+    {"type", "id", "call_id", "name", "status", "execution", "toolUseId", "cache_control"}
+)
+_DEEPEST = 4
+
+
+class MarginNote(Struct, frozen=True):
+    """Something said beside the conversation proper."""
+
+    text: str
+    style: str
+
+
+def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | str]:
+    """Give the name of a call and its arguments: by name, or as the text they are."""
+    arguments = dialect.arguments(part)
+    if arguments is UNSET or arguments in (None, ""):
+        arguments = _own_fields(part)
+    if isinstance(arguments, str):
+        arguments = _decoded(arguments)
+    name = part.name or part.flavor or "call"
+    return name, arguments if isinstance(arguments, (dict, str)) else as_json(arguments)
+
+
+def _own_fields(part: Part) -> Any:
+    """Give what a call of a kind without arguments was told to do."""
+    raw = part.raw if isinstance(part.raw, dict) else {}
+    inner = raw.get(part.flavor)
+    fields = inner if isinstance(inner, dict) else raw
+    kept = {key: value for key, value in fields.items() if key not in _NOT_ARGUMENTS}
+    return next(iter(kept.values())) if len(kept) == 1 else kept
+
+
+def _decoded(text: str) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError, ArithmeticError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def describe_reasoning(raw: Any) -> MarginNote:
+    """Give reasoning as its words, or as its size where only the provider can read it."""
+    words = "\n\n".join(_readable_words(raw, _DEEPEST))
+    if words.strip():
+        return MarginNote(words, "dim")
+    sealed = sum(len(as_text(found)) for found in _values_of(raw, _SEALED, _DEEPEST))
+    return MarginNote(
+        f"[reasoning, sealed, {size(sealed)}]" if sealed else "[reasoning, empty]", "dim"
+    )
+
+
+def _readable_words(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth:
+        for item in value:
+            yield from _readable_words(item, depth - 1)
+    elif isinstance(value, dict) and depth:
+        for key in _WORDS:
+            if key in value:
+                yield from _readable_words(value[key], depth - 1)
+
+
+def _values_of(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[Any]:
+    """Give the values of these keys that are no containers, outermost first."""
+    if isinstance(value, dict) and depth:
+        for key in keys:
+            if isinstance(value.get(key), (str, bytes)):
+                yield value[key]
+        for inner in value.values():
+            yield from _values_of(inner, keys, depth - 1)
+
+
+def describe_media(part: Part) -> str:
+    """Name a picture, a sound or a file: ``[image/png, 12.3 kB]``."""
+    for image in images_in(part):
+        return f"[{image.label}, {size(_payload_size(image.data))}]"
+    label = next(_values_of(part.raw, _LABELS, _DEEPEST), part.flavor)
+    for link in _values_of(part.raw, _LINKS, _DEEPEST):
+        if isinstance(link, str) and not link.startswith("data:"):
+            return f"[{label}, {link}]"
+    data = max(_values_of(part.raw, _DATA, _DEEPEST), key=len, default="")
+    return f"[{label}, {size(_payload_size(data))}]" if data else f"[{label}]"
+
+
+def _payload_size(data: str | bytes) -> int:
+    if isinstance(data, bytes):
+        return len(data)
+    start = data.find(";base64,", 0, 200)
+    length = len(data) - (start + 8 if start >= 0 else 0)
+    return length * 3 // 4 - data.count("=", len(data) - 2)
+
+
+def describe_other(part: Part) -> str:
+    """Give a block of no special kind: its words if it has some, else what it is and its size."""
+    raw = part.raw
+    for key in ("refusal", "text", "content", "summary"):
+        if isinstance(raw, dict) and isinstance(raw.get(key), str) and raw[key]:
+            return f"[{part.flavor}] {raw[key]}"
+    return f"[{part.flavor or 'block'}, {size(len(as_json(raw)))}]"
+
+
+def margin_notes(message: Message) -> Iterator[MarginNote]:
+    """Give what a message says outside of its content: reasoning, a refusal, an older call."""
+    raw = message.raw if isinstance(message.raw, dict) else {}
+    for envelope in ("data", "kwargs"):
+        if isinstance(raw.get(envelope), dict):
+            raw = raw[envelope]
+    more = raw.get("additional_kwargs")
+    for fields in (raw, more if isinstance(more, dict) else {}):
+        for key in ("reasoning_content", "reasoning"):
+            if isinstance(fields.get(key), str) and fields[key]:
+                yield MarginNote(fields[key], "dim")
+        if isinstance(fields.get("refusal"), str) and fields["refusal"]:
+            yield MarginNote(f"[refusal] {fields['refusal']}", "yellow")
+        if isinstance(fields.get("function_call"), dict):
+            yield MarginNote(f"[function_call] {as_json(fields['function_call'])}", "dim")
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class TranscriptLayout(Protocol[T_co]):
+    """The pieces of a conversation, each as whatever it is shown with: a row, an element.
+
+    What closes a call (``result``, ``no_result``, ``closed``) comes right behind it, unless
+    ``stray`` said that a result stands under no call; a ``mark`` is for what came before it.
+    """
+
+    def turn(self, number: int, place: str) -> Iterator[T_co]:
+        """Head a turn."""
+
+    def left_out(self, what: str) -> Iterator[T_co]:
+        """Say what of the history is not shown."""
+
+    def said(self, text: str, role: str) -> Iterator[T_co]:
+        """Give words, and who said them."""
+
+    def note(self, note: MarginNote) -> Iterator[T_co]:
+        """Return what stands beside the conversation."""
+
+    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[T_co]:
+        """Give a call."""
+
+    def result(
+        self,
+        title: str,
+        text: str,
+        pictures: Sequence[str] = (),
+        where: str = "",
+        *,
+        failed: bool = False,
+    ) -> Iterator[T_co]:
+        """Close a call with what came back, or give a result that stands alone."""
+
+    def stray(self) -> Iterator[T_co]:
+        """Set a result apart that stands under no call."""
+
+    def named(self, name: str) -> str:
+        """Give a name from the conversation, fit to stand in a title."""
+
+    def broken(self, title: str, found: Sequence[Finding]) -> str:
+        """Give a title with the mark of something broken, and the code if one was found."""
+
+    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[T_co]:
+        """Close a call that nothing came back for."""
+
+    def closed(self, word: str) -> Iterator[T_co]:
+        """Close a call with what is known instead of a result."""
+
+    def checkpoint(self, text: str) -> Iterator[T_co]:
+        """Mark a place to go back to."""
+
+    def mark(self, found: Finding, indent: str) -> Iterator[T_co]:
+        """Mark a broken place."""
+
 
 T = TypeVar("T")
 Marks = Mapping[str, Sequence[Finding]]
@@ -39,21 +234,21 @@ _NO_RESULT = (ORPHAN_CALL.code, PARTIAL_BATCH.code)
 _TWINS = ("twin", "raw-twin")
 
 
-def tail(messages: Sequence[Any], dialect: str, count: int) -> range:
+def last_turns(messages: Sequence[Any], dialect: str, count: int) -> range:
     """Choose the messages of the last turns."""
     if count < 0:
         raise UsageError("the number of turns cannot be negative")
-    starts = starts_of(new_dialect(profile_named(dialect).dialect).read(messages))
+    starts = turn_starts(new_dialect(profile_named(dialect).dialect).read(messages))
     start = len(messages) if count == 0 else starts[max(0, len(starts) - count)]
     return range(start, len(messages))
 
 
-def around(messages: Sequence[Any], dialect: str, place: str | int, turns: int = 1) -> range:
+def turns_around(messages: Sequence[Any], dialect: str, place: str | int, turns: int = 1) -> range:
     """Choose the turn at a place (or message number), and some turns on both sides of it."""
     at = _number(place)
     if not 0 <= at < len(messages):
         raise UsageError(f"no message {at}: there are {len(messages)}, counted from 0")
-    starts = starts_of(new_dialect(profile_named(dialect).dialect).read(messages))
+    starts = turn_starts(new_dialect(profile_named(dialect).dialect).read(messages))
     turn = bisect_right(starts, at) - 1
     behind = turn + turns + 1
     stop = starts[behind] if behind < len(starts) else len(messages)
@@ -68,7 +263,7 @@ def _number(place: str | int) -> int:
     return int(number)
 
 
-def starts_of(view: Sequence[Message]) -> list[int]:
+def turn_starts(view: Sequence[Message]) -> list[int]:
     """Return where the turns start: at a prompt, once the turn before it has an answer."""
     starts = [0]
     answered = False
@@ -81,11 +276,11 @@ def starts_of(view: Sequence[Message]) -> list[int]:
     return starts
 
 
-class Show(Generic[T]):
+class MessageTranscript(Generic[T]):
     """One list being shown: its view, its pairing, and what was found in it."""
 
     def __init__(
-        self, messages: Sequence[Any], dialect: str, marks: Marks, page: Layout[T]
+        self, messages: Sequence[Any], dialect: str, marks: Marks, page: TranscriptLayout[T]
     ) -> None:
         profile = profile_named(dialect)
         self.dialect: Dialect = new_dialect(profile.dialect)
@@ -107,7 +302,7 @@ class Show(Generic[T]):
         self.chosen = self.chosen if chosen is None else chosen
         for found in self.elsewhere:
             yield from self.page.mark(found, "")
-        starts = starts_of(self.view)
+        starts = turn_starts(self.view)
         yield from self._left_out(starts, range(self.chosen.start), "earlier")
         turns = {start: number for number, start in enumerate(starts, 1)}
         call = result = 0
@@ -138,11 +333,11 @@ class Show(Generic[T]):
         """Give one message; ``call`` and ``result`` number its first ones in the whole list."""
         marks = self._marks(message)
         page = self.page
-        notes = list(told(message))
+        notes = list(margin_notes(message))
         if message.flaw:
-            notes.append(Note(f"[malformed message: {message.flaw}]", "yellow"))
+            notes.append(MarginNote(f"[malformed message: {message.flaw}]", "yellow"))
         elif not message.parts and not notes:
-            notes.append(Note("[empty message]", "dim"))
+            notes.append(MarginNote("[empty message]", "dim"))
         for note in notes:
             yield from page.note(note)
         for part in message.parts:
@@ -177,28 +372,28 @@ class Show(Generic[T]):
         if part.kind == TEXT and part.text.strip():
             yield from page.said(part.text, message.role)
         elif part.kind == TEXT:
-            yield from page.note(Note("[empty text]", "dim")) if is_marked else ()
+            yield from page.note(MarginNote("[empty text]", "dim")) if is_marked else ()
         elif part.kind == REASONING:
-            yield from page.note(thought(part.raw))
+            yield from page.note(describe_reasoning(part.raw))
         elif part.kind == MEDIA:
-            yield from page.said(media(part), message.role)
+            yield from page.said(describe_media(part), message.role)
         elif part.kind in (SERVER_CALL, SERVER_RESULT):
             yield from self._server(part)
         elif part.kind == BROKEN:
-            yield from page.note(Note(f"[unreadable: {part.flavor}]", "yellow"))
+            yield from page.note(MarginNote(f"[unreadable: {part.flavor}]", "yellow"))
         elif part.flavor not in _TWINS:
-            yield from page.said(other(part), message.role)
+            yield from page.said(describe_other(part), message.role)
         elif any(part is twin for twin in unlisted_twins(message)):
-            yield from page.call(*called(self.dialect, part))
+            yield from page.call(*describe_call(self.dialect, part))
 
     def _server(self, part: Part) -> Iterator[T]:
         if part.kind == SERVER_CALL:
-            yield from self.page.call(*called(self.dialect, part), by=" by the provider")
+            yield from self.page.call(*describe_call(self.dialect, part), by=" by the provider")
         else:
-            yield from self.page.result("result by the provider", _served(part.raw))
+            yield from self.page.result("result by the provider", _server_result(part.raw))
 
     def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
-        yield from self.page.call(*called(self.dialect, part))
+        yield from self.page.call(*describe_call(self.dialect, part))
         answer = self.threads.pairing.answers[number]
         if answer == NOWHERE:
             codes = [finding for finding in found if finding.code in _NO_RESULT]
@@ -234,11 +429,11 @@ class Show(Generic[T]):
 
     def _answer(self, part: Part, title: str, where: str) -> Iterator[T]:
         text = self.dialect.result_text(part)
-        pictures = [media(piece) for piece in self.dialect.result_media(part)]
+        pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
         yield from self.page.result(title, text, pictures, where, failed=_failed(part.raw))
 
 
-def _served(raw: dict[str, Any]) -> str:
+def _server_result(raw: dict[str, Any]) -> str:
     """Return what a tool of the provider came back with."""
     inner = raw.get("toolResult", raw)
     return as_text(inner.get("content") if isinstance(inner, dict) else inner)

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from msgspec import structs
 
 from lockstitch import sessions
-from lockstitch.cli import checks
+from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context
@@ -316,7 +316,7 @@ def test_a_large_database_is_scanned_on_all_cores(
     threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = decoded(lockstitch("scan", threads, "--json")[1])
-    monkeypatch.setattr(checks, "WORTH_WORKERS", 1)
+    monkeypatch.setattr(scan, "WORTH_WORKERS", 1)
     shared = decoded(lockstitch("scan", threads, "--json", "--workers", "2")[1])
     assert shared["sessions"] != []
     by_name = {one["session"]: one for one in shared["sessions"]}

@@ -5,33 +5,135 @@ on where its program has one, else the end of the file is viewed again from the 
 nothing was open. An end does not tell everything, such as a result that came a second time long
 after the first. So the whole file is read again when it was replaced or cut, when the end says that
 something may be wrong, and once it rests, unless it is large and has hardly grown since.
+
+A view of the end of a session, taken up again at the last point where no call was open.
+
+Read alone, the end of a file has findings that the whole has not: its first line hangs on nothing.
+So a view is only compared with an earlier one of the same end. What is new in it makes the whole
+file suspect; it is never told as it is.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
 from lockstitch import inputs, sessions
+from lockstitch.conversation.json_text import is_index
+from lockstitch.conversation.parts import CALL, RESULT
+from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import packed
-from lockstitch.formats.base import LINES, Proof, Quick
-from lockstitch.formats.sources import Source
+from lockstitch.formats.base import LINES, Proof, Quick, Transcript
+from lockstitch.formats.doctor import findings_of
+from lockstitch.formats.sources import Source, understood
 from lockstitch.report import HEALTHY as HEALTHY_STATES
 from lockstitch.report import Report
-from lockstitch.rules import Finding
-from lockstitch.watching.tails import (
-    HEALTHY,
-    OPEN,
-    SUSPECT,
-    FileTail,
-    judged,
-    line_of,
-    moved_on,
-    tail_of,
-    view_of,
-    viewed,
-)
+from lockstitch.rules import NOTE, Finding
+
+# What a look at the end says: nothing is wrong; something may be under way; look at all of it.
+CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL = "healthy", "open", "suspect"
+
+
+class TailView(Struct):
+    """What is wrong with a session, before and behind a point where no call is open.
+
+    ``line`` and ``start``, a byte, say where that is; ``settled`` counts the findings before it by
+    code, and ``moving`` those behind it, which may be gone with the next line.
+    """
+
+    line: int = 1
+    start: int = 0
+    settled: Counter[str] = field(default_factory=Counter)
+    moving: Counter[str] = field(default_factory=Counter)
+
+
+class FileTail(Struct):
+    """Where a file is taken up again: its first line, a byte, and what a view from there holds."""
+
+    head: bytes
+    start: int
+    before: Counter[str] = field(default_factory=Counter)
+
+
+def view_transcript(transcript: Transcript, findings: Iterable[Finding]) -> TailView:
+    """Divide what is wrong with a session into what stays and what may be under way."""
+    line, start = rest_point(transcript)
+    view = TailView(line, start)
+    for found in findings:
+        if found.severity != NOTE:
+            counted = view.settled if line_of(found) < line else view.moving
+            counted[found.code] += 1
+    return view
+
+
+def rest_point(transcript: Transcript) -> tuple[int, int]:
+    """Return the line and the byte of the last message before which every call has its result.
+
+    At least one message stays behind it, on which what comes next can hang.
+    """
+    history, records = transcript.history, transcript.records
+    views = new_dialect(history.dialect).read(history.messages) if history.messages else []
+    open_calls: Counter[str] = Counter()
+    point = 0
+    for number, view in enumerate(views):
+        if not open_calls:
+            point = number
+        for part in view.parts:
+            if part.kind == CALL and part.id:
+                open_calls[part.id] += 1
+            elif part.kind == RESULT and part.id and part.id in open_calls:
+                open_calls -= Counter((part.id,))
+    numbers = [one for row in history.sources[point:] for one in row if one >= 0]
+    if not numbers:
+        return 1, 0
+    first = min((records[number] for number in numbers), key=lambda record: record.start)
+    place = first.place.partition(".")[0]
+    return int(place) if is_index(place) else 1, max(first.start, 0)
+
+
+def line_of(found: Finding) -> int:
+    """Return the line of a finding in a file of lines, 0 if it has none."""
+    step = found.place.partition(".")[0]
+    return int(step) if is_index(step) else 0
+
+
+def view_tail(source: Source, tail: FileTail, data: bytes) -> TailView:
+    """Return the view of a file's end, ``data``, under its first line.
+
+    Its ``start`` counts from the beginning of the file.
+    """
+    head = tail.head if tail.start else b""
+    transcript = understood(source, head + data)
+    view = view_transcript(transcript, findings_of(source.form, transcript))
+    view.start = tail.start + max(view.start - len(head), 0)
+    return view
+
+
+def start_tail(source: Source, data: bytes, whole: TailView) -> FileTail:
+    """Return where a file of these bytes is taken up again, once all of it was viewed."""
+    tail = FileTail(bytes(data[: data.find(b"\n") + 1]), whole.start)
+    alone = view_tail(source, tail, bytes(data[tail.start :]))
+    tail.before = alone.settled + alone.moving - whole.moving
+    return tail
+
+
+def advance_tail(source: Source, tail: FileTail, data: bytes, view: TailView) -> FileTail:
+    """Return a tail that starts later, where a view of ``data`` has its point."""
+    later = FileTail(tail.head, view.start)
+    alone = view_tail(source, later, data[view.start - tail.start :])
+    later.before = alone.settled + alone.moving - (view.moving - tail.before)
+    return later
+
+
+def judge_view(view: TailView, tail: FileTail) -> str:
+    """Return what a view says of the whole file, against what was seen when that was checked."""
+    if view.settled - tail.before:
+        return SUSPECT_TAIL
+    return OPEN_TAIL if view.settled + view.moving - tail.before else CLEAN_TAIL
+
 
 # So many bytes before the end of what was read are compared: a file may be written anew in place.
 _PRINT = 64
@@ -66,7 +168,7 @@ class Followed(Struct):
     proof: Proof | None = None
     tail: FileTail | None = None
     whole: int = 0
-    state: str = SUSPECT
+    state: str = SUSPECT_TAIL
     report: Report | None = None
     settled: list[Finding] = field(default_factory=list)
     session: str | None = None
@@ -77,12 +179,12 @@ class Followed(Struct):
         """Read what was appended and return what it says; the rest is not read."""
         fresh = self._appended()
         if fresh is None:
-            self.state = SUSPECT
+            self.state = SUSPECT_TAIL
         elif fresh:
             self.report = None
             self.state = self._carried(fresh) if self.proof is not None else self._viewed()
-        if self.settled and self.state == HEALTHY:
-            self.state = OPEN
+        if self.settled and self.state == CLEAN_TAIL:
+            self.state = OPEN_TAIL
         return self.state
 
     @property
@@ -112,7 +214,7 @@ class Followed(Struct):
         proof, at = self.proof, self.position
         end = fresh.rfind(b"\n") + 1
         if proof is None or at is None or (end and not proof.advance(fresh[:end])):
-            return SUSPECT
+            return SUSPECT_TAIL
         if end:
             last = (at.last + fresh[:end])[-_PRINT:]
             self.position = Position(at.identity, at.offset + end, last)
@@ -121,16 +223,16 @@ class Followed(Struct):
     def _viewed(self) -> str:
         at, tail = self.position, self.tail
         if at is None or tail is None or at.offset <= _SMALL:
-            return SUSPECT
+            return SUSPECT_TAIL
         with inputs.opened(self.source.path) as handle, inputs.told():
             data = _bytes(handle, tail.start, os.fstat(handle).st_size)
         self.read += len(data)
         end = tail.start + len(data)
         self.position = Position(at.identity, end, data[-_PRINT:])
-        view = view_of(self.source, tail, data)
-        found = judged(view, tail)
-        if found != SUSPECT and len(data) > _LONG_TAIL and view.start > tail.start:
-            self.tail = moved_on(self.source, tail, data, view)
+        view = view_tail(self.source, tail, data)
+        found = judge_view(view, tail)
+        if found != SUSPECT_TAIL and len(data) > _LONG_TAIL and view.start > tail.start:
+            self.tail = advance_tail(self.source, tail, data, view)
         return found
 
     def examine(self) -> None:
@@ -166,7 +268,7 @@ class Followed(Struct):
             self.read += offset
             is_whole = offset == os.fstat(handle).st_size
         state = _proven(proof, is_whole=is_whole)
-        if state == SUSPECT:
+        if state == SUSPECT_TAIL:
             return False
         self.proof, self.state = proof, state
         self.report = self._proven_report(proof.verdict())
@@ -186,15 +288,15 @@ class Followed(Struct):
         self.read += status.st_size
         self.proof, self.report = None, report
         self.session, self.project = report.session, report.project
-        self.state = HEALTHY if report.status in HEALTHY_STATES else OPEN
+        self.state = CLEAN_TAIL if report.status in HEALTHY_STATES else OPEN_TAIL
         if transcript is None or not self._is_appended_to:
             return report
         data = transcript.context.data
-        whole = viewed(transcript, report.findings)
+        whole = view_transcript(transcript, report.findings)
         self.settled = [one for one in report.findings if line_of(one) < whole.line]
         self.whole = len(data)
         self.position = Position((status.st_dev, status.st_ino), len(data), bytes(data[-_PRINT:]))
-        self.tail = tail_of(self.source, data, whole)
+        self.tail = start_tail(self.source, data, whole)
         return report
 
     @property
@@ -204,8 +306,8 @@ class Followed(Struct):
 
 def _proven(proof: Proof, *, is_whole: bool) -> str:
     if proof.is_open or not is_whole:
-        return OPEN
-    return HEALTHY if proof.verdict() is not None else SUSPECT
+        return OPEN_TAIL
+    return CLEAN_TAIL if proof.verdict() is not None else SUSPECT_TAIL
 
 
 def _bytes(handle: int, start: int, end: int) -> bytes:

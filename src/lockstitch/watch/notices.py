@@ -1,4 +1,6 @@
-"""Telling somebody else: a notice on the desktop, and a command that is run for every event.
+"""What is told of a session that is followed, in words and as a value for programs.
+
+Telling somebody else: a notice on the desktop, and a command that is run for every event.
 
 What is told reaches neither through a shell: it goes as words of a command line, on standard input
 and in the environment.
@@ -12,9 +14,77 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.watching.events import Notice, in_words
+from lockstitch.formats.base import SQLITE
+from lockstitch.formats.sources import Source
+from lockstitch.report import Report
+from lockstitch.rules import ERROR
+
+BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
+
+
+class Notice(Struct):
+    """Something that is told: a session is broken, was repaired, was not, or is healthy again.
+
+    ``command`` is what a person may paste next; the findings of ``report`` are those that are
+    left. Neither holds anything of what was said in the session.
+    """
+
+    kind: str
+    report: Report
+    command: str
+    backup: str | None = None
+    reason: str = ""
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of what is wrong, each once."""
+        return sorted({found.code for found in self.report.findings})
+
+
+def command_for(verb: str, report: Report, source: Source) -> str:
+    """Return the command that repairs a session, or takes that back, for a shell."""
+    words = ["lockstitch", verb, source.path]
+    if source.kind == SQLITE and report.session is not None:
+        words += ["--session", report.session]
+    return shlex.join(words)
+
+
+def describe_notice(event: Notice) -> str:
+    """Say in a sentence what happened to a session; which one stands elsewhere."""
+    if event.kind == HEALTHY:
+        return "nothing is wrong with it any more."
+    if event.kind == REPAIRED:
+        left = f" Left: {', '.join(event.codes)}." if event.codes else ""
+        return f"repaired; the original is kept in {event.backup}.{left}"
+    if event.kind == REFUSED:
+        return f"not repaired: {event.reason}"
+    if event.report.error is not None:
+        return f"cannot be read: it {event.report.error}"
+    findings = sorted(event.report.findings, key=lambda found: found.severity != ERROR)
+    first = findings[0]
+    more = len(findings) - 1
+    rest = f", and {more} more" if more else ""
+    return f"broken: {first.message} ({first.code} at {first.place}{rest})"
+
+
+def notice_fields(event: Notice) -> dict[str, Any]:
+    """Return what a program is told besides the session itself."""
+    told: dict[str, Any] = {
+        "event": event.kind,
+        "said": describe_notice(event),
+        "command": event.command,
+    }
+    if event.backup is not None:
+        told["backup"] = event.backup
+    if event.reason:
+        told["reason"] = event.reason
+    return told
+
 
 _NO_DESKTOP = "--notify needs notify-send (on Linux) or osascript (on macOS), and finds neither"
 _SCRIPT = (
@@ -26,7 +96,7 @@ _PATIENCE = 60
 Complain = Callable[[str], None]
 
 
-def notifier() -> list[str]:
+def find_notifier() -> list[str]:
     """Return the command that shows a notice, without its title and text; raises UsageError."""
     found = shutil.which("notify-send")
     if found:
@@ -37,7 +107,7 @@ def notifier() -> list[str]:
     raise UsageError(_NO_DESKTOP)
 
 
-def command_of(given: str) -> list[str]:
+def parse_command(given: str) -> list[str]:
     """Take a command apart as a shell does, without one; raises UsageError."""
     try:
         words = shlex.split(given)
@@ -48,7 +118,7 @@ def command_of(given: str) -> list[str]:
     return words
 
 
-class Tellers:
+class EventCommands:
     """Commands that are run for every event, one after the other, beside all that goes on."""
 
     def __init__(self, complain: Complain) -> None:
@@ -58,7 +128,7 @@ class Tellers:
     def notify(self, command: list[str], event: Notice) -> None:
         """Show a notice."""
         title = f"{event.report.format or 'Session'}: {event.kind}"
-        self._start([*command, title, f"{event.report.target}: {in_words(event)}"], b"", {})
+        self._start([*command, title, f"{event.report.target}: {describe_notice(event)}"], b"", {})
 
     def run(self, command: list[str], event: Notice, document: bytes) -> None:
         """Run a command with the event on its standard input and in its environment."""
@@ -68,7 +138,7 @@ class Tellers:
             "LOCKSTITCH_FORMAT": event.report.format or "",
             "LOCKSTITCH_SESSION": event.report.session or "",
             "LOCKSTITCH_CODES": " ".join(event.codes),
-            "LOCKSTITCH_SAID": in_words(event),
+            "LOCKSTITCH_SAID": describe_notice(event),
             "LOCKSTITCH_COMMAND": event.command,
         }
         # No value of the environment can hold one, and no name of a file does.

@@ -17,7 +17,7 @@ from msgspec import Struct, field, structs
 
 from lockstitch import inputs
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.launching.commands import (
+from lockstitch.launch.commands import (
     CLAUDE,
     CODEX,
     GEMINI,
@@ -66,11 +66,11 @@ class ProxyWay(Struct):
         self.words = [*self.words[:at], *more, *self.words[at:]]
 
 
-def way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
+def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
     """Return the way of a program that is known, or one that leads most others."""
     made = _any(asked) if known is None else _WAYS[known.client.format](asked)
     if upstream is not None:
-        bare, _ = divided(upstream)
+        bare, _ = split_version(upstream)
         made.upstreams = tuple(structs.replace(one, url=bare) for one in made.upstreams)
     made.upstreams = tuple(_through(one, asked.environ) for one in made.upstreams)
     if made.upstreams and {"HTTP_PROXY", "http_proxy", "ALL_PROXY"} & asked.environ.keys():
@@ -88,7 +88,7 @@ def _through(upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
     return structs.replace(upstream, proxy="" if is_local else found)
 
 
-def divided(base: str) -> tuple[str, str]:
+def split_version(base: str) -> tuple[str, str]:
     """Take the version off the end of a base address, where a proxy keeps it in the path."""
     bare = base.rstrip("/")
     return (bare.removesuffix("/v1"), "/v1") if bare.endswith("/v1") else (bare, "")
@@ -110,8 +110,8 @@ def _deep(value: Any, *steps: str) -> Any:
 
 
 def _any(asked: CommandLine) -> ProxyWay:
-    anthropic, _ = divided(asked.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC)
-    openai, version = divided(asked.environ.get("OPENAI_BASE_URL") or f"{_OPENAI}/v1")
+    anthropic, _ = split_version(asked.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC)
+    openai, version = split_version(asked.environ.get("OPENAI_BASE_URL") or f"{_OPENAI}/v1")
     upstreams = (
         Upstream(url=anthropic, dialects=(routes.ANTHROPIC,)),
         Upstream(url=openai, dialects=_OF_OPENAI),
@@ -168,7 +168,7 @@ def _codex(asked: CommandLine) -> ProxyWay:
     if not isinstance(base, str) or not base:
         made.why = f"it is not known where its provider {provider} is"
         return made
-    bare, version = divided(base)
+    bare, version = split_version(base)
     ours = f'{key}="{HERE}{version}"'
     if key in overrides:
         made.words[overrides[key][0]] = ours
@@ -254,7 +254,7 @@ def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
     made.upstreams = tuple(VENDORS)
     for name, base in providers.items():
         if _NAME.fullmatch(name):
-            bare, version = divided(base)
+            bare, version = split_version(base)
             prefix = f"/to-{name}"
             made.upstreams = (Upstream(url=bare, prefix=prefix), *made.upstreams)
             bases[name] = f"{HERE}{prefix}{version}"
@@ -314,7 +314,7 @@ _WAYS = {
 }
 
 
-def led(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str, str]]:
+def fill_way(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str, str]]:
     """Return the words and variables of a way, now that the proxy has an address."""
 
     def filled(text: str) -> str:
@@ -323,6 +323,6 @@ def led(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str, str
     return [*map(filled, made.words)], {name: filled(text) for name, text in made.environ.items()}
 
 
-def title_of(client: Client | None, words: Sequence[str]) -> str:
+def program_title(client: Client | None, words: Sequence[str]) -> str:
     """Return what a program is called."""
     return client.title if client is not None else Path(words[0]).name

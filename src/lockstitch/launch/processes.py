@@ -1,4 +1,10 @@
-"""The proxy in a process of its own, which ends with the one that started it, however that ends.
+"""The program that is started: it has the terminal, and its end is the end of everything.
+
+It stays in the foreground of the same terminal, so that keys, the size of the window and the
+signals of the keyboard reach it as if nobody stood in between. What reaches this process alone is
+passed on.
+
+The proxy in a process of its own, which ends with the one that started it, however that ends.
 
 It holds the reading end of a pipe and stops when that closes, as it does even if the other process
 is killed; on Linux, it is told by a signal, too.
@@ -8,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -26,11 +34,78 @@ if TYPE_CHECKING:
     from lockstitch.proxy.forwarding import ProxyEvent
     from lockstitch.proxy.settings import Settings
 
+
+_SIGNALLED = 128
+# The terminal sends these to everybody in the foreground, so that the program has them already.
+_FROM_KEYS = ("SIGINT", "SIGQUIT")
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program to its end and return its status: 128 and the number of the signal, if any."""
+    if sys.platform == "win32":
+        raise UsageError("run needs Linux or macOS; `lockstitch proxy` heals requests here, too")
+    held: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        for process in held:
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    with _handled(pass_on):
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the command that a person gave
+                words,
+                env=environ,
+                preexec_fn=ending_with(os.getpid()),  # noqa: PLW1509 - there are no threads
+            )
+        except OSError as error:
+            raise UsageError(f"{words[0]} cannot be started: {error.strerror}") from error
+        held.append(process)
+        return _waited(process)
+
+
+@contextmanager
+def _handled(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Take signals over; one that was ignored before stays so, here and in the program."""
+    passed_on = {signal.Signals[name] for name in _PASSED_ON}
+    before = {
+        number: old
+        for number in {*passed_on, *(signal.Signals[name] for name in _FROM_KEYS)}
+        if (old := signal.getsignal(number)) is not signal.SIG_IGN
+    }
+    for number in before:
+        # A function, since what is ignored here would be ignored by the program, too.
+        signal.signal(number, pass_on if number in passed_on else _leave_to_the_program)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _leave_to_the_program(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the program got the signal, too, and decides."""
+
+
+def _waited(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a program; stop with it when it stops, and go on with it."""
+    while True:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
+            continue
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode if process.returncode >= 0 else _SIGNALLED - process.returncode
+
+
 _MISSING = "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
 _PATIENCE = 60.0
 
 
-class Heard(Struct):
+class ProxyActivity(Struct):
     """What the proxy did: requests that it healed, by code, and errors of its own."""
 
     requests: int = 0
@@ -46,7 +121,7 @@ class ProxyLine(Struct, frozen=True):
     status: int = 0
 
 
-class Proxying:
+class RunningProxy:
     """A proxy that runs beside a program; ``url`` is its address."""
 
     def __init__(self, process: subprocess.Popen[bytes], url: str, log: IO[bytes]) -> None:
@@ -54,9 +129,9 @@ class Proxying:
         self.url = url
         self._log = log
 
-    def heard(self) -> Heard:
+    def heard(self) -> ProxyActivity:
         """Return what it did so far."""
-        heard = Heard()
+        heard = ProxyActivity()
         self._log.seek(0)
         for line in self._log:
             with_error = msgspec.json.decode(line, type=ProxyLine)
@@ -72,12 +147,12 @@ _UPGRADE = 426
 
 
 @contextmanager
-def proxy(settings: Settings) -> Iterator[Proxying]:
+def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
     """Run a proxy in a process of its own for as long as the block lasts."""
     document = msgspec.json.encode(settings)
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
-            [sys.executable, "-m", "lockstitch.launching.proxying", str(os.getpid())],
+            [sys.executable, "-m", "lockstitch.launch.processes", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -93,7 +168,7 @@ def proxy(settings: Settings) -> Iterator[Proxying]:
                 url = process.stdout.readline().decode("ascii").strip()
                 if not url:
                     raise LockstitchError(_why(process, log))
-                yield Proxying(process, url, log)
+                yield RunningProxy(process, url, log)
             finally:
                 process.stdin.close()
                 try:
@@ -110,7 +185,7 @@ def _why(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
     return f"the proxy could not be started: {lines[-1] if lines else 'it said nothing'}"
 
 
-def require_installed() -> None:
+def require_proxy() -> None:
     """Raise UsageError if what the proxy stands on is not installed."""
     from importlib.util import find_spec  # noqa: PLC0415 - only where a proxy is to be started
 

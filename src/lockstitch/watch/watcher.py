@@ -3,14 +3,20 @@
 A call that is open at the end of a session may be at work. It is told only when the session was
 not written to for a while and no program has it open; what no further line will take away is told
 at once. Time comes in from outside, and nothing here waits.
+
+A database with the sessions of a program: which of them changed since the last look.
+
+The loop of a watch: wait for changes or for what is due, and tell what came of it.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 
 from msgspec import Struct, field, structs
@@ -18,14 +24,67 @@ from msgspec import Struct, field, structs
 from lockstitch import sessions
 from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat
 from lockstitch.formats.base import SQLITE
+from lockstitch.formats.registry import format_named
 from lockstitch.formats.sources import Source, sources_of
 from lockstitch.report import HEALTHY as HEALTHY_STATES
 from lockstitch.report import Report
 from lockstitch.rules import NOTE, Finding
-from lockstitch.watching.databases import WatchedDatabase
-from lockstitch.watching.events import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
-from lockstitch.watching.followed import Followed
-from lockstitch.watching.tails import OPEN, SUSPECT
+from lockstitch.watch.changes import Changes, SessionPlace, log_of
+from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
+from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
+
+# Times in databases may be whole seconds: what changed so shortly before the last look counts.
+_COARSE = 2.0
+Stamp = tuple[int, int, int, int]
+
+
+class WatchedDatabase(Struct):
+    """A database and what was last seen in it."""
+
+    path: str
+    stamp: Stamp | None = None
+    latest: float = 0.0
+    seen: set[str] = field(default_factory=set)
+
+    def changed(self) -> Iterator[Source]:
+        """Return the sessions that changed since the last look; none if nothing was written.
+
+        Reading a database may make and remove its log, which is no change.
+        """
+        stamp = _stamp(self.path)
+        if stamp == self.stamp:
+            return
+        self.stamp = stamp
+        found = sources_of(self.path)
+        times = _times(self.path, found)
+        since = self.latest - _COARSE
+        self.latest = max(times.values(), default=self.latest)
+        for source in found:
+            if source.kind == SQLITE and times.get(source.session or "", 0.0) >= since:
+                yield source
+
+
+def _times(path: str, found: list[Source]) -> dict[str, float]:
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    if not found or found[0].kind != SQLITE:
+        return {}
+    return {row.id: row.updated for row in rows.sessions(path, format_named(found[0].format))}
+
+
+def _stamp(path: str) -> Stamp:
+    base, log = _status(path), _status(log_of(path))
+    # An empty log says as little as none.
+    return (*base, *(log if log[0] else (0, 0)))
+
+
+def _status(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - asked again and again
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
 
 # How long a database is let alone after a change before it is looked into.
 PAUSE = 2.0
@@ -138,25 +197,25 @@ class Watcher:
     def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
         followed = entry.followed
         if entry.is_new:
-            if followed.look() == SUSPECT and now < entry.not_before:
+            if followed.look() == SUSPECT_TAIL and now < entry.not_before:
                 entry.wake = entry.not_before
                 return
             entry.is_new, entry.ask = False, _FIRST_ASK
-            if followed.state == SUSPECT:
+            if followed.state == SUSPECT_TAIL:
                 yield from self._whole(entry, now, followed.examine)
-            is_waited_for = followed.state == OPEN or followed.is_unsure or entry.told
+            is_waited_for = followed.state == OPEN_TAIL or followed.is_unsure or entry.told
             entry.wake = entry.changed + self._idle if is_waited_for else math.inf
             return
         if followed.is_unsure or (entry.told and followed.report is None):
             yield from self._whole(entry, now, followed.understand)
-        if followed.state == OPEN and is_in_use(followed):
+        if followed.state == OPEN_TAIL and is_in_use(followed):
             entry.wake = now + entry.ask
             entry.ask = min(entry.ask * _SLOWER, _LAST_ASK)
             return
         entry.wake = math.inf
-        if followed.state == OPEN:
+        if followed.state == OPEN_TAIL:
             report = followed.at_rest()
-            yield from _told(entry, report, report.findings)
+            yield from _tell(entry, report, report.findings)
             if self._repair and report.status == "broken":
                 yield from self._repaired(entry, report, now)
 
@@ -169,7 +228,7 @@ class Watcher:
         entry.not_before = now + _RARELY * (perf_counter() - begun)
         report = entry.followed.report
         if report is not None and report.error is None:
-            yield from _told(entry, report, entry.followed.settled)
+            yield from _tell(entry, report, entry.followed.settled)
 
     def _repaired(self, entry: WatchedSession, report: Report, now: float) -> Iterator[Notice]:
         source = entry.followed.source
@@ -209,7 +268,7 @@ def _codes(findings: list[Finding]) -> Counter[str]:
     return Counter(found.code for found in findings if found.severity != NOTE)
 
 
-def _told(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
+def _tell(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
     """Tell what is wrong with a session, unless it was told before, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.told:
@@ -219,3 +278,80 @@ def _told(entry: WatchedSession, report: Report, findings: list[Finding]) -> Ite
     elif entry.told and report.status in HEALTHY_STATES:
         entry.told = Counter()
         yield Notice(HEALTHY, report, "")
+
+
+# In seconds: how often folders are looked for that were not there.
+_ROUND = 30.0
+# A session that was written to so shortly before the start is looked at as if it had just changed.
+_RECENT = 3600.0
+
+
+class WatchStart(Struct):
+    """What a watch found at its start."""
+
+    folders: list[str]
+    sessions: int
+
+
+class WatchLoop:
+    """A watch over some places; it ends when somebody says so."""
+
+    def __init__(self, places: Sequence[SessionPlace], watcher: Watcher) -> None:
+        self._places = places
+        self._watcher = watcher
+        self._changes: Changes | None = None
+        self._is_over = False
+
+    def end(self) -> None:
+        """Let the watch end soon; may be called by a signal."""
+        self._is_over = True
+        if self._changes is not None:
+            self._changes.end()
+
+    def run(self, started: Callable[[WatchStart], None], tell: Callable[[Notice], None]) -> None:
+        """Watch, until the end."""
+        since = time.time() - _RECENT
+        is_first = True
+        while not self._is_over:
+            with self._watched() as changes:
+                found = self._note_recent(since)
+                if is_first:
+                    started(found)
+                is_first = False
+                since = time.time()
+                self._follow(changes, tell)
+
+    @contextmanager
+    def _watched(self) -> Iterator[Changes]:
+        with Changes(self._places) as changes:
+            self._changes = changes
+            try:
+                yield changes
+            finally:
+                self._changes = None
+
+    def _note_recent(self, since: float) -> WatchStart:
+        """Take note of what was written to lately, and count what there is."""
+        files = {path for place in self._places for path in place.files()}
+        now = time.time()
+        for path in files:
+            try:
+                changed = os.stat(path).st_mtime  # noqa: PTH116 - there may be thousands
+            except OSError:
+                continue
+            if changed >= since:
+                self._watcher.note(path, max(now - changed, 0.0))
+        folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
+        return WatchStart(folders, len(files))
+
+    def _follow(self, changes: Changes, tell: Callable[[Notice], None]) -> None:
+        """Watch these folders, until the end or until there are others."""
+        while not self._is_over:
+            for event in self._watcher.due():
+                tell(event)
+            until = min(self._watcher.wake - time.monotonic(), _ROUND)
+            found = changes.wait(max(until, 0.0))
+            if found is None or changes.is_stale:
+                return
+            for path in sorted(found):
+                self._watcher.note(path)

@@ -1,0 +1,256 @@
+"""How ``check`` and ``scan`` print what they find: which findings, counted or listed, for whom.
+
+Findings as the services show them that run checks: GitHub's annotations, JUnit's XML.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape, quoteattr
+
+from msgspec import Struct, structs
+
+import lockstitch
+from lockstitch.cli import output, terminal
+from lockstitch.cli import output as text
+from lockstitch.cli.parser import Option
+from lockstitch.cli.terminal import escape_controls
+from lockstitch.errors import UsageError, suggestion
+from lockstitch.places import public
+from lockstitch.rules import NOTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lockstitch.report import Report
+    from lockstitch.rules import Finding
+
+
+TEXT, JSON = "text", "json"
+STYLES = (TEXT, JSON, "sarif", "github", "junit")
+REPORT_OPTIONS = (
+    Option(
+        "output",
+        ("--output-format",),
+        "How to print: text, json, sarif (for code scanners), github (annotations in a workflow) "
+        "or junit.",
+        metavar="STYLE",
+        choices=STYLES,
+        default=TEXT,
+    ),
+    Option(
+        "select",
+        ("--select",),
+        "Only findings of these codes, with commas between; LS1 means all that begin so.",
+        metavar="CODES",
+    ),
+    Option(
+        "ignore",
+        ("--ignore",),
+        "No findings of these codes, written as for --select.",
+        metavar="CODES",
+    ),
+    Option("statistics", ("--statistics",), "Count the findings by code instead of listing them."),
+)
+# So many findings are listed of a session that differ in nothing but numbers and ids.
+_MOST_ALIKE_FINDINGS = 10
+_NUMBERED = re.compile(r"\S*\d\S*")
+
+
+class ReportOptions(Struct, frozen=True):
+    """What a command line asks for: a style, and the findings by the beginnings of their codes."""
+
+    style: str
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    statistics: bool
+
+    @classmethod
+    def of(
+        cls,
+        output: str,
+        select: str | None,
+        ignore: str | None,
+        statistics: bool,
+        *,
+        as_json: bool,
+    ) -> ReportOptions:
+        """Read the options; raise `UsageError` for a code that is not known, or a contradiction."""
+        if as_json and output not in (TEXT, JSON):
+            raise UsageError(f"--json and --output-format {output} exclude each other.")
+        style = JSON if as_json else output
+        if statistics and style not in (TEXT, JSON):
+            raise UsageError(f"--statistics and --output-format {style} exclude each other.")
+        return cls(
+            style, _parse_codes(select, "--select"), _parse_codes(ignore, "--ignore"), statistics
+        )
+
+    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Return reports with the findings that are asked for."""
+        for report in reports:
+            if self.select or self.ignore:
+                wanted = [found for found in report.findings if self.wants(found.code)]
+                yield structs.replace(report, findings=wanted)
+            else:
+                yield report
+
+    def wants(self, code: str) -> bool:
+        """Whether findings of this code are asked for."""
+        is_selected = not self.select or code.startswith(self.select)
+        return is_selected and not (self.ignore and code.startswith(self.ignore))
+
+    def emit(self, reports: Iterable[Report], others: Sequence[Report] | None = None) -> bool:
+        """Print reports for a program, or statistics; false if they are to be printed for people.
+
+        ``others`` are files of programs that are not known, which ``scan --json`` lists as well.
+        """
+        if self.style == TEXT and not self.statistics:
+            return False
+        from lockstitch.cli import output as machine
+
+        if self.statistics:
+            _emit_statistics(reports, self.style)
+        elif self.style == JSON and others is not None:
+            terminal.emit(machine.encode_scan(list(reports), others))
+        elif self.style == JSON:
+            for piece in machine.stream_reports(reports):
+                terminal.emit(piece)
+        elif self.style == "sarif":
+            terminal.emit(machine.encode_sarif(list(reports)))
+        elif self.style == "junit":
+            terminal.emit(encode_junit(list(reports)))
+        elif self.style == "github":
+            for line in (line for report in reports for line in github_lines(report)):
+                terminal.say(line)
+        return True
+
+
+def _parse_codes(given: str | None, flag: str) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    names = {rule.name: rule.code for rule in lockstitch.RULES.values()}
+    words = [word.strip() for word in given.split(",") if word.strip()]
+    codes = tuple(names.get(word, word.upper()) for word in words)
+    for word, code in zip(words, codes, strict=True):
+        if not any(known.startswith(code) for known in lockstitch.RULES):
+            hint = suggestion(word, names) or " See: lockstitch explain."
+            raise UsageError(f"{flag}: no code begins with {word!r}.{hint}")
+    if not codes:
+        raise UsageError(f"{flag} needs codes, such as LS101 or LS1.")
+    return codes
+
+
+def _emit_statistics(reports: Iterable[Report], wanted: str) -> None:
+    """Print how often each code was found, the most frequent first."""
+    counts: dict[str, list[int]] = {}
+    for report in reports:
+        if report.error is not None and wanted == TEXT:
+            terminal.complain(f"{text.target_name(text.report_name(report))}: {report.error}")
+        for found in report.findings:
+            counts.setdefault(found.code, [0, 0])[0] += 1
+        for code in {found.code for found in report.findings}:
+            counts[code][1] += 1
+    order = sorted(counts, key=lambda code: (-counts[code][0], code))
+    if wanted == JSON:
+        from lockstitch.cli import output as machine
+
+        rows = [
+            {"code": code, "name": lockstitch.RULES[code].name, "findings": found, "sessions": of}
+            for code in order
+            for found, of in [counts[code]]
+        ]
+        terminal.emit(machine.encode_json(statistics=rows))
+        return
+    for code in order:
+        rule = lockstitch.RULES[code]
+        terminal.say(f"{counts[code][0]:>6}  {code}  {rule.name}: {rule.summary}")
+
+
+def finding_lines(report: Report) -> Iterator[str]:
+    """Return the findings of a session for people; of many that are alike, the first ones."""
+    name = text.report_name(report)
+    counts: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], Finding] = {}
+    for found in report.findings:
+        kind = (found.code, _NUMBERED.sub("#", found.message))
+        counts[kind] = counts.get(kind, 0) + 1
+        last[kind] = found
+        if counts[kind] <= _MOST_ALIKE_FINDINGS or terminal.is_verbose():
+            yield text.describe_finding(name, str(report.dialect), found, sys.stdout)
+    for kind, count in counts.items():
+        if count > _MOST_ALIKE_FINDINGS and not terminal.is_verbose():
+            more, found = count - _MOST_ALIKE_FINDINGS, last[kind]
+            yield (
+                f"{text.target_name(name)}: {more} more {found.code} like these, the last at "
+                f"{terminal.escape_controls(found.place)}; -v lists them all"
+            )
+
+
+_LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
+# A place in a file of lines begins with the number of one.
+_LINE = re.compile(r"(\d+)(?:\.|$)")
+
+
+def github_lines(report: Report) -> Iterator[str]:
+    """Return the findings as workflow commands, which GitHub shows beside the file."""
+    file = _property(public(report.target))
+    if report.error is not None:
+        yield f"::error file={file},title=lockstitch::{_data(report.error)}"
+    for found in report.findings:
+        at = _LINE.match(found.place) if report.target.endswith(".jsonl") else None
+        line = f",line={at[1]}" if at else ""
+        title = _property(f"{found.code} {found.name}")
+        said = _data(f"{found.place}: {found.message}")
+        yield f"::{_LEVELS[found.severity]} file={file}{line},title={title}::{said}"
+
+
+def _data(value: str) -> str:
+    # its own escape comes first; control characters are written out by then
+    return escape_controls(value).replace("%", "%25")
+
+
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")
+
+
+def encode_junit(reports: Sequence[Report]) -> bytes:
+    """All sessions as test cases in JUnit's XML: broken ones fail, unreadable ones are errors."""
+    broken = sum(report.status == "broken" for report in reports)
+    failed = sum(report.error is not None for report in reports)
+    counts = f'tests="{len(reports)}" failures="{broken}" errors="{failed}"'
+    lines = ['<?xml version="1.0" encoding="utf-8"?>', f'<testsuites name="lockstitch" {counts}>']
+    lines.append(f'  <testsuite name="lockstitch" {counts}>')
+    lines += [line for report in reports for line in _junit_case(report)]
+    return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""]).encode(
+        "ascii", "xmlcharrefreplace"
+    )
+
+
+def _junit_case(report: Report) -> Iterator[str]:
+    name = quoteattr(output.target_name(output.report_name(report)))
+    case = f'    <testcase classname="lockstitch.{report.format or "unknown"}" name={name}'
+    harmful = [found for found in report.findings if found.severity != NOTE]
+    if report.error is not None:
+        yield f"{case}>"
+        yield f"      <error message={quoteattr(escape_controls(report.error))}/>"
+    elif harmful:
+        codes = ", ".join(sorted({found.code for found in harmful}))
+        yield f"{case}>"
+        yield f'      <failure type="{codes}" message={quoteattr(_first_message(harmful))}>'
+        yield from (escape(f"{_finding_text(found)}") for found in harmful)
+        yield "      </failure>"
+    else:
+        yield f"{case}/>"
+        return
+    yield "    </testcase>"
+
+
+def _first_message(findings: Sequence[Finding]) -> str:
+    more = f", and {len(findings) - 1} more" if findings[1:] else ""
+    return f"{escape_controls(findings[0].message)}{more}"
+
+
+def _finding_text(found: Finding) -> str:
+    return f"{escape_controls(found.place)}: {found.severity} {found.code} {escape_controls(found.message)}"
