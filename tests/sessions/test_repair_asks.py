@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.cli.output import _VERBS, describe_steps, in_future_tense
+from lockstitch.cli.render import _VERBS, describe_steps, in_future_tense
 from lockstitch.cli.repair import undo_places
 from lockstitch.cli.terminal import RepairPrompt
 from lockstitch.repair.draft import Change

@@ -17,14 +17,15 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from lockstitch.cli import parser, render, terminal
+from lockstitch.cli.terminal import CLEAN, FAILED, INTERRUPTED
 from lockstitch.errors import LockstitchError, UsageError, suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lockstitch.cli.parser import Command, CommonOptions
+    from lockstitch.cli.parser import Command
 
-CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = (
     "scan",
     "check",
@@ -58,6 +59,15 @@ COMMANDS = (
 COLLECT_AFTER = 50_000
 # A module cannot have the name of a word of Python's own, nor that of a function here.
 _MODULES = {"import": "importing", "run": "running"}
+# Small commands of one subject share a module, each as a constant of its own name.
+_SHARED = {
+    "rewind": "rewind",
+    "fork": "rewind",
+    "checkpoints": "rewind",
+    "retain": "retain",
+    "delete": "retain",
+    "vacuum": "retain",
+}
 
 
 def main() -> NoReturn:
@@ -68,122 +78,83 @@ def main() -> NoReturn:
 
 def run(words: Sequence[str]) -> int:
     """Run one command line and return its exit status; no exception leaves this function."""
-    from lockstitch.cli import terminal
-
     terminal.configure()
     try:
         status = _dispatch(words)
         terminal.flush()
     except LockstitchError as error:
-        return _failed(words, error, str(error))
+        return _report_failure(words, error, str(error))
     except KeyboardInterrupt as error:
         terminal.start_new_line()
-        _failed(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
+        _report_failure(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
         terminal.abandon()
+        return FAILED
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return _failed(words, error, f"{error.filename}: {reason}" if error.filename else reason)
+        named = f"{error.filename}: {reason}" if error.filename else reason
+        return _report_failure(words, error, named)
     except Exception as error:  # noqa: BLE001 - the last line of defence: status 2, no traceback
-        status = _failed(words, error, own_failure(error))
-        for place in _places(error) if terminal.is_verbose() else ():
+        status = _report_failure(words, error, terminal.describe_bug(error))
+        for place in terminal.raised_at(error) if terminal.is_verbose() else ():
             terminal.note(f"  at {place}")
-        return status
-    else:
-        return status
-    return FAILED
+    return status
 
 
-def _failed(words: Sequence[str], error: BaseException, message: str) -> int:
-    """Say why the command failed, to a program that asked for JSON as JSON."""
-    from lockstitch.cli import terminal
-
+def _report_failure(words: Sequence[str], error: BaseException, message: str) -> int:
+    """Print why the command failed, to a program that asked for JSON as JSON."""
     terminal.complain(message)
-    asked = words[: words.index("--")] if "--" in words else words
-    if "--json" in asked and not terminal.has_emitted():
-        from lockstitch.cli import output
-
-        terminal.emit_last(output.encode_failure(type(error).__name__, message))
+    own = words[: words.index("--")] if "--" in words else words
+    if "--json" in own and not terminal.has_emitted():
+        terminal.emit_last(render.encode_json(error=message, kind=type(error).__name__))
     return FAILED
 
 
 def command(name: str) -> Command:
-    """The declaration of one command; imports only that command's module."""
-    found: Command = import_module(f"lockstitch.cli.{_MODULES.get(name, name)}").COMMAND
+    """Return the declaration of one command; imports only that command's module."""
+    home = _SHARED.get(name) or _MODULES.get(name, name)
+    module = import_module(f"lockstitch.cli.{home}")
+    found: Command = getattr(module, name.upper() if name in _SHARED else "COMMAND")
     return found
 
 
 def _dispatch(words: Sequence[str]) -> int:
-    from lockstitch.cli import parser, terminal
-
     began = time.monotonic()
     line = parser.split_line(words)
     if line.name == "help":
         line = parser.SplitLine(["--help"], line.rest[0] if line.rest else "", [])
-    common = parser.parse_common(line.front)
-    if not line.name:
-        terminal.configure(common.quiet, common.verbose, common.color)
-        if not words and _is_at_terminal():
+    call, chosen = parser.parse(None, line.front), None
+    if line.name:
+        if line.name not in COMMANDS:
+            raise UsageError(_describe_unknown(line.name))
+        chosen = command(line.name)
+        call = parser.parse(chosen, [*line.front, *line.rest])
+    common = call.common
+    terminal.configure(common.quiet, common.verbose, common.color)
+    if common.version or common.help or chosen is None:
+        streams = (sys.stdin, sys.stdout)
+        if not words and all(stream is not None and stream.isatty() for stream in streams):
+            # a person sees what is printed, and can answer
             from lockstitch.cli import pick
 
             return pick.run()
-        return _about(common)
-    if line.name not in COMMANDS:
-        raise UsageError(_unknown(line.name))
-    chosen = command(line.name)
-    call = parser.parse(chosen, [*line.front, *line.rest])
-    terminal.configure(call.common.quiet, call.common.verbose, call.common.color)
-    if call.common.help or call.common.version:
-        return _about(call.common, chosen)
+        from lockstitch.cli import help as pages
+
+        page = pages.command_page(chosen) if chosen else pages.overview_page()
+        terminal.emit((pages.version_page() if common.version else page).encode())
+        return CLEAN
     status = chosen.start(call.values)
-    if terminal.is_verbose():
+    if common.verbose:
         terminal.note(f"Took {time.monotonic() - began:.2f} s.")
     return status
 
 
-def _unknown(word: str) -> str:
-    """Say that there is no such command, and what may be meant: another one, or a session."""
+def _describe_unknown(word: str) -> str:
+    """Return that there is no such command, and what may be meant: another one, or a session."""
     from lockstitch.addresses import public
 
     hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."
     if "://" in word or os.path.lexists(word):
         hint = f" To check what has that name: lockstitch check {shlex.quote(public(word))}"
     return f"there is no command {public(word)!r}.{hint}"
-
-
-def _about(common: CommonOptions, chosen: Command | None = None) -> int:
-    """Print the versions if they are asked for, else help."""
-    from lockstitch.cli import terminal
-
-    if common.version:
-        from lockstitch.cli import help
-
-        terminal.emit(help.version_page().encode())
-        return CLEAN
-    from lockstitch.cli import help as pages
-
-    terminal.emit((pages.command_page(chosen) if chosen else pages.overview_page()).encode())
-    return CLEAN
-
-
-def _is_at_terminal() -> bool:
-    """Whether a person sees what is printed, and can answer."""
-    streams = (sys.stdin, sys.stdout)
-    return all(stream is not None and stream.isatty() for stream in streams)
-
-
-def own_failure(error: Exception) -> str:
-    """Name a bug by type and place; its text could hold message content."""
-    where = [*_places(error), "unknown place"]
-    return f"internal error: {type(error).__name__} at {where[0]}"
-
-
-def _places(error: Exception) -> list[str]:
-    """Where an error was raised, and by whom that was called: the innermost place first."""
-    places: list[str] = []
-    step = error.__traceback__
-    while step:
-        places.append(f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}")
-        step = step.tb_next
-    return places[::-1]

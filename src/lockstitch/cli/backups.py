@@ -6,14 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import backups, manifests, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, OVERWRITE, Command, Operand, Option
 from lockstitch.cli.retain import parse_age, parse_count
 from lockstitch.cli.targets import write_copy
-from lockstitch.cli.terminal import several, size, wrap_rows
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.measures import several, size
 from lockstitch.places import pasted
 from lockstitch.sessions.summary import ago
 
@@ -65,7 +65,7 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
     def decline(place: str, error: Exception) -> None:
         declined.append(place)
         reason = error.strerror if isinstance(error, OSError) else error
-        terminal.complain(f"{text.target_name(place)}: {reason}")
+        terminal.complain(f"{render.target_name(place)}: {reason}")
 
     kept: dict[str, Backup] = {}
     for target in targets or _roots():
@@ -123,9 +123,7 @@ def _quarantine(backup: Backup) -> list[dict[str, Any]]:
 
 def _list(found: Sequence[Backup], *, as_json: bool) -> int:
     if as_json:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(backups=[backup_fields(backup) for backup in found]))
+        terminal.emit(render.encode_json(backups=[backup_fields(backup) for backup in found]))
         return CLEAN
     for line in listing_lines(found, time.time()):
         terminal.say(line)
@@ -182,17 +180,13 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
                 "`lockstitch undo` puts them back"
             )
         write_copy(output, manifests.saved(backup), backup.path, force=force)
-        terminal.note(f"Wrote {text.target_name(output)}.")
+        terminal.note(f"Wrote {render.target_name(output)}.")
         return CLEAN
     if as_json:
-        from lockstitch.cli import output as machine
-
         details = backup.manifest.details
         changes, aside = details.get("changes", []), _quarantine(backup)
         terminal.emit(
-            machine.encode_json(
-                **{**backup_fields(backup), "changes": changes, "quarantine": aside}
-            )
+            render.encode_json(**{**backup_fields(backup), "changes": changes, "quarantine": aside})
         )
         return CLEAN
     for line in describe_backup(backup, time.time(), terminal.width(), full=full):
@@ -273,14 +267,12 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
             gone.append(backup)
         except (LockstitchError, OSError) as error:
             failed += 1
-            terminal.complain(f"{text.target_name(str(backup.record))}: {error}")
+            terminal.complain(f"{render.target_name(str(backup.record))}: {error}")
     if as_json:
-        from lockstitch.cli import output as machine
-
         names = {backup.stem for backup in gone}
         for backup, one in zip(due, fields, strict=True):
             one["deleted"] = backup.stem in names
-        terminal.emit(machine.encode_json(backups=fields))
+        terminal.emit(render.encode_json(backups=fields))
     if gone:
         terminal.note(f"Deleted {several(len(gone), 'backup')}.")
     elif not due:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, documents, own_failure, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import documents, render, terminal
 from lockstitch.cli import reports as printing
 from lockstitch.cli.databases import SHARD, WORKERS, Asked, is_meant, number, shard_of
 from lockstitch.cli.databases import reports as threads
 from lockstitch.cli.documents import STDIN
 from lockstitch.cli.parser import DIALECT, FORMAT, JSON, LAST, MODEL, SESSION, Command, Operand
 from lockstitch.cli.targets import find_sessions, is_own_store, last_used_session, own_stores_below
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.dialects.registry import messages_of as listed_in
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.measures import several
 from lockstitch.places import brief, pasted, public
 from lockstitch.report import OWN, Report
 from lockstitch.rules import NOTE
@@ -133,7 +133,7 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         try:
             report = sessions.check(source)
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
-            report = Report(public(source.path), source.format, error=own_failure(error))
+            report = Report(public(source.path), source.format, error=describe_bug(error))
         if len(found) == 1 and source.error is None:
             report.target = target
         yield report
@@ -201,13 +201,13 @@ def _requests(document: documents.JsonDocument, dialect: str | None, model: str 
 
 
 def _print(checked: Report) -> None:
-    name = text.report_name(checked)
+    name = render.report_name(checked)
     if checked.error is not None:
-        terminal.complain(f"{text.target_name(name)}: {checked.error}")
+        terminal.complain(f"{render.target_name(name)}: {checked.error}")
     for line in printing.finding_lines(checked):
         terminal.say(line)
     for note in checked.notes:
-        terminal.note(f"{text.target_name(name)}: note: {terminal.escape_controls(note)}")
+        terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
 def _status(tally: Tally) -> int:
@@ -215,7 +215,7 @@ def _status(tally: Tally) -> int:
         records = several(tally.records, "record")
         terminal.note(f"Read {several(tally.own, 'session')} with {records}.")
     if tally.kinds.keys() - {NOTE}:
-        terminal.note(text.summarize_counts(tally.kinds, tally.fixable))
+        terminal.note(render.summarize_counts(tally.kinds, tally.fixable))
     elif tally.kinds and not tally.failed:
         terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
     elif not tally.failed:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Struct
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FINDINGS, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import FOLLOW, FORMAT, JSON, OVERWRITE, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
-from lockstitch.cli.terminal import ProgressBar, several
+from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.measures import several
 from lockstitch.places import pasted, public
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         return _compact_journal(how, session, undo=undo)
     if undo:
         raise UsageError(
-            f"{text.target_name(target)}: `lockstitch undo` takes back what was done to a file"
+            f"{render.target_name(target)}: `lockstitch undo` takes back what was done to a file"
         )
     source = find_one(target, form, session)
     with _naming_target(target):
@@ -130,7 +130,7 @@ def _naming_target(target: str) -> Iterator[None]:
     try:
         yield
     except LockstitchError as error:
-        raise type(error)(f"{text.target_name(target)}: {error}") from error
+        raise type(error)(f"{render.target_name(target)}: {error}") from error
 
 
 def _compact_file(how: CompactRequest, source: Source) -> int:
@@ -172,12 +172,13 @@ def _compact_journal(how: CompactRequest, session: str | None, *, undo: bool) ->
 
     if how.output is not None:
         raise UsageError(
-            f"{text.target_name(how.target)}: `lockstitch fork` makes a copy of a session of a store"
+            f"{render.target_name(how.target)}: `lockstitch fork` makes a copy of a session of a "
+            "store"
         )
     with naming_target(how.target):
         if undo:
             name = stored.uncompact(how.target, session)
-            terminal.note(f"{text.target_name(name)}: all of the conversation is sent again.")
+            terminal.note(f"{render.target_name(name)}: all of the conversation is sent again.")
             return CLEAN
         journal = stored.read(how.target, session)
         outlook = stored.outlook(journal, how.budget, how.most_bytes)
@@ -234,7 +235,7 @@ def _show(how: CompactRequest, done: Compaction, turns: int, mended: int) -> Non
 
 
 def _lines(how: CompactRequest, done: Compaction, turns: int, mended: int) -> Iterator[str]:
-    name = text.target_name(how.target)
+    name = render.target_name(how.target)
     before, after = done.before, done.after
     if done.event is None:
         yield f"{name}: is within the budget, with {before.tokens} of {how.budget} tokens."
@@ -251,9 +252,7 @@ def _lines(how: CompactRequest, done: Compaction, turns: int, mended: int) -> It
 
 def _finish(how: CompactRequest, shorter: Shorter, *, written: bool) -> int:
     if how.as_json:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(**_fields(how, shorter, written=written)))
+        terminal.emit(render.encode_json(**_fields(how, shorter, written=written)))
     elif written:
         _say(how, shorter)
     return CLEAN

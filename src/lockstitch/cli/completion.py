@@ -6,8 +6,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, COMMANDS, command, terminal
+from lockstitch.cli import COMMANDS, command, terminal
 from lockstitch.cli.parser import COMMON, Command, Operand
+from lockstitch.cli.terminal import CLEAN
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch import places
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Option
-from lockstitch.cli.terminal import ProgressBar, several
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
+from lockstitch.measures import several
 from lockstitch.places import pasted
 from lockstitch.report import Report
 
@@ -246,24 +247,24 @@ def repair(target: str, wish: Wish) -> Iterator[Outcome]:
 
 
 def _show(outcome: Outcome) -> None:
-    name = output.report_name(outcome.report)
+    name = render.report_name(outcome.report)
     if outcome.report.error is not None:
-        terminal.complain(f"{output.target_name(name)}: {outcome.report.error}")
+        terminal.complain(f"{render.target_name(name)}: {outcome.report.error}")
     is_left = outcome.state == "went on"
     if outcome.changes and outcome.state == "broken":
-        terminal.note(f"{output.target_name(name)}: {output.PLANNED}")
+        terminal.note(f"{render.target_name(name)}: {render.PLANNED}")
     for made in () if is_left else outcome.changes:
-        terminal.note(output.describe_change(name, made, sys.stderr))
+        terminal.note(render.describe_change(name, made, sys.stderr))
     for kept in () if is_left else outcome.quarantine:
         terminal.note(
-            output.describe_quarantined(name, kept, sys.stderr, "still in the old checkpoint")
+            render.describe_quarantined(name, kept, sys.stderr, "still in the old checkpoint")
         )
     for found in outcome.report.findings if is_left else outcome.remaining:
-        terminal.note(output.describe_finding(name, str(outcome.report.dialect), found, sys.stderr))
+        terminal.note(render.describe_finding(name, str(outcome.report.dialect), found, sys.stderr))
     for note in outcome.report.notes:
-        terminal.note(f"{output.target_name(name)}: note: {note}")
+        terminal.note(f"{render.target_name(name)}: note: {note}")
     if is_left:
-        terminal.note(f"{output.target_name(name)}: went on meanwhile; it was left alone")
+        terminal.note(f"{render.target_name(name)}: went on meanwhile; it was left alone")
 
 
 def say_mended(target: str, done: Mending) -> None:
@@ -296,9 +297,9 @@ def undo(target: str, session: str | None, run: str | None) -> Iterable[dict[str
 
 
 def _undone(name: str, one: Any) -> dict[str, Any]:
-    shown = output.SessionName(f"{name}:{one.session}")
+    shown = render.SessionName(f"{name}:{one.session}")
     if one.error is not None:
-        terminal.complain(f"{output.target_name(shown)}: {places.brief(one.error, name)}")
+        terminal.complain(f"{render.target_name(shown)}: {places.brief(one.error, name)}")
     return {
         "target": str(shown),
         "restored": None if one.error else one.session,

@@ -7,8 +7,9 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, Command, Operand
+from lockstitch.cli.terminal import CLEAN
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def run(*, folder: str | None, as_json: bool) -> int:
         plain = _plain(stage, quiet=as_json)
         session = _session(stage, quiet=as_json)
     if as_json:
-        from lockstitch.cli import output
-
-        terminal.emit(output.encode_json(plain=plain, session=session, store=stage.store))
+        terminal.emit(render.encode_json(plain=plain, session=session, store=stage.store))
     else:
         _look(stage)
     return CLEAN

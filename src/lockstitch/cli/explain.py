@@ -11,9 +11,9 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli import CLEAN, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, Command, Operand
-from lockstitch.cli.terminal import escape_controls, paint
+from lockstitch.cli.terminal import CLEAN, escape_controls, paint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,9 +29,7 @@ def run(*, code: str | None, as_json: bool) -> int:
     """Print one rule, or all of them as a list, and return the exit status."""
     rules = [lockstitch.explain(code)] if code else all_rules()
     if as_json:
-        from lockstitch.cli import output
-
-        terminal.emit(output.encode_json(rules=rules))
+        terminal.emit(render.encode_json(rules=rules))
     else:
         _show(rule_page(rules[0]) if code else rule_table(rules))
     return CLEAN

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FINDINGS, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
-from lockstitch.cli.terminal import escape_controls, several
+from lockstitch.cli.terminal import CLEAN, FINDINGS, escape_controls
 from lockstitch.conversation.json_text import dump, is_json
 from lockstitch.conversation.pairing import ANSWER, NOWHERE, PairedCalls, pair_messages
 from lockstitch.conversation.parts import (
@@ -40,6 +39,7 @@ from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
+from lockstitch.measures import several
 from lockstitch.report import OWN
 from lockstitch.transcript.messages import (
     describe_call,
@@ -245,7 +245,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         sessions.encoded(messages) if kind is None else _document(kind, stored, messages, redact)
     )
     for found in left:
-        terminal.note(text.describe_finding(str(target), dialect, found, sys.stderr))
+        terminal.note(render.describe_finding(str(target), dialect, found, sys.stderr))
     return FINDINGS if left else CLEAN
 
 
@@ -305,8 +305,8 @@ def _export_journal(  # noqa: PLR0913 - as above
     out.put(data)
     if journal.fault is None:
         return CLEAN
-    name = text.session_name(target, OWN, journal.session)
-    terminal.note(text.describe_finding(name, journal.dialect, journal.fault, sys.stderr))
+    name = render.session_name(target, OWN, journal.session)
+    terminal.note(render.describe_finding(name, journal.dialect, journal.fault, sys.stderr))
     return FINDINGS
 
 

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli import CLEAN, FINDINGS, documents, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import documents, render, terminal
 from lockstitch.cli.parser import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
+from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0913 - one keyword an option
             data = documents.encode_document(document, plan.messages)
             shown = _shown(document, plan, data, diff=diff, as_json=as_json)
     except Unreadable as error:
-        raise Unreadable(f"{text.target_name(target)}: {error}") from error
+        raise Unreadable(f"{render.target_name(target)}: {error}") from error
     if output is not None:
         write_copy(output, data, target, force=force)
     if diff:
@@ -76,9 +76,7 @@ def _shown(document: JsonDocument, plan: Plan, data: bytes, *, diff: bool, as_js
 
 
 def _report(target: str, plan: Plan) -> bytes:
-    from lockstitch.cli import output as machine
-
-    return machine.encode_json(
+    return render.encode_json(
         target=target,
         dialect=plan.dialect,
         changed=plan.changed,
@@ -97,7 +95,7 @@ def _difference(document: JsonDocument, healed: object) -> bytes:
     from difflib import unified_diff
 
     old, new = (dump(value, indent=2).splitlines() for value in (document.value, healed))
-    name = text.target_name(document.target)
+    name = render.target_name(document.target)
     lines = unified_diff(old, new, name, f"{name} (healed)", lineterm="")
     return "".join(f"{_coloured(line)}\n" for line in lines).encode("utf-8", "backslashreplace")
 
@@ -111,23 +109,23 @@ def _coloured(line: str) -> str:
 def _summarise(target: str, plan: Plan) -> None:
     """What was done, or why nothing could be, on stderr."""
     for found in plan.remaining:
-        terminal.note(text.describe_finding(target, plan.dialect, found, sys.stderr))
+        terminal.note(render.describe_finding(target, plan.dialect, found, sys.stderr))
     if not plan.healed:
         terminal.note(
-            f"Not healed; the original is unchanged. Left: {text.count_findings(plan.remaining)}."
+            f"Not healed; the original is unchanged. Left: {render.count_findings(plan.remaining)}."
         )
         return
     for made in plan.changes:
-        terminal.note(text.describe_change(target, made, sys.stderr))
+        terminal.note(render.describe_change(target, made, sys.stderr))
     for kept in plan.quarantine:
-        terminal.note(text.describe_quarantined(target, kept, sys.stderr))
-    mended = text.count_findings([found for found in plan.findings if found.fixable])
+        terminal.note(render.describe_quarantined(target, kept, sys.stderr))
+    mended = render.count_findings([found for found in plan.findings if found.fixable])
     if plan.changed:
         terminal.note(f"Healed {mended}.")
     elif not plan.remaining:
         terminal.note("All clean.")
     if plan.remaining:
-        terminal.note(f"Left: {text.count_findings(plan.remaining)}.")
+        terminal.note(f"Left: {render.count_findings(plan.remaining)}.")
 
 
 COMMAND = Command(

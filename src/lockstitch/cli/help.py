@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli import COMMANDS, command, terminal
+from lockstitch.cli import terminal
 from lockstitch.cli.parser import COMMON
 from lockstitch.cli.summaries import SUMMARIES
 
@@ -54,9 +54,8 @@ def overview_page() -> str:
     """All commands in their groups, and what to type first."""
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
     lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
-    listed = {name: SUMMARIES.get(name) or _declared(name) for name in COMMANDS}
     for group, title in GROUPS.items():
-        rows = [(name, summary) for name, (where, summary) in listed.items() if where == group]
+        rows = [(name, summary) for name, (where, summary) in SUMMARIES.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [*_filled("lockstitch COMMAND -h tells more about one command, with examples."), ""]
@@ -74,12 +73,6 @@ def command_page(declared: Command) -> str:
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [_title("Examples"), *(f"  {example}" for example in declared.examples), ""]
     return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
-
-
-def _declared(name: str) -> tuple[str, str]:
-    """The group and summary of a command that the generated list does not know yet."""
-    found = command(name)
-    return found.group if found.group in GROUPS else "", found.summary
 
 
 def _title(text: str) -> str:

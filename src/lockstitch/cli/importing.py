@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.documents import STDIN, read_document
 from lockstitch.cli.parser import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.sources import Source
+from lockstitch.measures import several
 from lockstitch.places import public
 
 if TYPE_CHECKING:
@@ -113,12 +114,10 @@ def name_of(source: Source, session: str | None) -> str:
 
 def _report(store: str, done: list[tuple[Source, Taken | str]], *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import output as machine
-
         fields = [_fields(source, one) for source, one in done]
-        terminal.emit(machine.encode_json(to=public(store), sessions=fields))
+        terminal.emit(render.encode_json(to=public(store), sessions=fields))
     for source, one in done:
-        label = output.session_name(output.target_name(source.path), source.format, source.session)
+        label = render.session_name(render.target_name(source.path), source.format, source.session)
         if isinstance(one, str):
             terminal.complain(f"{label}: {one}")
         elif not as_json:

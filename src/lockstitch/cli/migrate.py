@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import naming_target, require_store
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
+from lockstitch.measures import several
 from lockstitch.places import is_postgres, pasted, public
 
 if TYPE_CHECKING:
@@ -68,12 +69,10 @@ def _sessions(
                 terminal.remember_done(f"{several(len(done), 'session')} had been copied before.")
     failures = [one for one in done if isinstance(one, stored.Failed)]
     for one in failures:
-        terminal.complain(f"{output.target_name(source)}:{one.session}: {one.error}")
+        terminal.complain(f"{render.target_name(source)}:{one.session}: {one.error}")
     if as_json:
-        from lockstitch.cli import output as machine
-
         fields = {"from": public(source), "to": public(target)}
-        terminal.emit(machine.encode_json(**fields, sessions=[_fields(one) for one in done]))
+        terminal.emit(render.encode_json(**fields, sessions=[_fields(one) for one in done]))
     else:
         _say(done)
     return FAILED if failures else CLEAN
@@ -140,15 +139,12 @@ def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as
             done = library.migrate(source, target, thread=session, dry_run=dry_run, advance=advance)
     for one in done.threads:
         if one.error is not None:
-            terminal.complain(
-                f"{output.target_name(public(source))}:{output.target_name(one.thread)}: {one.error}"
-            )
+            name = render.target_name(public(source))
+            terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
     if as_json:
-        from lockstitch.cli import output as machine
-
         fields = {"from": public(source), "to": public(target), "run": done.run}
         rows = [_thread(one) for one in done.threads]
-        terminal.emit(machine.encode_json(**fields, dry_run=dry_run, sessions=rows))
+        terminal.emit(render.encode_json(**fields, dry_run=dry_run, sessions=rows))
     _tell(done, target, dry_run=dry_run)
     return FAILED if any(one.error is not None for one in done.threads) else CLEAN
 
@@ -186,11 +182,11 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
         ("left", "came meanwhile; give the command again for it"),
     ):
         for one in states.get(state, ()) if state == "left" else ():
-            terminal.note(f"{output.target_name(one.thread)}: {words}.")
+            terminal.note(f"{render.target_name(one.thread)}: {words}.")
         if state != "left" and states.get(state):
             terminal.note(f"{several(len(states[state]), 'thread')}: {words}.")
     moved = [
-        output.target_name(one.thread) for one in done.threads if one.moved and one.state != "left"
+        render.target_name(one.thread) for one in done.threads if one.moved and one.state != "left"
     ]
     if moved:
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
@@ -227,12 +223,9 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
         raise UsageError(f"{public(target)}: holds nothing of {run_id}")
     for one in done:
         if one.error is not None:
-            terminal.complain(
-                f"{output.target_name(public(target))}:{output.target_name(one.thread)}: {one.error}"
-            )
+            name = render.target_name(public(target))
+            terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
     if as_json:
-        from lockstitch.cli import output as machine
-
         rows = [
             {
                 "target": public(target),
@@ -242,7 +235,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
             }
             for one in done
         ]
-        terminal.emit(machine.encode_json(sessions=rows))
+        terminal.emit(render.encode_json(sessions=rows))
     count = sum(one.error is None for one in done)
     terminal.note(f"Took {several(count, 'thread')} away again.")
     return FAILED if count < len(done) else CLEAN

@@ -112,12 +112,6 @@ class Command(Struct, frozen=True):
                 raise UsageError(f"{public(word)} {problem}")
         return self.run(**values)
 
-    def defaults(self) -> dict[str, Any]:
-        """The keyword arguments of ``run`` when nothing is given."""
-        values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in self.options}
-        values[self.operand.name] = [] if self.operand.many else None
-        return values
-
 
 # What every command takes; none of them reaches its ``run``.
 COMMON = (
@@ -234,29 +228,27 @@ def split_line(words: Sequence[str]) -> SplitLine:
     return SplitLine([*words[:at]], words[at] if at < len(words) else "", [*words[at + 1 :]])
 
 
-def parse_common(words: Sequence[str]) -> CommonOptions:
-    """Read the words in front of a command; raise `UsageError` for what no command knows."""
-    found, _ = _parse_words("", COMMON, words)
-    return CommonOptions(**found)
+def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
+    """Read the words of a command line, without the command's name.
 
-
-def parse(command: Command, words: Sequence[str]) -> ParsedCommand:
-    """Read the words behind a command; raise `UsageError` with a sentence if they are wrong."""
-    found, operands = _parse_words(command.name, (*command.options, *COMMON), words)
+    Raise `UsageError` with a sentence if they are wrong. Without a command only those options
+    are known that every command takes.
+    """
+    name, own = (command.name, command.options) if command else ("", ())
+    found, operands = _parse_words(name, (*own, *COMMON), words)
     shared = CommonOptions(
         **{key: found.pop(key) for key in CommonOptions.__struct_fields__ if key in found}
     )
-    values = command.defaults() | found
+    if command is None:
+        return ParsedCommand({}, shared)
+    values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in own} | found
     operand = command.operand
-    if operands and operand.many:
-        values[operand.name] = operands
-    elif len(operands) > 1 and not shared.help:
+    if len(operands) > 1 and not operand.many and not shared.help:
         shown = ", ".join(map(public, operands))
         raise UsageError(
-            f"{command.name} takes one {operand.metavar}, and {len(operands)} were given: {shown}."
+            f"{name} takes one {operand.metavar}, and {len(operands)} were given: {shown}."
         )
-    elif operands:
-        values[operand.name] = operands[0]
+    values[operand.name] = operands if operand.many else operands[0] if operands else None
     return ParsedCommand(values, shared)
 
 

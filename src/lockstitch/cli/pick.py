@@ -8,7 +8,6 @@ One session looked at closely: what is wrong, what a repair will do, and how it 
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from itertools import islice
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lockstitch import backups, sessions
-from lockstitch.cli import CLEAN, own_failure, terminal
-from lockstitch.cli.output import COLOURS, describe_steps, difference_lines
+from lockstitch.cli import terminal
 from lockstitch.cli.picker import (
     OPEN,
     PLAIN,
@@ -28,13 +26,15 @@ from lockstitch.cli.picker import (
     SessionList,
     TextPage,
     can_move,
-    shorten_path,
     wrap_text,
 )
+from lockstitch.cli.render import COLOURS, describe_steps, difference_lines
 from lockstitch.cli.scan import BackgroundChecks, say_nothing_found, scan_file
-from lockstitch.cli.terminal import several, size
+from lockstitch.cli.targets import current_folder, home_folder, shorten_path
+from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Conflict, LockstitchError, Moved
+from lockstitch.measures import several, size
 from lockstitch.places import pasted
 from lockstitch.report import is_many
 from lockstitch.rules import NOTE, is_broken
@@ -83,7 +83,7 @@ def open_picked(summary: Summary) -> PickedSession:
     except (RecursionError, MemoryError):
         return PickedSession(summary, error="it is too large or too deep to be read")
     except Exception as error:  # noqa: BLE001 - said as any other
-        return PickedSession(summary, error=own_failure(error))
+        return PickedSession(summary, error=describe_bug(error))
     return PickedSession(checked(summary, report), session, mended, report)
 
 
@@ -200,19 +200,6 @@ def undo_command(one: Summary) -> str:
     """Return the command that takes the last repair of a session back, to be pasted."""
     more = f" --session {pasted(one.session)}" if is_many(one.target) and one.session else ""
     return f"lockstitch undo {pasted(one.target)}{more}"
-
-
-def home_folder() -> str:
-    """Return the home directory."""
-    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
-
-
-def current_folder() -> str:
-    """Return the folder that the command was started in; empty if it is gone."""
-    try:
-        return os.getcwd()  # noqa: PTH109 - start-up time
-    except OSError:
-        return ""
 
 
 # So many sessions are listed between two looks at the keyboard.

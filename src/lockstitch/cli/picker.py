@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Struct, field
 
 from lockstitch.cli import terminal
-from lockstitch.cli.terminal import escape_line, fit, several, text_width, wrap_rows
+from lockstitch.cli.targets import shorten_path
+from lockstitch.cli.terminal import escape_line, fit, text_width, wrap_rows
+from lockstitch.measures import several
 from lockstitch.sessions.summary import BROKEN, HEALTHY, UNREADABLE, WARNINGS, Key, Summary
 
 if TYPE_CHECKING:
@@ -228,13 +230,6 @@ def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iter
     for row in wrap_rows(text, max(width - len(lead), 8), None, prose=True):
         yield f"{lead}{row}"
         lead = " " * len(lead)
-
-
-def shorten_path(path: str, home: str) -> str:
-    """Return a path with ``~`` for the home directory."""
-    if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
-        return f"~{path[len(home.rstrip('/')) :]}"
-    return "~" if path == home else path
 
 
 def _searched_text(one: Summary) -> str:

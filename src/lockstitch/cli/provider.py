@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.terminal import CLEAN
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Unreadable, UsageError
 
@@ -90,9 +91,7 @@ def _log_json(entry: RequestEntry) -> None:
 
 def _emit(**fields: object) -> None:
     """Write a line for a program at once: it waits for it."""
-    from lockstitch.cli import output
-
-    terminal.emit(output.encode_json(**fields))
+    terminal.emit(render.encode_json(**fields))
     terminal.flush()
 
 

@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lockstitch import backups, sessions
-from lockstitch.cli import (
-    CLEAN,
-    FAILED,
-    FINDINGS,
-    INTERRUPTED,
-    databases,
-    output,
-    own_failure,
-    salvage,
-    terminal,
-)
-from lockstitch.cli import output as plans
-from lockstitch.cli import output as text
+from lockstitch.cli import databases, render, salvage, terminal
+from lockstitch.cli import render as plans
 from lockstitch.cli.parser import (
     FOLLOW,
     FORMAT,
@@ -36,9 +25,22 @@ from lockstitch.cli.parser import (
     Operand,
     Option,
 )
-from lockstitch.cli.pick import current_folder
-from lockstitch.cli.targets import find_each, last_used_session, naming_target, write_copy
-from lockstitch.cli.terminal import ProgressBar, RepairPrompt, several
+from lockstitch.cli.targets import (
+    current_folder,
+    find_each,
+    last_used_session,
+    naming_target,
+    write_copy,
+)
+from lockstitch.cli.terminal import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    INTERRUPTED,
+    ProgressBar,
+    RepairPrompt,
+    describe_bug,
+)
 from lockstitch.errors import (
     Busy,
     Conflict,
@@ -49,6 +51,7 @@ from lockstitch.errors import (
     UsageError,
 )
 from lockstitch.formats.doctor import Options
+from lockstitch.measures import several
 from lockstitch.places import pasted, public
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sessions.summary import described
@@ -78,12 +81,12 @@ def say_outcome(
     """Say what became of some sessions; nothing was written if they were ``only_shown``."""
     written = [outcome for outcome, was_written in repaired if was_written]
     if written:
-        before = output.count_findings(findings) or "no findings"
+        before = render.count_findings(findings) or "no findings"
         terminal.note(f"Repaired {several(len(written), 'session')}; {before} before.")
     elif repaired and not findings:
         terminal.note("All clean. Nothing was changed.")
     elif repaired and not is_broken(findings):
-        said = output.count_findings(findings)
+        said = render.count_findings(findings)
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     elif not only_shown:
         terminal.note("Nothing was changed.")
@@ -97,7 +100,7 @@ def say_outcome(
         if pieces:
             terminal.note(f"What was quarantined ({several(pieces, 'piece')}) is kept with it.")
     if left and written:
-        terminal.note(f"Left: {output.count_findings(left)}.")
+        terminal.note(f"Left: {render.count_findings(left)}.")
 
 
 def say_next_step(reports: list[Report], targets: list[str]) -> None:
@@ -215,9 +218,7 @@ def _repair_all(work: Iterable[SessionWork], targets: list[str], how: RepairRequ
         is_broken_off = True
         terminal.start_new_line()
     if how.quiet:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(sessions=[_json_fields(*one) for one in done]))
+        terminal.emit(render.encode_json(sessions=[_json_fields(*one) for one in done]))
     status = _exit_status(done, how, targets)
     if asking.was_alone:
         terminal.note("--yes applies this plan; at a terminal you are asked.")
@@ -268,7 +269,6 @@ def _confirm_database(done: databases.Mending, wish: databases.Wish) -> bool:
 
 def _emit_database(target: str, wish: databases.Wish, done: databases.Mending) -> None:
     """Print the JSON of a repair thread by thread."""
-    from lockstitch.cli import output as machine
 
     def each() -> Iterator[dict[str, Any]]:
         for outcome in databases.repair(target, wish):
@@ -283,7 +283,7 @@ def _emit_database(target: str, wish: databases.Wish, done: databases.Mending) -
             )
             yield {**_json_fields(outcome.report.target, made, written), "outcome": outcome.state}
 
-    for piece in machine.stream_json(each()):
+    for piece in render.stream_json(each()):
         terminal.emit(piece)
 
 
@@ -306,7 +306,7 @@ def _find_work(
             continue
         if how.output is not None and len(found) > 1:
             raise UsageError(
-                f"{text.target_name(target)}: holds {len(found)} sessions; -o takes one"
+                f"{render.target_name(target)}: holds {len(found)} sessions; -o takes one"
             )
         for source in found:
             is_only = len(found) == 1 and source.error is None
@@ -331,7 +331,7 @@ def _repair_each(
         except (RecursionError, MemoryError):
             yield _report_failure(name, Unreadable("is too large or too deep"))
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
-            yield _report_failure(name, LockstitchError(own_failure(error)))
+            yield _report_failure(name, LockstitchError(describe_bug(error)))
 
 
 def _count_questions(work: list[SessionWork], how: RepairRequest) -> int:
@@ -350,7 +350,7 @@ def _count_questions(work: list[SessionWork], how: RepairRequest) -> int:
 
 
 def _report_failure(target: str, error: LockstitchError) -> SessionOutcome:
-    terminal.complain(f"{text.target_name(target)}: {error}")
+    terminal.complain(f"{render.target_name(target)}: {error}")
     return public(target), error, False
 
 
@@ -365,7 +365,7 @@ def _repair_one(
         return _write_branch(name, session, how)
     mended = sessions.planned(session, how.options)
     outlook = sessions.outlook(session, mended)
-    label = text.session_name(name, source.format, source.session)
+    label = render.session_name(name, source.format, source.session)
     if not mended.changed or how.diff:
         _show_plan(label, session, mended, how, is_done=False)
         return name, outlook, False
@@ -383,7 +383,7 @@ def _repair_one(
     try:
         done = _write_repair(session, mended, how)
     except Moved:
-        terminal.note(f"{text.target_name(label)}: was continued meanwhile; nothing was changed")
+        terminal.note(f"{render.target_name(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return name, outlook, False
     if how.yes:
@@ -409,7 +409,7 @@ def _write_branch(name: str, session: Opened, how: RepairRequest) -> SessionOutc
     write_copy(str(how.output), data, session.source.path, force=how.force)
     outlook = sessions.outlook(session, None)
     terminal.note(
-        f"Wrote the branch from line {how.branch} to {text.target_name(str(how.output))}."
+        f"Wrote the branch from line {how.branch} to {render.target_name(str(how.output))}."
     )
     return name, outlook, True
 
@@ -421,7 +421,7 @@ def _show_plan(
     if how.quiet:
         return
     if mended.changes and not is_done:
-        terminal.note(f"{text.target_name(name)}: {text.PLANNED}")
+        terminal.note(f"{render.target_name(name)}: {render.PLANNED}")
     if how.diff:
         _show_difference(name, mended)
     for line in plans.describe_changes(name, mended.changes, is_done=is_done):
@@ -429,24 +429,25 @@ def _show_plan(
     where = "kept with the backup" if is_done else "to be kept with the backup"
     where = where if how.output is None else "stays in the original only"
     for kept in mended.quarantine:
-        terminal.note(text.describe_quarantined(name, kept, sys.stderr, where))
+        terminal.note(render.describe_quarantined(name, kept, sys.stderr, where))
     for found in mended.remaining:
         terminal.note(
-            text.describe_finding(name, str(session.transcript.history.dialect), found, sys.stderr)
+            render.describe_finding(
+                name, str(session.transcript.history.dialect), found, sys.stderr
+            )
         )
     for note in mended.before.notes:
-        terminal.note(f"{text.target_name(name)}: note: {terminal.escape_controls(note)}")
+        terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
 def _show_difference(name: str, mended: Mended) -> None:
-    from lockstitch.cli.output import difference_lines
+    from lockstitch.cli.render import difference_lines
 
     for line in difference_lines(mended, name):
         terminal.say(line)
 
 
 def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
-    from lockstitch.cli import output as machine
     from lockstitch.report import Report, state_of
 
     if isinstance(outcome, LockstitchError):
@@ -457,9 +458,9 @@ def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) 
             "remaining": [],
             "outcome": "unreadable",
         }
-        return {**machine.report_fields(report), **rest}
+        return {**render.report_fields(report), **rest}
     outcome.report.target = name
-    fields = machine.report_fields(outcome.report)
+    fields = render.report_fields(outcome.report)
     left = outcome.remaining if written else outcome.report.findings
     fields["status"] = state_of(left)
     quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]

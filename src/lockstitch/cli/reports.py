@@ -5,16 +5,16 @@ Findings as the services show them that run checks: GitHub's annotations, JUnit'
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape, quoteattr
 
 from msgspec import Struct, structs
 
 import lockstitch
-from lockstitch.cli import output, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Option
 from lockstitch.cli.terminal import escape_controls
 from lockstitch.errors import UsageError, suggestion
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lockstitch.report import Report
-    from lockstitch.rules import Finding
+    from lockstitch.rules import Finding, Rule
 
 
 TEXT, JSON = "text", "json"
@@ -108,17 +108,15 @@ class ReportOptions(Struct, frozen=True):
         """
         if self.style == TEXT and not self.statistics:
             return False
-        from lockstitch.cli import output as machine
-
         if self.statistics:
             _emit_statistics(reports, self.style)
         elif self.style == JSON and others is not None:
-            terminal.emit(machine.encode_scan(list(reports), others))
+            terminal.emit(render.encode_scan(list(reports), others))
         elif self.style == JSON:
-            for piece in machine.stream_reports(reports):
+            for piece in render.stream_reports(reports):
                 terminal.emit(piece)
         elif self.style == "sarif":
-            terminal.emit(machine.encode_sarif(list(reports)))
+            terminal.emit(encode_sarif(list(reports)))
         elif self.style == "junit":
             terminal.emit(encode_junit(list(reports)))
         elif self.style == "github":
@@ -147,21 +145,19 @@ def _emit_statistics(reports: Iterable[Report], wanted: str) -> None:
     counts: dict[str, list[int]] = {}
     for report in reports:
         if report.error is not None and wanted == TEXT:
-            terminal.complain(f"{text.target_name(text.report_name(report))}: {report.error}")
+            terminal.complain(f"{render.target_name(render.report_name(report))}: {report.error}")
         for found in report.findings:
             counts.setdefault(found.code, [0, 0])[0] += 1
         for code in {found.code for found in report.findings}:
             counts[code][1] += 1
     order = sorted(counts, key=lambda code: (-counts[code][0], code))
     if wanted == JSON:
-        from lockstitch.cli import output as machine
-
         rows = [
             {"code": code, "name": lockstitch.RULES[code].name, "findings": found, "sessions": of}
             for code in order
             for found, of in [counts[code]]
         ]
-        terminal.emit(machine.encode_json(statistics=rows))
+        terminal.emit(render.encode_json(statistics=rows))
         return
     for code in order:
         rule = lockstitch.RULES[code]
@@ -170,7 +166,7 @@ def _emit_statistics(reports: Iterable[Report], wanted: str) -> None:
 
 def finding_lines(report: Report) -> Iterator[str]:
     """Return the findings of a session for people; of many that are alike, the first ones."""
-    name = text.report_name(report)
+    name = render.report_name(report)
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], Finding] = {}
     for found in report.findings:
@@ -178,12 +174,12 @@ def finding_lines(report: Report) -> Iterator[str]:
         counts[kind] = counts.get(kind, 0) + 1
         last[kind] = found
         if counts[kind] <= _MOST_ALIKE_FINDINGS or terminal.is_verbose():
-            yield text.describe_finding(name, str(report.dialect), found, sys.stdout)
+            yield render.describe_finding(name, str(report.dialect), found, sys.stdout)
     for kind, count in counts.items():
         if count > _MOST_ALIKE_FINDINGS and not terminal.is_verbose():
             more, found = count - _MOST_ALIKE_FINDINGS, last[kind]
             yield (
-                f"{text.target_name(name)}: {more} more {found.code} like these, the last at "
+                f"{render.target_name(name)}: {more} more {found.code} like these, the last at "
                 f"{terminal.escape_controls(found.place)}; -v lists them all"
             )
 
@@ -229,7 +225,7 @@ def encode_junit(reports: Sequence[Report]) -> bytes:
 
 
 def _junit_case(report: Report) -> Iterator[str]:
-    name = quoteattr(output.target_name(output.report_name(report)))
+    name = quoteattr(render.target_name(render.report_name(report)))
     case = f'    <testcase classname="lockstitch.{report.format or "unknown"}" name={name}'
     harmful = [found for found in report.findings if found.severity != NOTE]
     if report.error is not None:
@@ -253,4 +249,71 @@ def _first_message(findings: Sequence[Finding]) -> str:
 
 
 def _finding_text(found: Finding) -> str:
-    return f"{escape_controls(found.place)}: {found.severity} {found.code} {escape_controls(found.message)}"
+    place, message = escape_controls(found.place), escape_controls(found.message)
+    return f"{place}: {found.severity} {found.code} {message}"
+
+
+def encode_sarif(sessions: Sequence[Report]) -> bytes:
+    """The same findings as SARIF 2.1.0, with every rule described."""
+    rules = [lockstitch.RULES[code] for code in sorted(lockstitch.RULES)]
+    index = {rule.code: number for number, rule in enumerate(rules)}
+    driver = {
+        "name": "lockstitch",
+        "version": lockstitch.__version__,
+        "rules": [_sarif_rule(rule) for rule in rules],
+    }
+    results = [
+        _sarif_result(public(checked.target), found, index[found.code])
+        for checked in sessions
+        for found in checked.findings
+    ]
+    failures = [_sarif_failure(checked) for checked in sessions if checked.error is not None]
+    invocation = {"executionSuccessful": not failures, "toolExecutionNotifications": failures}
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    return json.dumps(log).encode() + b"\n"
+
+
+def _sarif_rule(rule: Rule) -> dict[str, object]:
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.what},
+        "help": {"text": f"{rule.cause}\n\n{rule.repair}"},
+        "defaultConfiguration": {"level": rule.severity},
+        "properties": {"fixable": rule.fixable, "lossy": rule.lossy, "tags": [*rule.dialects]},
+    }
+
+
+def _sarif_result(target: str, found: Finding, index: int) -> dict[str, object]:
+    return {
+        "ruleId": found.code,
+        "ruleIndex": index,
+        "level": found.severity,
+        "message": {"text": found.message},
+        "locations": [
+            {**_sarif_file(target), "logicalLocations": [{"fullyQualifiedName": found.place}]}
+        ],
+        "properties": {"fixable": found.fixable, "lossy": found.lossy},
+    }
+
+
+def _sarif_failure(checked: Report) -> dict[str, object]:
+    return {
+        "level": "error",
+        "message": {"text": checked.error},
+        "locations": [_sarif_file(public(checked.target))],
+    }
+
+
+def _sarif_file(target: str) -> dict[str, Any]:
+    from os import fsencode
+    from urllib.parse import quote
+
+    uri = "stdin" if target == "-" else quote(fsencode(target))
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}}}

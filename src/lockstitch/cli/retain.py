@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FINDINGS, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.rewind import WAIT, parse_seconds
 from lockstitch.cli.targets import naming_target, require_store
-from lockstitch.cli.terminal import several, size
+from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
+from lockstitch.measures import several, size
 
 if TYPE_CHECKING:
     from lockstitch.session.maintenance import Audited, Removal, Retention
@@ -67,7 +68,7 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     done = _remove(target, planned)
     _print_json(target, done, as_json=as_json, is_done=True)
     for spared in done.spared[len(planned.spared) :]:
-        terminal.note(f"{output.target_name(spared.session)}: stays, {spared.reason}")
+        terminal.note(f"{render.target_name(spared.session)}: stays, {spared.reason}")
     terminal.note(
         f"Deleted {several(len(done.removed), 'session')}, and wrote it down: "
         "`lockstitch retain --audit` shows it."
@@ -118,15 +119,14 @@ def _show_retention(planned: Retention) -> None:
         title = f" ({terminal.escape_controls(one.title)})" if one.title else ""
         changed = f", changed {utc_time(one.changed)} UTC" if one.changed else ""
         terminal.note(
-            f"{output.target_name(one.session)}{title}: {several(one.records, 'record')}{changed}: "
+            f"{render.target_name(one.session)}{title}: {several(one.records, 'record')}{changed}: "
             f"{one.reason}"
         )
     if planned.removed[_SHOWN:]:
         terminal.note(f"… and {several(len(planned.removed) - _SHOWN, 'more session')}")
     for spared in planned.spared[:_SHOWN]:
-        terminal.note(
-            f"{output.target_name(spared.session)}: stays, {terminal.escape_controls(spared.reason)}"
-        )
+        reason = terminal.escape_controls(spared.reason)
+        terminal.note(f"{render.target_name(spared.session)}: stays, {reason}")
     if planned.spared[_SHOWN:]:
         terminal.note(f"… and {len(planned.spared) - _SHOWN} more stay")
     if not planned.removed:
@@ -136,19 +136,18 @@ def _show_retention(planned: Retention) -> None:
 def _print_json(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
     if not as_json:
         return
-    from lockstitch.cli import output as machine
     from lockstitch.places import public
 
     removed = [_removal_fields(one) for one in found.removed]
     terminal.emit(
-        machine.encode_json(
+        render.encode_json(
             target=public(target), removed=removed, spared=found.spared, applied=is_done
         )
     )
 
 
 def _removal_fields(one: Removal) -> dict[str, Any]:
-    from lockstitch.cli.output import iso_time
+    from lockstitch.cli.render import iso_time
 
     return {
         "session": one.session,
@@ -165,25 +164,24 @@ def _print_audit(target: str, *, as_json: bool) -> int:
     with naming_target(target):
         found = stored.audit(target)
     if as_json:
-        from lockstitch.cli import output as machine
         from lockstitch.places import public
 
         lines = [_audit_fields(one) for one in found]
-        terminal.emit(machine.encode_json(target=public(target), audit=lines))
+        terminal.emit(render.encode_json(target=public(target), audit=lines))
         return CLEAN
     from lockstitch.cli.show import utc_time
 
     for one in found:
         records = several(one.records, "record")
         told_by = terminal.escape_controls(f"{one.reason}; {one.by}")
-        terminal.say(f"{utc_time(one.at)}  {output.target_name(one.session)}  {records}  {told_by}")
+        terminal.say(f"{utc_time(one.at)}  {render.target_name(one.session)}  {records}  {told_by}")
     if not found:
         terminal.note("Nothing was written down yet.")
     return CLEAN
 
 
 def _audit_fields(one: Audited) -> dict[str, Any]:
-    from lockstitch.cli.output import iso_time
+    from lockstitch.cli.render import iso_time
 
     return {
         "session": one.session,
@@ -260,15 +258,14 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         except Held as error:
             raise Held(f"{error}. --wait SECONDS waits for it") from error
     if as_json:
-        from lockstitch.cli import output as machine
         from lockstitch.places import public
 
         fields = {"session": done.session, "records": done.records, "companions": done.companions}
-        terminal.emit(machine.encode_json(target=public(target), **fields))
+        terminal.emit(render.encode_json(target=public(target), **fields))
         return CLEAN
     terminal.note(
-        f"Deleted {output.target_name(done.session)}. `lockstitch vacuum` gives its room back, and clears "
-        "what the files may still hold of it."
+        f"Deleted {render.target_name(done.session)}. `lockstitch vacuum` gives its room back, "
+        "and clears what the files may still hold of it."
     )
     return CLEAN
 
@@ -279,7 +276,7 @@ def _show_deletion(found: Listed) -> None:
     title = f" ({terminal.escape_controls(found.title)})" if found.title else ""
     changed = f", changed {utc_time(found.changed)} UTC" if found.changed else ""
     terminal.note(
-        f"{output.target_name(found.session)}{title}: {several(found.seq, 'record')}{changed}. "
+        f"{render.target_name(found.session)}{title}: {several(found.seq, 'record')}{changed}. "
         "This cannot be undone."
     )
 
@@ -318,10 +315,9 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
     with naming_target(target):
         freed = stored.vacuum(target)
     if as_json:
-        from lockstitch.cli import output
         from lockstitch.places import public
 
-        terminal.emit(output.encode_json(target=public(target), freed=freed))
+        terminal.emit(render.encode_json(target=public(target), freed=freed))
         return CLEAN
     terminal.note(f"Gave {size(freed)} back." if freed else "There was nothing to give back.")
     return CLEAN

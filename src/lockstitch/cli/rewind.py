@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FINDINGS, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import naming_target, require_own_session
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
+from lockstitch.measures import several
 from lockstitch.places import pasted, public
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _show_rewind(journal: Journal, aim: int) -> None:
     from lockstitch import stored
 
     left = stored.left_behind(journal, aim)
-    where = f"{output.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
+    where = f"{render.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
     if left == stored.Left(0, 0, 0):
         terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
         return
@@ -107,10 +108,8 @@ def _show_rewind(journal: Journal, aim: int) -> None:
 
 def _say_rewound(target: str, moved: Moved, *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import output as machine
-
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
-        terminal.emit(machine.encode_json(target=public(target), **fields))
+        terminal.emit(render.encode_json(target=public(target), **fields))
         return
     where = f"{pasted(public(target))} --session {pasted(moved.session)}"
     terminal.note(f"Went back to record {moved.to}.")
@@ -158,13 +157,12 @@ def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: 
         name = stored.name_in(target, session)
         upto = stored.fork(target, name, new, at=None if at is None else parse_place(at))
     if as_json:
-        from lockstitch.cli import output as machine
         from lockstitch.places import public
 
-        terminal.emit(machine.encode_json(target=public(target), source=name, session=new, at=upto))
+        terminal.emit(render.encode_json(target=public(target), source=name, session=new, at=upto))
         return CLEAN
     terminal.note(
-        f"Made {output.target_name(new)} of the first {upto} records of {output.target_name(name)}."
+        f"Made {render.target_name(new)} of the first {upto} records of {render.target_name(name)}."
     )
     return CLEAN
 
@@ -204,10 +202,9 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
     with naming_target(target):
         journal = stored.read(target, session)
     if as_json:
-        from lockstitch.cli import output
         from lockstitch.places import public
 
-        terminal.emit(output.encode_json(target=public(target), **checkpoint_fields(journal)))
+        terminal.emit(render.encode_json(target=public(target), **checkpoint_fields(journal)))
     else:
         _print_checkpoints(journal)
     if journal.fault is not None:
@@ -225,7 +222,7 @@ def checkpoint_fields(journal: Journal) -> dict[str, Any]:
 
 
 def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    from lockstitch.cli.output import iso_time
+    from lockstitch.cli.render import iso_time
 
     return {
         "seq": checkpoint.seq,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Command, Operand, Option
-from lockstitch.cli.terminal import several
 from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.measures import several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +45,8 @@ def run(
     known = commands.find_known_command(words)
     if known is None:
         terminal.note(
-            f"{terminal.escape_controls(words[0])} is not a program that is known: no session is looked "
-            "for." + ("" if no_proxy else " It finds the proxy in its environment.")
+            f"{terminal.escape_controls(words[0])} is not a program that is known: no session is "
+            "looked for." + ("" if no_proxy else " It finds the proxy in its environment.")
         )
     else:
         _repair(known, words, Path.home(), yes=yes)
@@ -67,7 +67,7 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
         return
     found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
-        named = f" {output.target_name(resume.name)}" if resume.name else ""
+        named = f" {render.target_name(resume.name)}" if resume.name else ""
         terminal.note(
             f"No session{named} of {known.client.title} was found that could be checked first."
         )
@@ -82,24 +82,23 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
     from lockstitch import sessions
 
-    name = output.session_name(source.path, source.format, source.session)
+    name = render.session_name(source.path, source.format, source.session)
     try:
         if sessions.check(source).status in ("ok", "notes"):
             return False
         session = sessions.opened(source)
         planned = sessions.planned(session)
         if not planned.changed:
-            terminal.note(
-                f"{output.target_name(name)}: {output.count_findings(planned.findings)}, none repairable."
-            )
+            count = render.count_findings(planned.findings)
+            terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
             return True
         sessions.require_closed(session, is_named=False)
         _apply(name, session, planned, yes=yes)
     except Busy as error:
-        terminal.note(f"{output.target_name(name)}: {terminal.escape_controls(str(error))}")
+        terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:
         terminal.note(
-            f"{output.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
+            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
         )
     return True
 
@@ -110,10 +109,10 @@ def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
     from lockstitch import backups, sessions
 
     terminal.note(
-        f"{output.target_name(name)}: {output.count_findings(planned.findings)}. The plan:"
+        f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
     )
     for made in planned.changes:
-        terminal.note(output.describe_change(name, made, sys.stderr))
+        terminal.note(render.describe_change(name, made, sys.stderr))
     question = "Repair it before it is resumed? A backup is kept."
     if not yes and not terminal.confirm(question, "--yes repairs it"):
         return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli.targets import is_own_store, naming_target
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.measures import several
 from lockstitch.places import SCHEMES, brief, is_postgres, pasted, public
 from lockstitch.report import OWN, Report
 
@@ -50,9 +50,7 @@ def repair(target: str, session: str | None, how: SalvageOptions) -> int:
     writes = bool(found) and not how.diff and (how.yes or (not how.as_json and _is_agreed()))
     done = [_written(target, one, writes=writes) for one in found]
     if how.as_json:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(sessions=done))
+        terminal.emit(render.encode_json(sessions=done))
     if any(one["error"] for one in done):
         return FAILED
     return CLEAN if all(one["applied"] for one in done) else FINDINGS
@@ -66,16 +64,15 @@ def _is_agreed() -> bool:
 def _show(target: str, found: Salvage) -> None:
     from lockstitch import stored
 
-    name = text.session_name(public(target), OWN, found.session)
+    name = render.session_name(public(target), OWN, found.session)
     for one in stored.findings_of(found):
-        terminal.note(text.describe_finding(name, "", one, sys.stderr))
-    terminal.note(f"{text.target_name(name)}: {stored.summary_of(found)}.")
+        terminal.note(render.describe_finding(name, "", one, sys.stderr))
+    terminal.note(f"{render.target_name(name)}: {stored.summary_of(found)}.")
 
 
 def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
     """Write one session anew, if that is wanted, and say what became of it."""
     from lockstitch import stored
-    from lockstitch.cli import output as machine
 
     findings = stored.findings_of(found)
     report = Report(public(target), OWN, found.session, findings=findings)
@@ -86,15 +83,15 @@ def _written(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
             done = stored.repair(target, found.session)
         except LockstitchError as error:
             report.error = fields["error"] = brief(str(error), target, found.session)
-            terminal.complain(f"{text.target_name(text.report_name(report))}: {report.error}")
+            terminal.complain(f"{render.target_name(render.report_name(report))}: {report.error}")
         else:
             left = []
             fields |= {"backup": done.aside, "applied": True}
-            name = text.target_name(text.report_name(report))
+            name = render.target_name(render.report_name(report))
             terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
             again = f"{pasted(public(target))} --session {pasted(found.session)}"
             terminal.note(f"To undo it: lockstitch undo {again}")
-    return {**machine.report_fields(report), **fields, "remaining": left}
+    return {**render.report_fields(report), **fields, "remaining": left}
 
 
 def _copied(target: str, output: str) -> int:
@@ -108,7 +105,7 @@ def _copied(target: str, output: str) -> int:
             count += 1
             lost += one.lost
     terminal.note(
-        f"Wrote {several(count, 'session')} to {text.target_name(output)}; {lost} pieces lost."
+        f"Wrote {several(count, 'session')} to {render.target_name(output)}; {lost} pieces lost."
     )
     return CLEAN
 
@@ -130,16 +127,12 @@ def undo(target: str, session: str | None, *, as_json: bool) -> int:
     with naming_target(target):
         done = stored.undo(target, session)
     terminal.note(
-        f"{text.target_name(public(target))}:{done.session}: as it was before its repair; what it had"
-        f" become is kept as {done.aside}."
+        f"{render.target_name(public(target))}:{done.session}: as it was before its repair; what "
+        f"it had become is kept as {done.aside}."
     )
     if as_json:
-        from lockstitch.cli import output as machine
-
         fields = {"target": public(target), "session": done.session, "restored": done.session}
-        terminal.emit(
-            machine.encode_json(sessions=[{**fields, "aside": done.aside, "error": None}])
-        )
+        terminal.emit(render.encode_json(sessions=[{**fields, "aside": done.aside, "error": None}]))
     return CLEAN
 
 

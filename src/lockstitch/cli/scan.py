@@ -14,15 +14,23 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from lockstitch import places, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, own_failure, terminal
-from lockstitch.cli import output as text
+from lockstitch.cli import render, terminal
 from lockstitch.cli import reports as printing
 from lockstitch.cli.databases import SHARD, WORKERS, Asked, cores, everything, number, shard_of
 from lockstitch.cli.parser import JSON, Command, Operand, Option
-from lockstitch.cli.pick import home_folder
-from lockstitch.cli.picker import COLOURS, WIDE, shorten_path, wrap_text
-from lockstitch.cli.terminal import ProgressBar, fit, several, size, text_width
+from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
+from lockstitch.cli.targets import home_folder, shorten_path
+from lockstitch.cli.terminal import (
+    CLEAN,
+    FAILED,
+    FINDINGS,
+    ProgressBar,
+    describe_bug,
+    fit,
+    text_width,
+)
 from lockstitch.conversation.json_text import is_index
+from lockstitch.measures import several, size
 from lockstitch.places import pasted
 from lockstitch.report import OWN, Report, is_many
 from lockstitch.sessions.summary import (
@@ -254,7 +262,7 @@ def scan_file(path: str, *part: int) -> list[Report]:
     try:
         return sessions.scan_file(path, *part)
     except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
-        return [Report(path, error=own_failure(error))]
+        return [Report(path, error=describe_bug(error))]
 
 
 def start_workers(workers: int) -> Pool:
@@ -341,7 +349,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         return _scan_stream(_scan_everything(stores, files, workers, asked), asked_for, every=every)
     missing = [path for path in paths if not os.path.lexists(path)]
     for path in missing:
-        terminal.complain(f"{text.target_name(path)}: no such file or folder")
+        terminal.complain(f"{render.target_name(path)}: no such file or folder")
     given = [path for path in paths if path not in missing]
     files = [] if missing and not given else list(sessions.paths(given))
     scanned = list(_scan_files(files, _workers(workers, files)))
@@ -365,7 +373,7 @@ def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool)
     named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
     for report in named:
         terminal.note(
-            f"{text.target_name(report.target)}: {terminal.escape_controls(report.error or '')}"
+            f"{render.target_name(report.target)}: {terminal.escape_controls(report.error or '')}"
         )
     more = len(others) - len(named)
     if more:

@@ -7,9 +7,10 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import CLEAN, FAILED, output, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import is_own_store, own_stores_below
+from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 
@@ -38,7 +39,7 @@ def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> 
     else:
         _print(found, most)
     for target, error in failures:
-        terminal.complain(f"{output.target_name(target)}: {error}")
+        terminal.complain(f"{render.target_name(target)}: {error}")
     return FAILED if failures else CLEAN
 
 
@@ -119,7 +120,7 @@ def _print(found: Iterator[Found], most: int) -> None:
                 terminal.say(line)
         place = f"{'record' if form == OWN else 'message'} {match.seq}"
         said = f"{place}, {match.who}: {terminal.escape_controls(match.excerpt)}"
-        name = output.session_name(output.target_name(target), form, match.session)
+        name = render.session_name(render.target_name(target), form, match.session)
         terminal.say(f"  {said}" if is_grouped else f"{terminal.paint(name, 'bold')}: {said}")
         count += 1
     if not count:
@@ -132,8 +133,7 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     """Give the lines that say which session a match is in, and where that is."""
     import time
 
-    from lockstitch.cli.pick import home_folder
-    from lockstitch.cli.picker import shorten_path
+    from lockstitch.cli.targets import home_folder, shorten_path
     from lockstitch.report import Report
 
     try:
@@ -144,23 +144,22 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     project = shorten_path(one.project, home_folder()) if one.project else ""
     facts = " · ".join(filter(None, (one.program, project, one.age(time.time()))))
     if one.title:
-        title = terminal.escape_controls(one.title)
-        yield f"{terminal.paint(title, 'bold')}{f' · {terminal.escape_controls(facts)}' if facts else ''}"
-    name = output.target_name(output.session_name(target, form, session or None))
+        title = terminal.paint(terminal.escape_controls(one.title), "bold")
+        yield f"{title} · {terminal.escape_controls(facts)}" if facts else title
+    name = render.target_name(render.session_name(target, form, session or None))
     yield f"{terminal.paint(name, 'bold') if not one.title else f'  {name}'}:"
 
 
 def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
-    from lockstitch.cli import output as machine
     from lockstitch.places import public
 
     matches = [_fields(public(target), form, match) for target, form, match in found]
     errors = [{"target": public(target), "error": error} for target, error in failures]
-    terminal.emit(machine.encode_json(matches=matches, errors=errors))
+    terminal.emit(render.encode_json(matches=matches, errors=errors))
 
 
 def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
-    from lockstitch.cli.output import iso_time
+    from lockstitch.cli.render import iso_time
 
     return {
         "target": target,

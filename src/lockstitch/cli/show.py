@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 from msgspec import Struct, structs
 
 from lockstitch import sessions
-from lockstitch.cli import CLEAN, FINDINGS, output, terminal
-from lockstitch.cli.output import COLOURS
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import FORMAT, LAST, SESSION, Command, Operand, Option
+from lockstitch.cli.render import COLOURS
 from lockstitch.cli.targets import find_one, is_own_store, last_used_session, naming_target
 from lockstitch.cli.terminal import (
+    CLEAN,
+    FINDINGS,
     count_lines,
     escape_controls,
     page_lines,
     paint,
-    several,
-    size,
     wrap_rows,
 )
 from lockstitch.conversation.json_text import is_index
@@ -36,6 +36,7 @@ from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.formats import doctor
+from lockstitch.measures import several, size
 from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
 from lockstitch.stored import Journal
@@ -253,7 +254,7 @@ def _measure(text: str, pictures: Sequence[str]) -> str:
     return f"{several(count_lines(text), 'line')}, {bytes_}"
 
 
-__all__ = ["MessageTranscript", "turns_around", "message_lines", "page_lines", "last_turns"]
+__all__ = ["MessageTranscript", "last_turns", "message_lines", "page_lines", "turns_around"]
 
 
 def message_lines(  # noqa: PLR0913 - two by keyword
@@ -329,8 +330,8 @@ def _journal_head(target: str, journal: Journal) -> Iterator[str]:
     title = f"{OWN} {journal.session}  {counts}"
     yield terminal.paint(terminal.escape_controls(title), "bold")
     if journal.fault is not None:
-        name = output.session_name(target, OWN, journal.session)
-        yield output.describe_finding(name, journal.dialect, journal.fault, sys.stdout)
+        name = render.session_name(target, OWN, journal.session)
+        yield render.describe_finding(name, journal.dialect, journal.fault, sys.stdout)
     yield ""
 
 
@@ -387,8 +388,8 @@ def _session_head(
     yield terminal.paint(terminal.escape_controls(title.strip()), "bold")
     for found in findings:
         if found.code not in shown:
-            yield output.describe_finding(
-                output.report_name(report), str(report.dialect), found, sys.stdout
+            yield render.describe_finding(
+                render.report_name(report), str(report.dialect), found, sys.stdout
             )
     for note in report.notes:
         yield f"note: {terminal.escape_controls(note)}"
@@ -452,9 +453,9 @@ COMMAND = Command(
 
 
 __all__ = [
-    "journal_turns_around",
     "describe_checkpoint",
     "journal_lines",
+    "journal_turns_around",
     "last_journal_turns",
     "utc_time",
 ]

@@ -203,7 +203,6 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch import sessions
-    from lockstitch.cli.pick import current_folder
     from lockstitch.places import pasted
     from lockstitch.report import is_many
 
@@ -247,3 +246,23 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
             "this command takes one request, in a file of its own"
         )
     return found[0]
+
+
+def home_folder() -> str:
+    """Return the home directory."""
+    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
+
+
+def current_folder() -> str:
+    """Return the folder that the command was started in; empty if it is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - start-up time
+    except OSError:
+        return ""
+
+
+def shorten_path(path: str, home: str) -> str:
+    """Return a path with ``~`` for the home directory."""
+    if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
+        return f"~{path[len(home.rstrip('/')) :]}"
+    return "~" if path == home else path

@@ -24,8 +24,8 @@ from unicodedata import category, east_asian_width
 from msgspec import Struct
 
 from lockstitch.measures import (
-    several,  # noqa: PLC0414 - asked for here, too
-    size,  # noqa: PLC0414 - as above
+    several,
+    size,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+# The exit statuses; there is no other.
+CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 # What could move the cursor, reorder the line, hide, or not be encoded at all: control
@@ -534,3 +536,19 @@ class RepairPrompt(Struct):
         count = f" ({self.number} of {self.total})" if several else ""
         words = [word for key, word in _PROMPT_WORDS.items() if several or key != ALL]
         return f"Repair this session{count}? A backup is kept. {' '.join(words)} "
+
+
+def describe_bug(error: Exception) -> str:
+    """Name a bug by type and place; its text could hold message content."""
+    where = [*raised_at(error), "unknown place"]
+    return f"internal error: {type(error).__name__} at {where[0]}"
+
+
+def raised_at(error: Exception) -> list[str]:
+    """Where an error was raised, and by whom that was called: the innermost place first."""
+    places: list[str] = []
+    step = error.__traceback__
+    while step:
+        places.append(f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}")
+        step = step.tb_next
+    return places[::-1]

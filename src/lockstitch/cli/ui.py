@@ -7,9 +7,10 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, own_failure, terminal
+from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, Command, Operand, Option
 from lockstitch.cli.targets import naming_target
+from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 
@@ -60,9 +61,7 @@ def _number(port: str) -> int:
 
 def _announce(address: str, *, as_json: bool) -> None:
     if as_json:
-        from lockstitch.cli import output
-
-        terminal.emit(output.encode_json(url=address))
+        terminal.emit(render.encode_json(url=address))
     else:
         terminal.say(f"Open {address}")
         terminal.note("The address lets one browser in, once. Ctrl-C ends it.")
@@ -70,7 +69,7 @@ def _announce(address: str, *, as_json: bool) -> None:
 
 
 def _failed(error: Exception) -> None:
-    terminal.complain(own_failure(error))
+    terminal.complain(describe_bug(error))
 
 
 def _open(address: str, stack: ExitStack) -> None:

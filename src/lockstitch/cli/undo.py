@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from lockstitch import backups, places, sessions
-from lockstitch.cli import CLEAN, FAILED, FINDINGS, databases, migrate, output, salvage, terminal
+from lockstitch.cli import databases, migrate, render, salvage, terminal
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import naming_target
-from lockstitch.cli.terminal import several, size
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.measures import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +57,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         _restore(due, force=force) if is_wanted else [_unchanged_fields(one) for one in due]
     )
     if as_json:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(sessions=done))
+        terminal.emit(render.encode_json(sessions=done))
     if wish.declined or any(one["error"] for one in done):
         return FAILED
     return CLEAN if is_wanted else FINDINGS
@@ -76,7 +75,7 @@ class UndoRequest(Struct):
         """Say that a place below a folder is left out, and why."""
         self.declined.append(place)
         reason = error.strerror if isinstance(error, OSError) else error
-        terminal.complain(f"{output.target_name(place)}: {reason}")
+        terminal.complain(f"{render.target_name(place)}: {reason}")
 
 
 def _confirm(due: list[Backup], *, yes: bool) -> bool:
@@ -105,7 +104,7 @@ def _describe_restore(backup: Backup) -> str:
 
 def _name(backup: Backup) -> str:
     own = sessions.session_of(backup)
-    return output.target_name(backup.path if own is None else f"{backup.path}:{own}")
+    return render.target_name(backup.path if own is None else f"{backup.path}:{own}")
 
 
 def _unchanged_fields(backup: Backup) -> dict[str, Any]:
@@ -117,16 +116,14 @@ def _undo_database(
     target: str, session: str | None, run_id: str | None, *, listing: bool, as_json: bool
 ) -> int:
     """Undo the repairs of threads in a database, or list them, and return the exit status."""
-    from lockstitch.cli import output as machine
-
     if listing:
         found = databases.past(target)
         if as_json:
-            terminal.emit(machine.encode_json(backups=found))
+            terminal.emit(render.encode_json(backups=found))
         for one in found if not as_json else ():
             counts = f"{one['repairs']:>10} repaired  {one['undone']:>10} undone"
             terminal.say(
-                f"{one['time'][:19]}  {one['run']}  {counts}  {output.target_name(one['target'])}"
+                f"{one['time'][:19]}  {one['run']}  {counts}  {render.target_name(one['target'])}"
             )
         if not found and not as_json:
             terminal.note("No repairs.")
@@ -140,7 +137,7 @@ def _undo_database(
             failed += one["error"] is not None
             yield one
 
-    for piece in machine.stream_json(each()):
+    for piece in render.stream_json(each()):
         if as_json:
             terminal.emit(piece)
     terminal.note(f"Took {several(done, 'repair')} back.")
@@ -167,8 +164,8 @@ def _find_due(targets: list[str], wish: UndoRequest) -> tuple[list[Backup], list
 
 
 def _report_failure(target: str, session: str | None, error: Exception) -> dict[str, Any]:
-    shown = output.target_name(
-        target if session is None else output.SessionName(f"{places.public(target)}:{session}")
+    shown = render.target_name(
+        target if session is None else render.SessionName(f"{places.public(target)}:{session}")
     )
     terminal.complain(f"{shown}: {error}")
     name = places.public(target)
@@ -194,7 +191,7 @@ def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
         when = f"{found[-1].time:%Y-%m-%d %H:%M:%S}"
         if len(found) > 1:
             terminal.note(
-                f"{output.target_name(path)}: {len(found)} sessions as they were before {when}."
+                f"{render.target_name(path)}: {len(found)} sessions as they were before {when}."
             )
         else:
             terminal.note(f"{_name(found[0])}: as it was before {when}.")
@@ -212,9 +209,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
     ]
     status = FAILED if wish.declined else CLEAN
     if as_json:
-        from lockstitch.cli import output as machine
-
-        terminal.emit(machine.encode_json(backups=[backup_fields(backup) for backup in found]))
+        terminal.emit(render.encode_json(backups=[backup_fields(backup) for backup in found]))
         return status
     for backup in found:
         count = backup.manifest.before_size
@@ -223,7 +218,7 @@ def _list(targets: list[str], session: str | None, run_id: str | None, *, as_jso
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = sessions.session_of(backup)
         more = "" if own is None else f"  {own}"
-        terminal.say(f"{row}  {output.target_name(str(backup.record))}{output.target_name(more)}")
+        terminal.say(f"{row}  {render.target_name(str(backup.record))}{render.target_name(more)}")
     if not found:
         terminal.note("No backups.")
     return status

@@ -6,10 +6,11 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import CLEAN, INTERRUPTED, databases, output, terminal
+from lockstitch.cli import databases, render, terminal
 from lockstitch.cli.parser import Command, Operand, Option
-from lockstitch.cli.terminal import several
+from lockstitch.cli.terminal import CLEAN, INTERRUPTED
 from lockstitch.errors import UsageError
+from lockstitch.measures import several
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -35,7 +36,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
     missing = [path for path in paths if not os.path.lexists(path)]
     if missing:
-        raise UsageError(f"{output.target_name(missing[0])}: no such file or folder")
+        raise UsageError(f"{render.target_name(missing[0])}: no such file or folder")
     loop = _loop(paths, idle, repair=repair)
     notices = telling.find_notifier() if notify else None
     words = telling.parse_command(command) if command is not None else None
@@ -83,7 +84,7 @@ def _loop(paths: list[str], idle: str | None, *, repair: bool) -> WatchLoop:
 def _document(event: Notice) -> bytes:
     from lockstitch.watch.notices import notice_fields
 
-    return output.encode_json(**notice_fields(event), session=output.report_fields(event.report))
+    return render.encode_json(**notice_fields(event), session=render.report_fields(event.report))
 
 
 def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
@@ -92,7 +93,7 @@ def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
     if as_json:
         terminal.emit(document)
     else:
-        name = terminal.paint(output.target_name(output.report_name(event.report)), "bold")
+        name = terminal.paint(render.target_name(render.report_name(event.report)), "bold")
         said = terminal.paint(
             terminal.escape_controls(describe_notice(event)), _COLOURS[event.kind]
         )
@@ -104,7 +105,7 @@ def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
 def _announce(found: WatchStart, *, as_json: bool) -> None:
     if as_json:
         terminal.emit(
-            output.encode_json(event="started", folders=found.folders, sessions=found.sessions)
+            render.encode_json(event="started", folders=found.folders, sessions=found.sessions)
         )
         terminal.flush()
         return

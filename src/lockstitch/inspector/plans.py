@@ -222,7 +222,8 @@ def _said_of_repair(
     if found.source.kind == POSTGRES:
         yield "A new checkpoint will be added; none of the present ones changes."
         return
-    yield f"{_counted(different, found)} in {shorten_home(found.source.path)}; all else keeps its bytes."
+    where = shorten_home(found.source.path)
+    yield f"{_counted(different, found)} in {where}; all else keeps its bytes."
     yield "The original will be kept as a backup, and Undo brings it back."
     left = [one for one in made.remaining if one.severity != NOTE]
     if left:

@@ -17,16 +17,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-import lockstitch
 from lockstitch.cli import terminal
 from lockstitch.cli.documents import STDIN
-from lockstitch.cli.explain import all_rules
-from lockstitch.cli.terminal import escape_controls, paint, several, text_width, wrap_rows
+from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.measures import several
 from lockstitch.places import public
 from lockstitch.report import OWN, is_many
 from lockstitch.sessions.differing import differences
@@ -34,7 +33,7 @@ from lockstitch.sessions.differing import differences
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lockstitch import Change, Finding, Quarantined, Rule
+    from lockstitch import Change, Finding, Quarantined
     from lockstitch.formats.doctor import Mended
     from lockstitch.report import Report
 
@@ -83,11 +82,6 @@ def describe_finding(target: str, dialect: str, found: Finding, stream: TextIO) 
     if found.help:
         lines.append(f"  = help: {escape_controls(found.help)}")
     return "\n".join(lines)
-
-
-def count(findings: Sequence[Finding]) -> str:
-    """How many findings there are, of which kind, and how many heal can mend."""
-    return summarize_counts(_count_kinds(findings), sum(found.fixable for found in findings))
 
 
 def summarize_counts(kinds: Mapping[str, int], fixable: int) -> str:
@@ -140,11 +134,6 @@ def encode_json(**fields: object) -> bytes:
     return json.dumps(plain).encode() + b"\n"
 
 
-def encode_failure(kind: str, message: str) -> bytes:
-    """What a command prints that was asked for JSON and failed before it had a result."""
-    return encode_json(error=message, kind=kind)
-
-
 def iso_time(at: int) -> str | None:
     """A time in milliseconds since 1970 as programs read it; None for never."""
     from datetime import UTC, datetime
@@ -152,11 +141,6 @@ def iso_time(at: int) -> str | None:
     if not at:
         return None
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def encode_reports(sessions: Sequence[Report]) -> bytes:
-    """The report of ``check --json``."""
-    return encode_json(sessions=[report_fields(checked) for checked in sessions])
 
 
 def encode_scan(sessions: Sequence[Report], others: Sequence[Report]) -> bytes:
@@ -198,72 +182,6 @@ def report_fields(checked: Report) -> dict[str, object]:
         facts = {"project": checked.project, "size": checked.size, "updated": checked.updated}
         fields |= {**facts, "left": checked.left, "notes": checked.notes}
     return fields if checked.error is None else {**fields, "error": checked.error}
-
-
-def encode_sarif(sessions: Sequence[Report]) -> bytes:
-    """The same findings as SARIF 2.1.0, with every rule described."""
-    rules = all_rules()
-    index = {rule.code: number for number, rule in enumerate(rules)}
-    driver = {
-        "name": "lockstitch",
-        "version": lockstitch.__version__,
-        "rules": [_sarif_rule(rule) for rule in rules],
-    }
-    results = [
-        _sarif_result(public(checked.target), found, index[found.code])
-        for checked in sessions
-        for found in checked.findings
-    ]
-    failures = [_sarif_failure(checked) for checked in sessions if checked.error is not None]
-    invocation = {"executionSuccessful": not failures, "toolExecutionNotifications": failures}
-    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
-    log = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [run],
-    }
-    return json.dumps(log).encode() + b"\n"
-
-
-def _sarif_rule(rule: Rule) -> dict[str, object]:
-    return {
-        "id": rule.code,
-        "name": rule.name,
-        "shortDescription": {"text": rule.summary},
-        "fullDescription": {"text": rule.what},
-        "help": {"text": f"{rule.cause}\n\n{rule.repair}"},
-        "defaultConfiguration": {"level": rule.severity},
-        "properties": {"fixable": rule.fixable, "lossy": rule.lossy, "tags": [*rule.dialects]},
-    }
-
-
-def _sarif_result(target: str, found: Finding, index: int) -> dict[str, object]:
-    return {
-        "ruleId": found.code,
-        "ruleIndex": index,
-        "level": found.severity,
-        "message": {"text": found.message},
-        "locations": [
-            {**_sarif_file(target), "logicalLocations": [{"fullyQualifiedName": found.place}]}
-        ],
-        "properties": {"fixable": found.fixable, "lossy": found.lossy},
-    }
-
-
-def _sarif_failure(checked: Report) -> dict[str, object]:
-    return {
-        "level": "error",
-        "message": {"text": checked.error},
-        "locations": [_sarif_file(public(checked.target))],
-    }
-
-
-def _sarif_file(target: str) -> dict[str, Any]:
-    from os import fsencode
-    from urllib.parse import quote
-
-    uri = "stdin" if target == "-" else quote(fsencode(target))
-    return {"physicalLocation": {"artifactLocation": {"uri": uri}}}
 
 
 _VERBS = {
