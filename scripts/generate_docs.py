@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parent.parent / "docs"
 # Every file that matches is generated: one that nothing makes any more is removed.
-GENERATED = ("cli.md", "lockstitch.1", "rules/*.md", "reference/*.md", "schemas/*.json")
+GENERATED = ("cli.md", "lockstitch.1", "rules/*.md", "reference/**/*.md", "schemas/*.json")
 RULES_INTRO = """# Rules
 
 Every finding has one of these codes, and a code never changes its meaning.
@@ -83,7 +83,9 @@ def pages() -> dict[Path, str]:
 def reference() -> dict[Path, str]:
     """The pages on what programs use: public names, JSON documents, events and tables."""
     folder = DOCS / "reference"
-    written = {folder / api.MODULES[name][0]: api.page(name) for name in api.documented()}
+    written = {
+        folder / path: text for name in api.documented() for path, text in api.pages(name).items()
+    }
     written[folder / "json.md"] = json_page.page()
     written[folder / "events.md"] = journal.events_page()
     written[folder / "sql.md"] = journal.sql_page()

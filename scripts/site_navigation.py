@@ -46,11 +46,11 @@ NAVIGATION: list[Entry] = [
     {
         "Reference": [
             {"Command line": "cli.md"},
-            {"lockstitch": "reference/lockstitch.md"},
-            {"lockstitch.sessions": "reference/sessions.md"},
-            {"lockstitch.stored": "reference/stored.md"},
-            {"lockstitch.integrations.langgraph": "reference/langgraph.md"},
-            {"lockstitch.testing": "reference/testing.md"},
+            {"lockstitch": ["reference/lockstitch.md"]},
+            {"lockstitch.sessions": ["reference/sessions.md"]},
+            {"lockstitch.stored": ["reference/stored.md"]},
+            {"lockstitch.integrations.langgraph": ["reference/langgraph.md"]},
+            {"lockstitch.testing": ["reference/testing.md"]},
             {"JSON documents": "reference/json.md"},
             {"Events of the journal": "reference/events.md"},
             {"Tables of the stores": "reference/sql.md"},
@@ -70,17 +70,20 @@ NAVIGATION: list[Entry] = [
 
 
 def on_config(config: Any) -> Any:
-    """Give mkdocs the pages, every rule among them."""
+    """Give mkdocs the pages, every rule and every class among them."""
     docs = Path(config["docs_dir"])
-    config["nav"] = [_with_rules(entry, docs) for entry in NAVIGATION]
+    config["nav"] = [_with_generated(entry, docs) for entry in NAVIGATION]
     return config
 
 
-def _with_rules(entry: Entry, docs: Path) -> Entry:
+def _with_generated(entry: Entry, docs: Path) -> Entry:
+    """Add the pages that are generated one a rule, or one a class, behind their index."""
     [(title, value)] = entry.items()
-    if title == "Rules":
-        codes = sorted(path.stem for path in docs.glob("rules/LS*.md"))
-        return {title: [*value, *({code: f"rules/{code}.md"} for code in codes)]}
     if isinstance(value, str):
         return entry
-    return {title: [_with_rules(one, docs) for one in value]}
+    if isinstance(value[0], str):
+        index = docs / value[0]
+        folder = index.parent if index.stem == "README" else index.with_suffix("")
+        pages = sorted(path for path in folder.glob("*.md") if path != index)
+        return {title: [*value, *({path.stem: str(path.relative_to(docs))} for path in pages)]}
+    return {title: [_with_generated(one, docs) for one in value]}

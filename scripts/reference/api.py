@@ -68,36 +68,59 @@ def documented() -> dict[str, ModuleType]:
     return {name: import_module(name) for name in MODULES if find_spec(name)}
 
 
-def page(name: str) -> str:
-    """Write the page of a module."""
+def pages(name: str) -> dict[str, str]:
+    """Write the page of a module and one for each of its classes, by path under reference/."""
     module = import_module(name)
-    _, title, intro = MODULES[name]
+    file, title, intro = MODULES[name]
+    folder = file.removesuffix(".md")
     names = names_of(module)
+    others = sorted(returned_by(module), key=lambda one: one.__name__)
     parts = [
         f"# {title}: `{name}`",
+        # The links of an introduction are those of a page in docs/reference.
         prose(intro),
         "Generated from the code by `make docs`.",
-        _overview(module, names),
-        *(entry(one, getattr(module, one)) for one in names),
+        _overview(module, names, folder),
     ]
-    others = sorted(returned_by(module), key=lambda one: one.__name__)
     if others:
-        parts.append(
-            "## Other types\n\nThe functions above also return these. Import them from the module "
-            "that is named."
+        rows = [
+            [f"[`{one.__name__}`]({folder}/{one.__name__}.md)", _first_sentence(one.__doc__)]
+            for one in others
+        ]
+        lead = "## Other types\n\nFunctions and methods also return these. The page of each says"
+        parts.append(f"{lead} where to import it from.\n\n{table(['Name', 'What it is'], rows)}")
+    classes = {one: getattr(module, one) for one in names if inspect.isclass(getattr(module, one))}
+    parts += [entry(one, getattr(module, one)) for one in names if one not in classes]
+    written = {file: "\n\n".join(parts) + "\n"}
+    for one, value in classes.items():
+        written[f"{folder}/{one}.md"] = _class_page(one, value, name, folder)
+    for value in others:
+        written[f"{folder}/{value.__name__}.md"] = _class_page(
+            value.__name__, value, value.__module__, folder
         )
-        parts += [entry(one.__name__, one, level=3, home=one.__module__) for one in others]
-    return "\n\n".join(parts) + "\n"
+    return written
 
 
-def _overview(module: ModuleType, names: list[str]) -> str:
-    """List the names with the first sentence of each."""
+def _class_page(name: str, value: type, home: str, folder: str) -> str:
+    """Write the page of one class: where it is imported from, and all that belongs to it."""
+    back = f"Part of [the reference](../{folder}.md). Generated from the code by `make docs`."
+    code = f"```python\nfrom {home} import {name}\n```"
+    return "\n\n".join([f"# {name}", code, *_class(value), back]) + "\n"
+
+
+def _first_sentence(doc: str | None) -> str:
+    return prose(doc).partition("\n")[0]
+
+
+def _overview(module: ModuleType, names: list[str], folder: str) -> str:
+    """List the names with the first sentence of each; a class has a page of its own."""
     rows = []
     for name in names:
         value = getattr(module, name)
         is_made = inspect.isroutine(value) or inspect.isclass(value)
-        told = prose(value.__doc__).partition("\n")[0] if is_made else CONSTANTS[name]
-        rows.append([f"[`{name}`](#{name.lower().strip('_')})", told])
+        about = _first_sentence(value.__doc__) if is_made else CONSTANTS[name]
+        link = f"{folder}/{name}.md" if inspect.isclass(value) else f"#{name.lower().strip('_')}"
+        rows.append([f"[`{name}`]({link})", about])
     return table(["Name", "What it is"], rows)
 
 
@@ -114,19 +137,15 @@ def _rank(value: object) -> int:
     return 2 if issubclass(value, Exception) else 1
 
 
-def entry(name: str, value: Any, *, level: int = 2, home: str = "") -> str:
-    """Write one name with all that belongs to it."""
-    head = f"{'#' * level} {name}"
-    where = [f"`from {home} import {name}`"] if home else []
-    if inspect.isclass(value):
-        return "\n\n".join([head, *where, *_class(value, level)])
+def entry(name: str, value: Any) -> str:
+    """Write one function or constant."""
     if inspect.isroutine(value):
         code = f"```python\n{signature(name, value)}\n```"
-        return "\n\n".join([head, *where, code, prose(value.__doc__)])
-    return "\n\n".join([head, CONSTANTS[name]])
+        return "\n\n".join([f"## {name}", code, prose(value.__doc__)])
+    return "\n\n".join([f"## {name}", CONSTANTS[name]])
 
 
-def _class(value: type, level: int) -> Iterator[str]:
+def _class(value: type) -> Iterator[str]:
     bases = [base.__name__ for base in value.__bases__ if base not in (object, msgspec.Struct)]
     if issubclass(value, Exception):
         yield f"Is a {' and a '.join(f'`{base}`' for base in bases)}."
@@ -135,8 +154,7 @@ def _class(value: type, level: int) -> Iterator[str]:
     if rows:
         yield table(["Field", "Type", "Default"], rows)
     for name, member in members_of(value):
-        title = f"{'#' * (level + 1)} {value.__name__}.{name}"
-        yield f"{title}\n\n{_member(name, member, value)}"
+        yield f"## {value.__name__}.{name}\n\n{_member(name, member, value)}"
 
 
 def _member(name: str, member: _Member, owner: type) -> str:

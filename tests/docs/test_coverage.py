@@ -93,10 +93,18 @@ def undocumented_names(module: Any, text: str) -> set[str]:
     return {one for one in wanted if one not in known and f"| {one} |" not in text}
 
 
+def pages_of(name: str) -> str:
+    """The page of a module, and those of its classes."""
+    index = DOCS / "reference" / api.MODULES[name][0]
+    return "\n".join(
+        path.read_text("utf-8") for path in [index, *index.with_suffix("").glob("*.md")]
+    )
+
+
 @pytest.mark.parametrize("name", api.documented())
 def test_every_public_name_and_method_is_documented(name: str) -> None:
     module = api.documented()[name]
-    text = page(f"reference/{api.MODULES[name][0]}")
+    text = pages_of(name)
     assert undocumented_names(module, text) == set()
     others = {one.__name__ for one in api.returned_by(module)}
     assert others - headings(text) == set(), "types that are returned"
@@ -112,7 +120,7 @@ def test_a_missing_name_or_method_is_noticed() -> None:
             """Grow."""
 
     module = SimpleNamespace(__all__=["Reader", "Planted"], Reader=Planted, Planted=Planted)
-    missing = undocumented_names(module, page("reference/lockstitch.md"))
+    missing = undocumented_names(module, pages_of("lockstitch"))
     assert {"Planted", "Planted.grow", "Reader.grow"} <= missing
     assert "Reader.request" not in missing
 
