@@ -28,9 +28,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-import stores_measures as measures  # noqa: E402
-import stores_requests as requests  # noqa: E402
-from stores_rivals import (  # noqa: E402
+import stores_measures as measures
+import stores_requests as requests
+from stores_rivals import (
     AgentsSqlite,
     Journal,
     RawLines,
@@ -42,9 +42,9 @@ from stores_rivals import (  # noqa: E402
     langgraph_sqlite,
     size_of,
 )
-from stores_workload import Talk  # noqa: E402
+from stores_workload import Talk
 
-from tests import postgres_server  # noqa: E402
+from tests import postgres_server
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = (

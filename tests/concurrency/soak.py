@@ -47,7 +47,7 @@ def main() -> None:
                 cut=cut,
             )
         )
-    print(f"{given.store}, {given.processes} processes x {given.turns} turns: {report}")  # noqa: T201
+    print(f"{given.store}, {given.processes} processes x {given.turns} turns: {report}")
     sys.exit(bool(report.faults))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (  # noqa: F401  they register their kinds
+from . import (
     claude_healthy_kinds,
     claude_more_kinds,
     claude_window_kinds,

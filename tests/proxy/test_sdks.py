@@ -33,12 +33,12 @@ def url(proxy: Start, provider: Provider) -> Callable[..., str]:
 
 
 class TestAnthropic:
-    more: dict[str, Any] = {  # noqa: RUF012 - a constant
+    more: dict[str, Any] = {
         "model": "claude-sonnet-5",
         "max_tokens": 100,
         "tools": [{"name": "bash", "input_schema": BASH}],
     }
-    broken: list[Any] = [  # noqa: RUF012 - as above
+    broken: list[Any] = [
         *ASK,
         {
             "role": "assistant",
@@ -91,25 +91,25 @@ class TestAnthropic:
 
 
 class TestOpenAI:
-    chat: dict[str, Any] = {  # noqa: RUF012 - a constant
+    chat: dict[str, Any] = {
         "model": "gpt-5",
         "tools": [{"type": "function", "function": {"name": "bash", "parameters": BASH}}],
     }
-    responses: dict[str, Any] = {  # noqa: RUF012 - as above
+    responses: dict[str, Any] = {
         "model": "gpt-5",
         "tools": [{"type": "function", "name": "bash", "parameters": BASH, "strict": False}],
     }
-    call: dict[str, Any] = {  # noqa: RUF012 - as above
+    call: dict[str, Any] = {
         "id": "call_1",
         "type": "function",
         "function": {"name": "bash", "arguments": "{}"},
     }
-    open_chat: list[Any] = [  # noqa: RUF012 - as above
+    open_chat: list[Any] = [
         *ASK,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         *ASK,
     ]
-    item: dict[str, Any] = {  # noqa: RUF012 - as above
+    item: dict[str, Any] = {
         "type": "function_call",
         "call_id": "call_1",
         "name": "bash",
@@ -154,7 +154,7 @@ class TestGemini:
         ],
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
     )
-    broken: list[Any] = [  # noqa: RUF012 - a constant
+    broken: list[Any] = [
         types.Content(role="user", parts=[types.Part(text="go")]),
         types.Content(
             role="model",
@@ -190,7 +190,7 @@ class TestGemini:
 
 
 class TestBedrock:
-    broken: list[Any] = [  # noqa: RUF012 - a constant
+    broken: list[Any] = [
         {"role": "user", "content": [{"text": "go"}]},
         {
             "role": "assistant",

@@ -10,9 +10,9 @@ from lockstitch.stores.opening import open_backend
 
 def main() -> None:
     with Store(open_backend(sys.argv[1])) as store:
-        print("ready", flush=True)  # noqa: T201
+        print("ready", flush=True)
         store.retain(keep=0)
-        print("done", flush=True)  # noqa: T201
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

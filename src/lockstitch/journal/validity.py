@@ -216,7 +216,7 @@ class Made(HealInput):
     """
 
     walker: Walker | None = None
-    odd: list[Message] = []  # noqa: RUF012 - never added to
+    odd: list[Message] = []
 
     @property
     def is_valid(self) -> bool:

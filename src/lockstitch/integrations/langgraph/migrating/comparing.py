@@ -80,7 +80,7 @@ class Comparison:
             return True
         try:
             return bool(one == other)
-        except Exception:  # noqa: BLE001 - a comparison of whatever class it is
+        except Exception:
             return False
 
 
