@@ -31,12 +31,12 @@ from psycopg import sql
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from capacity_model import Constants, Load, breaks_at, limits, row
-from stores_workload import Talk, Turn, anthropic
+from capacity_model import Constants, Load, breaks_at, limits, row  # noqa: E402
+from stores_workload import Talk, Turn, anthropic  # noqa: E402
 
-import lockstitch
-from lockstitch.stores.postgres import PostgresBackend, schema
-from tests import postgres_server
+import lockstitch  # noqa: E402
+from lockstitch.stores.postgres import PostgresBackend, schema  # noqa: E402
+from tests import postgres_server  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "capacity.md"

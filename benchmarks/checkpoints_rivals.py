@@ -113,7 +113,7 @@ def counted(saver: Any, calls: list[str]) -> Any:
 
 def guarded_sqlite(folder: Path, **options: Any) -> Rival:
     """A graph with a ``Guard`` around ``SqliteSaver``."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
 
     path = Path(tempfile.mkdtemp(prefix="guarded-", dir=folder)) / "langgraph.db"
     connection = sqlite3.connect(path, check_same_thread=False)
@@ -123,7 +123,7 @@ def guarded_sqlite(folder: Path, **options: Any) -> Rival:
 
 def sqlite_awaited(folder: Path, **options: Any) -> Rival:
     """A graph with ``AsyncSqliteSaver``."""
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # noqa: PLC0415
 
     path = Path(tempfile.mkdtemp(prefix="awaited-", dir=folder)) / "langgraph.db"
 
@@ -137,7 +137,7 @@ def sqlite_awaited(folder: Path, **options: Any) -> Rival:
 
 def postgres_awaited(dsn: str, size: Sizes, **options: Any) -> Rival:
     """A graph with ``AsyncPostgresSaver``."""
-    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver  # noqa: PLC0415
 
     async def opened() -> tuple[Any, Callable[[], Awaitable[None]]]:
         context = AsyncPostgresSaver.from_conn_string(dsn)

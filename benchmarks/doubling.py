@@ -28,9 +28,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from lockstitch.cli import COLLECT_AFTER
-from tests.scale.doubling import bases, lines, lists
-from tests.scale.doubling.dimension import LIMIT, Dimension
+from lockstitch.cli import COLLECT_AFTER  # noqa: E402
+from tests.scale.doubling import bases, lines, lists  # noqa: E402
+from tests.scale.doubling.dimension import LIMIT, Dimension  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 0.05

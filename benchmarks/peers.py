@@ -25,11 +25,11 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.dump import dump
-from tests.kinds_of_break.conversations import BROKEN, Conversation
-from tests.kinds_of_break.pairs import pairs
-from tests.kinds_of_break.render import FORMS
-from tests.oracles import problems
+from tests.dump import dump  # noqa: E402 - the tests are no package that could be installed
+from tests.kinds_of_break.conversations import BROKEN, Conversation  # noqa: E402
+from tests.kinds_of_break.pairs import pairs  # noqa: E402
+from tests.kinds_of_break.render import FORMS  # noqa: E402
+from tests.oracles import problems  # noqa: E402
 
 Repair = Callable[[list[Any]], Any]
 
@@ -95,7 +95,7 @@ def outcome(conversation: Conversation, form: str, repair: Repair) -> str:
         return "-"
     try:
         repaired = repair(deepcopy(messages))
-    except Exception:
+    except Exception:  # noqa: BLE001 - that a peer fails is the outcome
         return "raises"
     if problems(dialect, repaired):
         return "refused"

@@ -27,8 +27,8 @@ from random import Random
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lockstitch.redaction import redact_value
-from tests.redaction.realistic import CARRIERS, Secret, is_leaked, secrets
+from lockstitch.redaction import redact_value  # noqa: E402
+from tests.redaction.realistic import CARRIERS, Secret, is_leaked, secrets  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 LARGEST = 2_000_000
@@ -53,8 +53,8 @@ def leaks(seed: int) -> dict[str, list[str]]:
 
 def missed(seed: int) -> dict[str, list[str]]:
     """The same for detect-secrets, which is given the values as JSON."""
-    from detect_secrets.core.scan import scan_line  # type: ignore[import-not-found]
-    from detect_secrets.settings import default_settings  # type: ignore[import-not-found]
+    from detect_secrets.core.scan import scan_line  # type: ignore[import-not-found]  # noqa: PLC0415
+    from detect_secrets.settings import default_settings  # type: ignore[import-not-found]  # noqa: PLC0415
 
     found: dict[str, list[str]] = {}
     with default_settings():
@@ -94,7 +94,7 @@ def sources(megabytes: float) -> Iterator[tuple[str, list[Path]]]:
 def some(files: list[Path], megabytes: float) -> list[Path]:
     """Files of at most some size together."""
     files = sorted(path for path in files if path.is_file() and path.stat().st_size <= LARGEST)
-    Random(1).shuffle(files)
+    Random(1).shuffle(files)  # noqa: S311 - repeatable
     size = 0
     chosen = []
     for path in files:

@@ -34,7 +34,7 @@ class Writer:
     """Writes a session line by line, the way the program does."""
 
     def __init__(self, path: Path, seed: int = 1) -> None:
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # noqa: S311 - the same file every time
         self.file = path.open("w", encoding="utf-8")
         self.parent: str | None = None
         self.size = self.segment = self.clock = 0

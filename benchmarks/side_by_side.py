@@ -125,7 +125,7 @@ def repair(checkout: Path, source: Path, folder: Path) -> float:
 def make_data(folder: Path) -> dict[str, str]:
     """Write the sessions that are read; their generator is that of ``sessions.py``."""
     sys.path.insert(0, str(HERE))
-    from sessions import lose_a_result, write
+    from sessions import lose_a_result, write  # noqa: PLC0415 - a program beside this one
 
     sizes = {"small": 5_000_000, "large": 200_000_000, "whole": 50_000_000}
     paths = {name: folder / f"{name}.jsonl" for name in (*sizes, "broken", "fifty")}

@@ -28,9 +28,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-import stores_measures as measures
-import stores_requests as requests
-from stores_rivals import (
+import stores_measures as measures  # noqa: E402
+import stores_requests as requests  # noqa: E402
+from stores_rivals import (  # noqa: E402
     AgentsSqlite,
     Journal,
     RawLines,
@@ -42,9 +42,9 @@ from stores_rivals import (
     langgraph_sqlite,
     size_of,
 )
-from stores_workload import Talk
+from stores_workload import Talk  # noqa: E402
 
-from tests import postgres_server
+from tests import postgres_server  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = (

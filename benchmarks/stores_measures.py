@@ -271,7 +271,7 @@ def openings(urls: dict[str, str], folder: Path, count: int, rounds: int) -> dic
 
 def _check_same(arms: dict[str, Arm]) -> None:
     first, *others = (call() for call in arms.values())
-    assert all(other == first for other in others)
+    assert all(other == first for other in others)  # noqa: S101
 
 
 def _fill(url: str, name: str, made: list[Any]) -> None:

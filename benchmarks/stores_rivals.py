@@ -163,7 +163,7 @@ class AgentsSqlite(Rival):
     """``SQLiteSession`` of the OpenAI Agents SDK, one ``add_items`` an event."""
 
     def __init__(self, folder: Path) -> None:
-        from agents import SQLiteSession
+        from agents import SQLiteSession  # noqa: PLC0415
 
         self.path = folder / "agents.db"
         self.kind = SQLiteSession
@@ -214,8 +214,8 @@ class StrandsFiles(Rival):
     durable = "no: no fsync"
 
     def __init__(self, folder: Path) -> None:
-        from strands.session.file_session_manager import FileSessionManager
-        from strands.types.session import SessionAgent, SessionMessage
+        from strands.session.file_session_manager import FileSessionManager  # noqa: PLC0415
+        from strands.types.session import SessionAgent, SessionMessage  # noqa: PLC0415
 
         self.folder = folder / "strands"
         self.kind, self.message = FileSessionManager, SessionMessage
@@ -268,7 +268,7 @@ class LangGraph(Rival):
         durability: str = "sync",
         delta: bool = False,
     ) -> None:
-        from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+        from langchain_core.messages import AIMessage, HumanMessage, ToolMessage  # noqa: PLC0415
 
         self.ai, self.human, self.tool = AIMessage, HumanMessage, ToolMessage
         self._close, self._size, self.durability = close, size, durability
@@ -277,7 +277,7 @@ class LangGraph(Rival):
         self.graph = self._compiled(saver, delta)
 
     def _compiled(self, saver: Any, delta: bool) -> Any:
-        from langgraph.graph import END, START, MessagesState, StateGraph
+        from langgraph.graph import END, START, MessagesState, StateGraph  # noqa: PLC0415
 
         graph: Any = StateGraph(_delta_state() if delta else MessagesState)
         graph.add_node("model", lambda _state: {"messages": [self._reply()]})
@@ -288,7 +288,7 @@ class LangGraph(Rival):
         return graph.compile(checkpointer=saver)
 
     def _reply(self) -> Any:
-        assert self.now is not None
+        assert self.now is not None  # noqa: S101
         calls = [
             {"name": "bash", "args": {"command": command}, "id": name}
             for name, command in zip(self.now.ids, self.now.commands, strict=True)
@@ -296,7 +296,7 @@ class LangGraph(Rival):
         return self.ai(content=self.now.thought, tool_calls=calls)
 
     def _results(self) -> list[Any]:
-        assert self.now is not None
+        assert self.now is not None  # noqa: S101
         pairs = zip(self.now.ids, self.now.results, strict=True)
         return [self.tool(content=text, tool_call_id=name) for name, text in pairs]
 
@@ -317,10 +317,10 @@ class LangGraph(Rival):
 
 def _delta_state() -> Any:
     """A state whose messages are a ``DeltaChannel``, which is a beta of LangGraph."""
-    from typing import Annotated, TypedDict
+    from typing import Annotated, TypedDict  # noqa: PLC0415
 
-    from langgraph.channels.delta import DeltaChannel
-    from langgraph.graph.message import _messages_delta_reducer
+    from langgraph.channels.delta import DeltaChannel  # noqa: PLC0415
+    from langgraph.graph.message import _messages_delta_reducer  # noqa: PLC0415
 
     channel = DeltaChannel(_messages_delta_reducer)
     return TypedDict("DeltaState", {"messages": Annotated[list, channel]})
@@ -328,7 +328,7 @@ def _delta_state() -> Any:
 
 def langgraph_sqlite(folder: Path, **options: Any) -> Rival:
     """A graph with ``SqliteSaver``, as its documentation sets it up."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
 
     path = Path(tempfile.mkdtemp(prefix="langgraph-", dir=folder)) / "langgraph.db"
     connection = sqlite3.connect(path, check_same_thread=False)
@@ -338,9 +338,9 @@ def langgraph_sqlite(folder: Path, **options: Any) -> Rival:
 
 def langgraph_postgres(dsn: str, size: Callable[[], int], **options: Any) -> Rival:
     """A graph with ``PostgresSaver``, as its documentation sets it up."""
-    from langgraph.checkpoint.postgres import PostgresSaver
-    from psycopg import connect
-    from psycopg.rows import dict_row
+    from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+    from psycopg import connect  # noqa: PLC0415
+    from psycopg.rows import dict_row  # noqa: PLC0415
 
     connection = connect(dsn, autocommit=True, prepare_threshold=0, row_factory=dict_row)
     saver = PostgresSaver(connection)

@@ -132,12 +132,12 @@ def heal(_: Path) -> Way:
 
 def guard(_: Path) -> Way:
     """Run a turn of a graph with one node under a guard."""
-    from langgraph.checkpoint.memory import InMemorySaver
-    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415 - an extra
+    from langgraph.graph import START, MessagesState, StateGraph  # noqa: PLC0415
 
-    from lockstitch.integrations.langgraph import Guard
+    from lockstitch.integrations.langgraph import Guard  # noqa: PLC0415
 
-    def speak(state: MessagesState) -> dict[str, Any]:
+    def speak(state: MessagesState) -> dict[str, Any]:  # noqa: ARG001 - called by name
         return {"messages": [("ai", "Done.")]}
 
     builder = StateGraph(MessagesState).add_node("speak", speak).add_edge(START, "speak")

@@ -21,8 +21,8 @@ def lockstitch_provider() -> Iterator[Provider]:
 
     It answers `ok`, or what `lockstitch_provider.reply(...)` was told.
     """
-    from lockstitch.errors import UsageError
-    from lockstitch.testing import provider
+    from lockstitch.errors import UsageError  # noqa: PLC0415 - for a test that uses it only
+    from lockstitch.testing import provider  # noqa: PLC0415 - the same
 
     try:
         with provider() as running:

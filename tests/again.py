@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    print(text, flush=True)  # noqa: T201 - a program of its own
 
 
 if __name__ == "__main__":

@@ -75,6 +75,6 @@ def _opened(number: int) -> io.TextIOWrapper:
     """A standard stream as Python opens it where everything is UTF-8."""
     options: dict[str, Any] = {"encoding": "utf-8", "closefd": False}
     errors = "backslashreplace" if number == 2 else "surrogateescape"
-    stream = open(number, "r" if number == 0 else "w", errors=errors, **options)
+    stream = open(number, "r" if number == 0 else "w", errors=errors, **options)  # noqa: SIM115
     assert isinstance(stream, io.TextIOWrapper)
     return stream

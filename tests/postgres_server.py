@@ -33,7 +33,7 @@ from tests import tools
 # How long a program may take that only a fault would stop: machines pause, and disks are slow.
 PATIENCE = 600
 # The same for the answer to a connection, since both sides may have been put to sleep.
-connections._DEFAULTS["connect_timeout"] = str(PATIENCE)
+connections._DEFAULTS["connect_timeout"] = str(PATIENCE)  # noqa: SLF001 - no option of a user's
 PATIENT = f"connect_timeout={PATIENCE}"  # the same in an address, for a process of its own
 
 SETTINGS = {
@@ -162,7 +162,7 @@ def children(pid: int) -> list[int]:
 @cache
 def open_room() -> str:
     """Where folders are made that other accounts get to, too, such as that of the server."""
-    places = [tempfile.gettempdir(), "/tmp", "/var/tmp"]
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp"]  # noqa: S108 - folders in it are private
     return next((each for each in places if not _account() or _is_open(Path(each))), places[0])
 
 

@@ -38,7 +38,7 @@ class Together:
         for check in self._checks:
             try:
                 check(*given)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a check stumbles over
                 error.add_note(f"this was the check that {check.__name__.replace('_', ' ')}")
                 failed.append(error)
         if len(failed) == 1:

@@ -158,17 +158,17 @@ def main() -> int:
     packages = [tool.package for tool in missing]
     apt = installer()
     if apt is None:
-        print(
+        print(  # noqa: T201
             f"{names}: missing, and not installed, which needs apt-get and root. The tests that "
             f"need them are left out, and counted at the end. To have them: apt-get install "
             f"{' '.join(packages)}",
             file=sys.stderr,
         )
         return 0
-    print(f"{names}: missing, installed now", file=sys.stderr)
+    print(f"{names}: missing, installed now", file=sys.stderr)  # noqa: T201
     if _installed(apt, packages):
         return 0
-    print(f"{names}: could not be installed", file=sys.stderr)
+    print(f"{names}: could not be installed", file=sys.stderr)  # noqa: T201
     return 1 if os.environ.get("CI") else 0
 
 

@@ -170,14 +170,14 @@ _LATER = {
 }
 
 
-def open(url: str) -> "Store":
+def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
     """Open a store of sessions, made if it is not there yet.
 
     ``sqlite:///agent.db`` (a path; four slashes for an absolute one), ``postgresql://…``,
     ``jsonl:///folder`` or ``memory:``.
     """
-    from lockstitch.session.store import Store
-    from lockstitch.stores.opening import open_given
+    from lockstitch.session.store import Store  # noqa: PLC0415 - as below
+    from lockstitch.stores.opening import open_given  # noqa: PLC0415 - as below
 
     return Store(open_given(url))
 

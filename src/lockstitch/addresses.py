@@ -187,7 +187,7 @@ def _decoded(text: str) -> str | None:
     if re.search(_ENCODED, text):
         return None
     try:
-        from urllib.parse import unquote_to_bytes
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - most targets are no addresses
 
         return unquote_to_bytes(text.strip(" ")).decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -323,7 +323,7 @@ def split(url: str) -> Split:
 
 
 def _quoted(text: str, safe: str = "") -> str:
-    from urllib.parse import quote
+    from urllib.parse import quote  # noqa: PLC0415 - as above
 
     return quote(text, safe=safe, errors="surrogateescape")
 

@@ -317,7 +317,7 @@ def _lsof(path: str) -> str:
     """What ``lsof`` says of a file: macOS has neither leases nor a table of processes."""
     command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace")

@@ -40,7 +40,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
     Dashes in front do not count: all options have them.
     """
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistype
 
     plain = {name.lstrip("-"): name for name in known}
     found = get_close_matches(word.lstrip("-").lower(), list(plain), n=1, cutoff=0.6)

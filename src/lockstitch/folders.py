@@ -46,7 +46,7 @@ class Folder:
 
     def names(self) -> list[str]:
         """Return the names in it."""
-        return os.listdir(self.path if self.handle is None else self.handle)
+        return os.listdir(self.path if self.handle is None else self.handle)  # noqa: PTH208
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
         """Open a file in it."""
@@ -67,7 +67,7 @@ class Folder:
         """Remove a name, if it is there."""
         try:
             if self.handle is None:
-                os.unlink(self.path / name)
+                os.unlink(self.path / name)  # noqa: PTH108 - the other way is one with a descriptor
             else:
                 os.unlink(name, dir_fd=self.handle)
         except FileNotFoundError:
@@ -76,7 +76,7 @@ class Folder:
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, also one that is taken; a link is replaced, not followed."""
         if self.handle is None:
-            os.replace(self.path / old, self.path / new)
+            os.replace(self.path / old, self.path / new)  # noqa: PTH105 - as above
         else:
             os.replace(old, new, src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
@@ -166,8 +166,8 @@ def walk(
             onerror(error)
             continue
         yield root, inner, names
-        below = (os.path.join(root, name) for name in reversed(inner))
-        left += [path for path in below if not os.path.islink(path)]
+        below = (os.path.join(root, name) for name in reversed(inner))  # noqa: PTH118 - many
+        left += [path for path in below if not os.path.islink(path)]  # noqa: PTH114 - as above
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -260,7 +260,7 @@ def heal(  # noqa: PLR0913 - options, all by name
 
 def _log(made: Plan) -> None:
     """Tell the log what was done where, and what was left."""
-    import logging
+    import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
 
     log = logging.getLogger("lockstitch")
     for change in made.changes:

@@ -80,7 +80,7 @@ def head(path: str | os.PathLike[str], size: int) -> bytes:
     """Return the beginning of a regular file, however long that is."""
     if _left:
         with suppress(OSError, ValueError):
-            found = _identity(os.stat(path))
+            found = _identity(os.stat(path))  # noqa: PTH116 - pathlib costs start-up time
             for kept in [one for one, own in _left.items() if own == found]:
                 return os.pread(kept, size, 0)
     with opened(path) as handle, told():
@@ -146,7 +146,7 @@ def _is_open(found: Identity, besides: int = -1) -> bool:
     """Whether this process has a file open by any descriptor but that one, and those left here."""
     own = {besides, *_left}
     with suppress(OSError):
-        for number in map(int, os.listdir("/dev/fd")):
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
             with suppress(OSError):
                 if number not in own and _identity(os.fstat(number)) == found:
                     return True
@@ -179,7 +179,7 @@ def require_size(size: int) -> None:
 def require_room(size: int) -> None:
     """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
     if size > LARGE:
-        from lockstitch.memory import room
+        from lockstitch.memory import room  # noqa: PLC0415 - most files are small
 
         if size > room():
             raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")

@@ -18,7 +18,7 @@ def room() -> int:
     """The largest input this process has the memory for, as far as the system tells."""
     left = [sys.maxsize]
     with suppress(ImportError):
-        import resource
+        import resource  # noqa: PLC0415 - not on Windows
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:

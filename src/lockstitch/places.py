@@ -9,7 +9,7 @@ import shlex
 from msgspec import Struct
 
 from lockstitch import addresses, inputs
-from lockstitch.addresses import public as public
+from lockstitch.addresses import public as public  # noqa: PLC0414 - it is asked for here, too
 from lockstitch.errors import LockstitchError
 
 POSTGRES = ("postgresql:", "postgres:")
@@ -48,13 +48,13 @@ def place_of(target: str) -> Place | None:
     """
     if target.startswith("sqlite:"):
         path = path_of(target)
-        is_other = os.path.exists(path) and not is_own_database(path)
+        is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
         return None if is_other else Place(target)
     if target.startswith(POSTGRES):
         return None if _is_others(target) else Place(target)
     if target.startswith(SCHEMES):
         return Place(target)
-    if os.path.isdir(target):
+    if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
         return Place(_url("jsonl", target)) if _holds_journals(target) else None
     if target.endswith(_LINES):
         return _place_of_lines(target)
@@ -80,7 +80,7 @@ def _is_others(url: str) -> bool:
     if names_schema(url):
         return True
     try:
-        from lockstitch.formats.langgraph.postgres.tables import found
+        from lockstitch.formats.langgraph.postgres.tables import found  # noqa: PLC0415 - as above
 
         known = found(url)
     except (LockstitchError, ModuleNotFoundError):
@@ -90,7 +90,7 @@ def _is_others(url: str) -> bool:
 
 def path_of(url: str) -> str:
     """Give the path in the address of a database or a folder."""
-    from urllib.parse import unquote
+    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
 
     return unquote(addresses.split(url).path)[1:]
 
@@ -101,7 +101,7 @@ def brief(message: str, target: str, session: str = "") -> str:
         message = _ADDRESS.sub("", message)
     place = None if target.startswith(POSTGRES) else place_of(target)
     path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
-    whole = os.path.abspath(path) if path else ""
+    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
     names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
     for name in names if path else names[2:]:
         message = message.removeprefix(f"{name}: ")
@@ -109,16 +109,16 @@ def brief(message: str, target: str, session: str = "") -> str:
 
 
 def _url(scheme: str, path: str) -> str:
-    from urllib.parse import quote
+    from urllib.parse import quote  # noqa: PLC0415 - as above
 
     return f"{scheme}:///{quote(path)}"
 
 
 def is_own_database(path: str) -> bool:
     """Tell whether a file is an SQLite database with our mark in it; through SQLite only."""
-    if not os.path.isfile(path):
+    if not os.path.isfile(path):  # noqa: PTH113 - as above
         return False
-    from lockstitch.stores.sqlite import SqliteBackend
+    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415 - for databases only
 
     try:
         SqliteBackend(path, readonly=True).close()
@@ -129,8 +129,8 @@ def is_own_database(path: str) -> bool:
 
 def _is_marked(path: str) -> bool:
     """Look for the mark in what cannot be opened: another program's, or ours of a later version."""
-    from lockstitch.formats import sqlite
-    from lockstitch.stores.sqlite.connections import APPLICATION
+    from lockstitch.formats import sqlite  # noqa: PLC0415 - as above
+    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415 - as above
 
     try:
         with sqlite.reading(path, follow=True) as base:
@@ -168,7 +168,7 @@ def _head(path: str) -> bytes:
 
 def pasted(path: str, home: str | None = None) -> str:
     """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
-    own = os.path.expanduser("~") if home is None else home
+    own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
     if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
         rest = path[len(own.rstrip(os.sep)) + 1 :]
         return f"~/{shlex.quote(rest)}" if rest else "~"

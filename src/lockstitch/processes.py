@@ -46,7 +46,7 @@ def ending_with(parent: int) -> Callable[[], None] | None:
     """
     if sys.platform != "linux":
         return None
-    import ctypes
+    import ctypes  # noqa: PLC0415 - few need it, and it takes a while to load
 
     library = ctypes.CDLL(None, use_errno=True)
 
@@ -114,7 +114,7 @@ def _is_nobody(pid: int) -> bool:
 def _start_by_ps(pid: int) -> str | None:
     command = ["/bin/ps", "-p", str(pid), "-o", "lstart="]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=10, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("ascii", "replace").strip()

@@ -172,7 +172,7 @@ def provider(
     def ended(number: int, end: DeliveryEnd) -> None:
         request = requests[number - 1]
         request.ended = end.value
-        request._over.set()
+        request._over.set()  # noqa: SLF001 - told by nobody else
 
     rules = choose_rules(list(profiles))
     service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)

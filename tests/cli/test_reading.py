@@ -88,7 +88,7 @@ def test_a_file_over_the_limit_is_refused_unread(
 
 def test_an_endless_stream_is_refused_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", "5000000")
-    with open("/dev/zero", "rb") as endless:
+    with open("/dev/zero", "rb") as endless:  # noqa: PTH123
         for stream in (f"/dev/fd/{endless.fileno()}", f"/proc/self/fd/{endless.fileno()}"):
             with pytest.raises(Unreadable, match="over the limit of 5000000"):
                 read_document(stream)

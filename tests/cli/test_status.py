@@ -94,7 +94,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         ["/bin/sh", "-c", 'exec "$@" < "$0"', str(fifo), *LOCKSTITCH, "check", "-"],
         stderr=subprocess.PIPE,
         # a shell that runs the tests in the background has them ignore the signal
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     with fifo.open("wb") as pipe:
         pipe.write(b" ")
@@ -199,7 +199,7 @@ def test_ctrl_c_says_what_has_been_done(tmp_path: Path, broken: Any) -> None:
         stdin=follower,
         stdout=follower,
         stderr=follower,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     os.close(follower)
     seen = b""

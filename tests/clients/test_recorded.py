@@ -33,7 +33,7 @@ def test_a_conversation_that_is_resumed_is_one_session(client: Client, tmp_path:
     with place.provider(*replies) as provider:
         settings = Settings(port=0, grace=5.0, upstreams=(Target(url=provider),))
         with running(settings, log=lambda _: None, connect=recorder_at(url)) as proxy:
-            environ = client._environ(place, proxy)
+            environ = client._environ(place, proxy)  # noqa: SLF001 - the proxy in its place
             _run([*client.program(), *client.starting()], place.work, environ, PATIENCE)
             ((session, _),) = client.sessions(place.home)
             _run([*client.program(), *client.resuming(session)], place.work, environ, PATIENCE)

@@ -73,7 +73,7 @@ class Longer(Writer):
     """Draws sessions with images in them, too, and from one number: that is far faster."""
 
     def __init__(self, seed: int, dialects: tuple[str, ...], *, wild: bool) -> None:
-        self.dice = Random(seed)
+        self.dice = Random(seed)  # noqa: S311 - luck, not secrets
         super().__init__(self._any_record, dialects, wild=wild)
 
     def _any_record(self, _strategy: Any) -> Any:

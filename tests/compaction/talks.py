@@ -56,7 +56,7 @@ def requests(store: Store, name: str = "s") -> dict[str, Any]:
 
 def bodies(store: Store, name: str = "s") -> list[bytes]:
     """Every record as it is stored."""
-    return [record.body for record in store._backend.read(name)]
+    return [record.body for record in store._backend.read(name)]  # noqa: SLF001
 
 
 def kinds(state: JournalState) -> list[str]:

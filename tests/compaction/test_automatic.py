@@ -175,7 +175,7 @@ def test_large_results_do_not_fool_the_calibration(store: Store) -> None:
             guess = estimate(session.request("anthropic"))
             session.record({**says("anthropic"), "usage": {"input_tokens": guess}})
         session.say("<Q> next")
-        inner: Any = session._inner
+        inner: Any = session._inner  # noqa: SLF001
         messages = session.request("anthropic")
         assert not inner.is_over(wish(estimate(messages) * 3 // 2), messages)
         assert inner.is_over(wish(estimate(messages) * 2 // 3), messages)
@@ -252,7 +252,7 @@ def test_a_provider_that_times_out_on_every_summary(twin: Twin, store: Store) ->
         def summarize(prompt: str) -> str:
             asked.append(prompt)
             try:
-                with urllib.request.urlopen(url, prompt.encode(), timeout=600) as answer:
+                with urllib.request.urlopen(url, prompt.encode(), timeout=600) as answer:  # noqa: S310
                     return str(answer.read())
             finally:
                 given_up.append(prompt)

@@ -182,7 +182,7 @@ def test_any_callable_will_do(twin: Twin, store: Store, how: str) -> None:
     async def body() -> None:
         async with twin.opened(store) as session:
             seen: list[tuple[int, int]] = []
-            progress = lambda done, total: seen.append((done, total))
+            progress = lambda done, total: seen.append((done, total))  # noqa: E731
             done = await session.compact(ways[how], budget=BUDGET, on_progress=progress)
             assert (done.rung, done.failures) == ("summary", ())
             assert GOOD in str(await session.request("anthropic"))
@@ -200,7 +200,7 @@ def test_a_model_that_never_answers_costs_no_more_than_the_deadline(
 
     async def body() -> None:
         async with twin.opened(store) as session:
-            never = lambda _: release.wait()
+            never = lambda _: release.wait()  # noqa: E731
             done = await session.compact(never, budget=BUDGET, deadline=0.3)
             assert done.rung == "digest"
             await check_everywhere(session)

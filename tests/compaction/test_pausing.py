@@ -196,7 +196,7 @@ def test_over_any_life_it_is_asked_only_outside_its_pauses(
     """On a virtual clock, with any failures: and each compaction is valid all the same."""
     limit = budget(session, "anthropic", 0.4)
     time, past, until = Time(), SummarizerPast(), 0.0
-    before, summarizer._now = summarizer._now, time
+    before, summarizer._now = summarizer._now, time  # noqa: SLF001
     try:
         for gap, planned in life:
             time.now += gap
@@ -217,7 +217,7 @@ def test_over_any_life_it_is_asked_only_outside_its_pauses(
                 until = past.since + PAUSES.after(past.failures) if past.failures else 0.0
                 assert bool(past.failures) == (done.rung != "summary")
     finally:
-        summarizer._now = before
+        summarizer._now = before  # noqa: SLF001
 
 
 def threads() -> set[threading.Thread]:
@@ -384,7 +384,7 @@ def test_a_note_that_says_nothing_is_none(store: Store) -> None:
         session.uncompact()
         facts = session.state.facts.values()
         [fact] = [fact for fact in facts if "label='summarizer " in str(fact.event)]
-        writer = session._inner.writer
+        writer = session._inner.writer  # noqa: SLF001
         for payload in (b"null", b'"x"', b'{"failures":"x"}', b"[]", b'{"failures":-4}'):
             writer.add(structs.replace(fact.event, payload=Raw(payload)))
             summarizer.forget()
@@ -461,8 +461,8 @@ class TestWho:
         assert name_of(Down().summarize) == f"{here}.Down.summarize"
         assert name_of(str.upper) == "builtins.str.upper"
         assert name_of(Hanging()) == f"{here}.Hanging"
-        one = lambda _: GOOD
-        two = lambda _: GOOD
+        one = lambda _: GOOD  # noqa: E731
+        two = lambda _: GOOD  # noqa: E731
         assert name_of(one) != name_of(two)
         assert name_of(one).startswith(f"{here}.TestWho.test_names.<locals>.<lambda>:")
         assert name_of(print) == "builtins.print"
@@ -475,8 +475,8 @@ class TestWho:
                 session.uncompact()
                 time.now += 3600
         gc.collect()
-        assert [ref for ref, _ in summarizer._PASTS if ref() is not None] == []
-        assert len(summarizer._PASTS) <= 1
+        assert [ref for ref, _ in summarizer._PASTS if ref() is not None] == []  # noqa: SLF001
+        assert len(summarizer._PASTS) <= 1  # noqa: SLF001
 
     def test_one_that_cannot_be_remembered_is_asked(self, store: Store, time: Time) -> None:
         class Odd(list[int]):
@@ -512,7 +512,7 @@ class TestASilentOne:
                     await one.uncompact()
                 assert (hanging.asked, hanging.inside) == (1, 1)
                 hanging.let_go.set()
-                while summarizer._OPEN:
+                while summarizer._OPEN:  # noqa: SLF001
                     threading.Event().wait(0.01)
                 done = await session.compact(hanging, budget=BUDGET)
                 assert (done.rung, done.unasked) == ("summary", "")

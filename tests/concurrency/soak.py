@@ -47,7 +47,7 @@ def main() -> None:
                 cut=cut,
             )
         )
-    print(f"{given.store}, {given.processes} processes x {given.turns} turns: {report}")
+    print(f"{given.store}, {given.processes} processes x {given.turns} turns: {report}")  # noqa: T201
     sys.exit(bool(report.faults))
 
 

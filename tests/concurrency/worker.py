@@ -97,7 +97,7 @@ class Turns:
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
-        self.dice = random.Random(orders.seed)
+        self.dice = random.Random(orders.seed)  # noqa: S311 - luck, not secrets
         self.log = Log(orders.log)
         self.trouble = Trouble(orders, self.dice, self.log)
 

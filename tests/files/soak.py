@@ -85,7 +85,7 @@ def write(how: str, name: str, path: str) -> None:
         else:
             append(path, line)
         number += 1
-    print(number)
+    print(number)  # noqa: T201
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             start = time.monotonic()
             outcome = soak(Path(folder), how, given.megabytes, given.repairs, given.writers)
-        print(how, outcome, f"{time.monotonic() - start:.1f} s", flush=True)
+        print(how, outcome, f"{time.monotonic() - start:.1f} s", flush=True)  # noqa: T201
         clean = clean and outcome.is_clean
     return int(not clean)
 

@@ -79,7 +79,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
 ) -> None:
     """A power loss cannot be played here, but its defence is the order of these calls."""
     steps: list[str] = []
-    sync, exchange, rename = os.fsync, disk._exchanged, os.replace
+    sync, exchange, rename = os.fsync, disk._exchanged, os.replace  # noqa: SLF001
 
     def synced(handle: int) -> None:
         steps.append(f"sync {kind(Path(f'/proc/self/fd/{handle}').readlink())}")

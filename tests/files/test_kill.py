@@ -62,7 +62,7 @@ def way() -> str:
 @pytest.fixture
 def driven(way: str) -> Iterator[Driver]:
     # In memory if possible: a kill leaves the same there, and a thousand of them are quick.
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         path = Path(folder, "session.jsonl")
         command = [sys.executable, "-m", "tests.files.driver", str(path), way]

@@ -288,7 +288,7 @@ def test_a_planted_folder_below_does_not_stop_the_undo_of_the_rest(
     (inner / "theirs.jsonl").write_bytes(LINES)
     plant(inner / "theirs.jsonl", SECRET)
     told: list[str] = []
-    tell: Callable[[str, Exception], object] = lambda place, _: told.append(place)
+    tell: Callable[[str, Exception], object] = lambda place, _: told.append(place)  # noqa: E731
     if IS_ROOT:
         make_foreign(inner / FOLDER, monkeypatch)
         found = backups.runs(session.parent, tell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import (
+from . import (  # noqa: F401  they register their kinds
     claude_healthy_kinds,
     claude_more_kinds,
     claude_window_kinds,

@@ -66,7 +66,7 @@ def rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
         schema = base.execute("select name, sql from sqlite_master order by name").fetchall()
         names = base.execute("select name from sqlite_master where type = 'table'").fetchall()
         found = {
-            name: base.execute(f"select rowid, * from {name} order by rowid").fetchall()
+            name: base.execute(f"select rowid, * from {name} order by rowid").fetchall()  # noqa: S608
             for (name,) in names
         }
     return {"": schema, **found}

@@ -68,7 +68,7 @@ def circular(path: Path, table: str, rows: int = 40, size: int = 3000) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as base:
         base.execute("pragma journal_mode = delete")
         names = [row[1] for row in base.execute(f"pragma table_info({table})")]
-        last, *_ = base.execute(f"select * from {table} order by rowid desc limit 1")
+        last, *_ = base.execute(f"select * from {table} order by rowid desc limit 1")  # noqa: S608
         for number in range(rows):
             row = dict(zip(names, last, strict=True))
             row |= {"id": 1000 + number if type(row["id"]) is int else f"{row['id']}{number:04d}"}
@@ -76,7 +76,7 @@ def circular(path: Path, table: str, rows: int = 40, size: int = 3000) -> None:
             row[text] = '{"type":"text","text":"' + "x" * size + '"}'
             slots = ", ".join("?" * len(row))
             base.execute(
-                f"insert into {table} ({', '.join(row)}) values ({slots})",
+                f"insert into {table} ({', '.join(row)}) values ({slots})",  # noqa: S608
                 list(row.values()),
             )
         # Nothing but the table itself leads to its rows.

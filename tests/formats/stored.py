@@ -76,7 +76,7 @@ def marks_in(value: Any) -> Iterator[str]:
 def of_file(
     name: str,
     *,
-    format: str,
+    format: str,  # noqa: A002  the word for it everywhere else
     path: str,
     session: str,
     data: bytes,

@@ -55,7 +55,7 @@ def every_row(path: Path) -> list[tuple[Any, ...]]:
         return [
             (name, *row)
             for (name,) in names
-            for row in live.execute(f"select rowid, * from {name.decode()}")
+            for row in live.execute(f"select rowid, * from {name.decode()}")  # noqa: S608
         ]
 
 
@@ -65,7 +65,7 @@ def copied(path: Path, name: str, own: str) -> None:
     with closing(sqlite3.connect(path)) as live, live:
         columns = [row[1] for row in live.execute(f"pragma table_info({table})")]
         chosen = ", ".join(own if column == key else column for column in columns)
-        live.execute(f"insert into {table} select {chosen} from {table}")
+        live.execute(f"insert into {table} select {chosen} from {table}")  # noqa: S608
 
 
 def reports(path: Path) -> list[Report]:
@@ -94,7 +94,7 @@ def test_an_id_that_is_no_utf_8(base: Path, name: str) -> None:
     assert len(found) == 2
     assert any(report.findings for report in found.values())
     for table in {SESSIONS[name][2], hostile.PROGRAMS[name][1]}:
-        changed(base, f"update {table} set session_id = cast(x'636166e9' as text)")
+        changed(base, f"update {table} set session_id = cast(x'636166e9' as text)")  # noqa: S608
     [odd] = [one for one in finding.sources(str(base)) if one.session == "caf\udce9"]
     assert checking.check(odd).messages
     there_and_back(base)
@@ -115,9 +115,9 @@ def test_times_that_are_none(base: Path, name: str, value: Any) -> None:
     table, _, messages = SESSIONS[name]
     if name != "openai-agents":
         column = {"goose": "created_timestamp", "opencode": "time_created"}[name]
-        changed(base, f"update {messages} set {column} = ?", value)
+        changed(base, f"update {messages} set {column} = ?", value)  # noqa: S608
     column = "time_updated" if name == "opencode" else "updated_at"
-    changed(base, f"update {table} set {column} = ?", value)
+    changed(base, f"update {table} set {column} = ?", value)  # noqa: S608
     [report] = reports(base)
     assert report.error is None
     there_and_back(base)
@@ -145,7 +145,7 @@ def test_a_row_that_is_put_back_does_not_count(base: Path) -> None:
 def test_values_of_other_kinds(base: Path, name: str) -> None:
     table, _, _ = SESSIONS[name]
     column = {"goose": "working_dir", "opencode": "directory", "openai-agents": "created_at"}[name]
-    changed(base, f"update {table} set {column} = x'ff'")
+    changed(base, f"update {table} set {column} = x'ff'")  # noqa: S608
     [report] = reports(base)
     assert report.error is None
     assert report.project is None
@@ -216,7 +216,7 @@ def test_a_schema_that_sqlite_cannot_even_name(tmp_path: Path) -> None:
         live.execute("pragma journal_mode = wal")
         live.execute("pragma writable_schema = on")
         odd = "cast(x'637265617465207461626c6520c52028' as text)"
-        live.execute(f"update sqlite_master set sql = {odd}, name = {odd}")
+        live.execute(f"update sqlite_master set sql = {odd}, name = {odd}")  # noqa: S608
     with pytest.raises(Unreadable), sqlite.reading(path, follow=False) as base:
         schemas.tables_of(base)
     assert [each.name for each in tmp_path.iterdir()] == ["it.db"]

@@ -101,7 +101,7 @@ def _whole_lines(data: bytes, form: str) -> list[int]:
 def test_a_line_that_cannot_be_read_is_as_good_as_one_that_can(
     name: str, form: str, data: bytes
 ) -> None:
-    dice = random.Random(name)
+    dice = random.Random(name)  # noqa: S311 - repeatable
     rows = data.split(b"\n")
     whole = _whole_lines(data, form) if form != "list" or b"\n" in data.strip() else []
     for number in dice.sample(whole, min(2, len(whole))):
@@ -162,14 +162,14 @@ def test_a_row_keeps_what_cannot_be_read(case: Stored, tmp_path: Path) -> None:
         "goose": ("messages", "content_json"),
         "openai-agents": ("agent_messages", "message_data"),
     }[case.format]
-    dice = random.Random(str(case))
+    dice = random.Random(str(case))  # noqa: S311 - repeatable
     with closing(sqlite3.connect(path)) as base, base:
-        select = f"select rowid, {column[1]} from {column[0]}"
+        select = f"select rowid, {column[1]} from {column[0]}"  # noqa: S608 - our own names
         held = [row for row in base.execute(select) if "{" in row[1] and _is_json(row[1])]
         rowid, text = dice.choice(held)
         value = dice.choice(list(VALUES.values()))
         odd = _planted(text.encode(), value, inside=False).decode()
-        update = f"update {column[0]} set {column[1]} = ? where rowid = ?"
+        update = f"update {column[0]} set {column[1]} = ? where rowid = ?"  # noqa: S608 - as above
         base.execute(update, (_planted(text.encode(), b"17", inside=False).decode(), rowid))
         base.commit()
         plain = [_codes_of(path, case)]

@@ -94,7 +94,7 @@ def tried(task: Task, advance: Callable[[int], None] = lambda _: None) -> Outcom
 @contextmanager
 def _workspace() -> Iterator[Path]:
     """Give a folder in memory, where there is one."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
     with tempfile.TemporaryDirectory(prefix="lockstitch-fuzz-", dir=memory) as folder:
         yield Path(folder)
 
@@ -123,7 +123,7 @@ def _share(task: Task, numbers: list[int], folder: Path, events: SimpleQueue[Any
                     events.put((at, Failure(kind, _innermost(said), said[-4000:])))
             events.put(1)
             left = [] if done or at is None else left[left.index(at) + 1 :]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  raised by whoever waits for this thread
         events.put(error)
     finally:
         events.put(None)

@@ -365,7 +365,7 @@ def _rows(base: sqlite3.Connection) -> list[Any]:
         if kind == b"table":
             quoted = name.decode("utf-8", "replace").replace('"', '""')
             try:
-                rows = base.execute(f'select * from "{quoted}"')
+                rows = base.execute(f'select * from "{quoted}"')  # noqa: S608
                 found.append((name, sorted(rows, key=repr)))
             except sqlite3.Error as error:
                 found.append((name, str(error)))

@@ -85,7 +85,7 @@ def _rows(data: bytes) -> Iterator[bytes]:
             with closing(sqlite3.connect(":memory:", isolation_level=None)) as base:
                 base.deserialize(data[:18] + b"\1\1" + data[20:])
                 with suppress(sqlite3.Error):
-                    base.execute(f'delete from "{table}" where rowid = ?', (row,))
+                    base.execute(f'delete from "{table}" where rowid = ?', (row,))  # noqa: S608
                     yield base.serialize()
 
 
@@ -97,5 +97,5 @@ def _places(data: bytes) -> list[tuple[str, int]]:
         return [
             (name, row)
             for (name,) in names
-            for (row,) in base.execute(f'select rowid from "{name}"')
+            for (row,) in base.execute(f'select rowid from "{name}"')  # noqa: S608
         ]

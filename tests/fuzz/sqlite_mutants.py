@@ -93,7 +93,7 @@ def _claw() -> bytes:
         claw.said("c", "b", "user", "More."),
         claw.event("d", "c", message=message),
     )
-    return _written(lambda path: claw._write(path, events, zipped=True))
+    return _written(lambda path: claw._write(path, events, zipped=True))  # noqa: SLF001
 
 
 def _graph() -> bytes:
@@ -210,7 +210,7 @@ def _inside(base: sqlite3.Connection, rng: Random) -> None:
 def _remove(base: sqlite3.Connection, rng: Random) -> None:
     table, rows = _rows(base, rng)
     if rows:
-        base.execute(f"delete from {table} where rowid = ?", (rng.choice(rows),))
+        base.execute(f"delete from {table} where rowid = ?", (rng.choice(rows),))  # noqa: S608
 
 
 def _double(base: sqlite3.Connection, rng: Random) -> None:
@@ -222,7 +222,7 @@ def _double(base: sqlite3.Connection, rng: Random) -> None:
     other = f"{key} || '2'" if rng.random() < 0.5 else "null"
     chosen = ", ".join(other if name == key else name for name in columns)
     base.execute(
-        f"insert into {table} ({', '.join(columns)}) select {chosen} from {table} where rowid = ?",
+        f"insert into {table} ({', '.join(columns)}) select {chosen} from {table} where rowid = ?",  # noqa: S608
         (rng.choice(rows),),
     )
 
@@ -233,7 +233,7 @@ def _swap(base: sqlite3.Connection, rng: Random) -> None:
     if one is None or other is None:
         return
     table, column, rowid = one[:3]
-    taken = f"(select {other[1]} from {other[0]} where rowid = ?)"
+    taken = f"(select {other[1]} from {other[0]} where rowid = ?)"  # noqa: S608
     base.execute(_setting(table, column, taken), (other[2], rowid))
 
 
@@ -251,10 +251,10 @@ def _reshape(base: sqlite3.Connection, rng: Random) -> None:
                 f"alter table {table} add column later text",
                 f"alter table {table} rename to {table}_",
                 f"drop table {table}",
-                f"delete from {table}",
+                f"delete from {table}",  # noqa: S608
                 f"create index an_index on {table} ({column})",
                 "create table a_later_one (id integer primary key, data text)",
-                f"update sqlite_sequence set seq = {rng.choice((0, -5, 'null', 2**63 - 1))}",
+                f"update sqlite_sequence set seq = {rng.choice((0, -5, 'null', 2**63 - 1))}",  # noqa: S608
             )
         )
     )
@@ -278,7 +278,7 @@ def _columns(base: sqlite3.Connection, table: str) -> list[str]:
 def _rows(base: sqlite3.Connection, rng: Random) -> tuple[str, list[int]]:
     for _ in range(4):
         table = rng.choice(_tables(base))
-        rows = [row for (row,) in base.execute(f"select rowid from {table}")]
+        rows = [row for (row,) in base.execute(f"select rowid from {table}")]  # noqa: S608
         if rows:
             return table, rows
     return "", []
@@ -289,13 +289,13 @@ def _spot(base: sqlite3.Connection, rng: Random) -> Spot | None:
     if not rows:
         return None
     column, rowid = rng.choice(_columns(base, table)), rng.choice(rows)
-    query = f"select {column}, typeof({column}) from {table} where rowid = ?"
+    query = f"select {column}, typeof({column}) from {table} where rowid = ?"  # noqa: S608
     value, kind = base.execute(query, (rowid,)).fetchone()
     return table, column, rowid, value, kind == b"text"
 
 
 def _setting(table: str, column: str, value: str) -> str:
-    return f"update {table} set {column} = {value} where rowid = ?"
+    return f"update {table} set {column} = {value} where rowid = ?"  # noqa: S608
 
 
 def _put(base: sqlite3.Connection, table: str, column: str, rowid: int, value: Any) -> None:

@@ -85,7 +85,7 @@ class Watch:
 
 def _is_importing() -> bool:
     """Whether a module is being loaded: that reads code, as it should."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # noqa: SLF001
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True

@@ -85,7 +85,7 @@ def _limit() -> None:
     for name in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(name, signal.SIG_DFL)
         faulthandler.register(name, chain=True)
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm") as file:  # noqa: PTH123
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
 

@@ -54,7 +54,7 @@ def main() -> None:
             for scheme in ("light", "dark"):
                 shown(browser, IMAGES, scheme)
     for path in sorted(IMAGES.glob("inspector-*.png")):
-        print(f"{path.name}: {path.stat().st_size} bytes")
+        print(f"{path.name}: {path.stat().st_size} bytes")  # noqa: T201
 
 
 if __name__ == "__main__":

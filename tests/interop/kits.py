@@ -224,7 +224,7 @@ class Bedrock(Kit):
             region_name="us-east-1",
             endpoint_url=self.recorder.url,
             aws_access_key_id="x",
-            aws_secret_access_key="x",
+            aws_secret_access_key="x",  # noqa: S106 - nobody checks it
             config=botocore.config.Config(retries={"total_max_attempts": 1}),
         )
         client.converse(modelId="m", messages=messages)

@@ -28,7 +28,7 @@ TEXTS = (
 
 
 @given(text=TEXTS, head=st.integers(0, 300), tail=st.integers(0, 300), ascii=st.booleans())
-def test_both_ends_are_those_of_the_whole(text: str, head: int, tail: int, *, ascii: bool) -> None:
+def test_both_ends_are_those_of_the_whole(text: str, head: int, tail: int, *, ascii: bool) -> None:  # noqa: A002
     raw = json.dumps(text, ensure_ascii=ascii).encode()
     found = text_ends(Large({"it": raw}), "it", head, tail)
     if found is not None and head + tail <= len(text):

@@ -35,7 +35,7 @@ class AtKeys:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            preexec_fn=take_terminal,
+            preexec_fn=take_terminal,  # noqa: PLW1509 - it is a process of one thread
         )
         os.close(slave)
         self.shown = b""

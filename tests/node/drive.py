@@ -71,7 +71,7 @@ class Node:
         """Begin acts, let something else happen, and go on with further acts of the process."""
         with self._started([*begun, *acts]) as process, _limited(process):
             assert process.stdout
-            assert all([process.stdout.readline() for _ in begun])
+            assert all([process.stdout.readline() for _ in begun])  # noqa: C419 - read them all
             other()
             out, err = _ended(process)
         assert process.returncode == 0, err

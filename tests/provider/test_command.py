@@ -82,7 +82,7 @@ def test_replies_and_records(tmp_path: Path) -> None:
         ]
         _, log, _ = ended(process)
     assert [message["content"][0]["text"] for message in said] == ["first", "second", "ok"]
-    assert [line["request"]["record"] for line in log] == sorted(os.listdir(folder))
+    assert [line["request"]["record"] for line in log] == sorted(os.listdir(folder))  # noqa: PTH208
     assert SECRET not in json.dumps(log)
 
 

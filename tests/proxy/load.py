@@ -149,10 +149,10 @@ def main() -> int:
     given = parser.parse_args()
     load = asyncio.run(run(given.streams, given.seconds))
     memory = [f"{kb / 1024:.0f}" for kb in load.memory]
-    print(f"{given.streams} at once for {given.seconds:.0f} s: {load.streams} streams")
-    print(f"{load.events} events, each before the next; {load.healed} requests healed")
-    print(f"memory in MB over the time: {' '.join(memory)}")
-    print(f"errors: {len(load.errors)} {load.errors[:3]}")
+    print(f"{given.streams} at once for {given.seconds:.0f} s: {load.streams} streams")  # noqa: T201
+    print(f"{load.events} events, each before the next; {load.healed} requests healed")  # noqa: T201
+    print(f"memory in MB over the time: {' '.join(memory)}")  # noqa: T201
+    print(f"errors: {len(load.errors)} {load.errors[:3]}")  # noqa: T201
     return 1 if load.errors else 0
 
 

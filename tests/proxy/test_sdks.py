@@ -33,12 +33,12 @@ def url(proxy: Start, provider: Provider) -> Callable[..., str]:
 
 
 class TestAnthropic:
-    more: dict[str, Any] = {
+    more: dict[str, Any] = {  # noqa: RUF012 - a constant
         "model": "claude-sonnet-5",
         "max_tokens": 100,
         "tools": [{"name": "bash", "input_schema": BASH}],
     }
-    broken: list[Any] = [
+    broken: list[Any] = [  # noqa: RUF012 - as above
         *ASK,
         {
             "role": "assistant",
@@ -91,25 +91,25 @@ class TestAnthropic:
 
 
 class TestOpenAI:
-    chat: dict[str, Any] = {
+    chat: dict[str, Any] = {  # noqa: RUF012 - a constant
         "model": "gpt-5",
         "tools": [{"type": "function", "function": {"name": "bash", "parameters": BASH}}],
     }
-    responses: dict[str, Any] = {
+    responses: dict[str, Any] = {  # noqa: RUF012 - as above
         "model": "gpt-5",
         "tools": [{"type": "function", "name": "bash", "parameters": BASH, "strict": False}],
     }
-    call: dict[str, Any] = {
+    call: dict[str, Any] = {  # noqa: RUF012 - as above
         "id": "call_1",
         "type": "function",
         "function": {"name": "bash", "arguments": "{}"},
     }
-    open_chat: list[Any] = [
+    open_chat: list[Any] = [  # noqa: RUF012 - as above
         *ASK,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         *ASK,
     ]
-    item: dict[str, Any] = {
+    item: dict[str, Any] = {  # noqa: RUF012 - as above
         "type": "function_call",
         "call_id": "call_1",
         "name": "bash",
@@ -154,7 +154,7 @@ class TestGemini:
         ],
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
     )
-    broken: list[Any] = [
+    broken: list[Any] = [  # noqa: RUF012 - a constant
         types.Content(role="user", parts=[types.Part(text="go")]),
         types.Content(
             role="model",
@@ -190,7 +190,7 @@ class TestGemini:
 
 
 class TestBedrock:
-    broken: list[Any] = [
+    broken: list[Any] = [  # noqa: RUF012 - a constant
         {"role": "user", "content": [{"text": "go"}]},
         {
             "role": "assistant",

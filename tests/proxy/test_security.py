@@ -16,7 +16,7 @@ from tests.proxy.sending import JSON, raw, send
 
 MESSAGES = CASES[0]
 BODY = MESSAGES.body(HEALTHY.turns)
-TOKEN = "a-token-of-some-length"
+TOKEN = "a-token-of-some-length"  # noqa: S105 - of this test
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ TOKEN = "a-token-of-some-length"
         "localhost:x",
         "localhost@evil.example",
         "evil.example#localhost",
-        "0.0.0.0",
+        "0.0.0.0",  # noqa: S104 - a name that must not be taken
         "[::ffff:7f00:1]",
         "",
     ],
@@ -163,7 +163,7 @@ def test_a_web_socket_is_declined(proxy: Start, upstream: servers.Upstream) -> N
 @pytest.mark.parametrize(
     "settings",
     [
-        {"host": "0.0.0.0"},
+        {"host": "0.0.0.0"},  # noqa: S104 - what must be refused
         {"host": "192.168.1.7"},
         {"token": "short"},
         {"token": "with a space in between"},

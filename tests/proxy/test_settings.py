@@ -154,7 +154,7 @@ def test_several_upstreams(proxy: Start) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--host", "0.0.0.0"], "set a token first"),
+        (["--host", "0.0.0.0"], "set a token first"),  # noqa: S104 - what must be refused
         (["--port", "x"], "--port takes a number"),
         (["--upstream", "nowhere"], "an upstream is an http or https address"),
         (["no-such-file.toml"], "no-such-file.toml: no such file"),

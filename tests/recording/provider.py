@@ -17,7 +17,7 @@ class Moody:
     """Replies of few words, so that conversations meet: whole, streamed, cut off or refused."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - to be had again
         self._lock = threading.Lock()
         self._number = 0
 

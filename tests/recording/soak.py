@@ -33,7 +33,7 @@ def main() -> None:
         seconds = given.minutes * 60
         plan = Plan(url, seconds, given.clients, given.workers, given.seed, (0.5, 3.0), server)
         report = campaign(plan)
-    print(f"{given.store}, {given.minutes:g} minutes: {report}")
+    print(f"{given.store}, {given.minutes:g} minutes: {report}")  # noqa: T201
     sys.exit(not report.is_clean)
 
 

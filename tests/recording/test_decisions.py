@@ -335,7 +335,7 @@ def test_a_session_that_is_damaged_is_left_alone(heard: Heard, url: str) -> None
 
 
 def test_conversations_that_were_forgotten_are_found_again(heard: Heard) -> None:
-    heard.recorder._keeper._tree = SessionTree(most=4)
+    heard.recorder._keeper._tree = SessionTree(most=4)  # noqa: SLF001 - room for one of them
     clients = [Client(A).say(f"Hello from {number}") for number in range(4)]
     names = [heard.turn(client, answer(A, 1, "Hello!")) for client in clients]
     for turn in range(3):

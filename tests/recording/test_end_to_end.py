@@ -21,7 +21,7 @@ from tests.proxy.upstream import Upstream, Wire, listening
 from tests.recording.provider import Moody
 from tests.recording.talking import Client, answer, spelled, streamed, whole
 
-SECRET = "sk-never-to-be-stored"
+SECRET = "sk-never-to-be-stored"  # noqa: S105 - what must not be found
 HEADERS = {
     **JSON,
     "x-api-key": SECRET,

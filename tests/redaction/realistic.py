@@ -37,7 +37,7 @@ class Maker:
     """Makes random texts."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.random = Random(seed)  # noqa: S311 - repeatable on purpose
 
     def __call__(self, length: int, alphabet: str = ALNUM) -> str:
         while True:

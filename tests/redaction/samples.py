@@ -15,7 +15,7 @@ BASE64 = ALNUM + "+/"
 
 def made(length: int, alphabet: str = ALNUM, seed: int = 7) -> str:
     """A random text of one alphabet; of letters and digits it has some of each."""
-    choose = Random(f"{length}{alphabet}{seed}")
+    choose = Random(f"{length}{alphabet}{seed}")  # noqa: S311 - repeatable on purpose
     while True:
         text = "".join(choose.choices(alphabet, k=length))
         mixed = any(map(str.isdigit, text)) and not text.isdigit()

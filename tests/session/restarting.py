@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import trio
+import trio  # noqa: F401 - what a printed program imports is at hand in a process that is forked
 
 import lockstitch
 import lockstitch.session.async_session
@@ -59,11 +59,11 @@ def run(source: str, folder: str, url: str, given: str, when: str = "", step: in
     for stream, number, name in ((sys.stdin, 0, "input"), (sys.stdout, 1, "output")):
         stream.flush() if number else None
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), number)
-    sys.stdin = Path("input").open()
+    sys.stdin = Path("input").open()  # noqa: SIM115 - as long as the process lives
     sys.argv = ["agent.py"]
     killing = Killing(when, step, Path("steps"))
     for kind in (SqliteBackend, PostgresBackend):
         killing.around(kind)
     names: dict[str, Any] = {"__name__": "__main__", "lockstitch": lockstitch}
     names["anthropic"] = anthropic
-    exec(compile(source, "program.py", "exec"), names)
+    exec(compile(source, "program.py", "exec"), names)  # noqa: S102 - our own pages

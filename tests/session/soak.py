@@ -40,15 +40,15 @@ def agent(folder: Path) -> None:
 def turn(session: Session, folder: Path) -> None:
     session.say(f"turn {session.seq}")
     tell(f"at {session.seq}")
-    if random.random() < 0.3:
-        with session.stream(WHOLE[random.choice(list(WHOLE))]()) as stream:
+    if random.random() < 0.3:  # noqa: S311
+        with session.stream(WHOLE[random.choice(list(WHOLE))]()) as stream:  # noqa: S311
             stream.finish()
     else:
-        names = random.choices(["once", "again"], k=random.randint(1, 4))
+        names = random.choices(["once", "again"], k=random.randint(1, 4))  # noqa: S311
         calls = [(f"c{n}", name, {"n": n}) for n, name in enumerate(names)]
-        session.record(asks(random.choice(["anthropic", "openai-chat"]), *calls))
+        session.record(asks(random.choice(["anthropic", "openai-chat"]), *calls))  # noqa: S311
     tell(f"at {session.seq}")
-    session.run_tools(tools(folder), max_parallel=random.choice([None, 1, 2]))
+    session.run_tools(tools(folder), max_parallel=random.choice([None, 1, 2]))  # noqa: S311
     tell(f"at {session.seq}")
     session.record(says("anthropic"))
     tell(f"at {session.seq}")
@@ -58,7 +58,7 @@ def tools(folder: Path) -> dict[str, Any]:
     def effect(n: int) -> str:
         call = current_call()
         trace(folder, "began", call.effect, call.attempt)
-        time.sleep(random.random() / 50)
+        time.sleep(random.random() / 50)  # noqa: S311
         trace(folder, "ended", call.effect, call.attempt)
         return f"{call.effect} {n}"
 
@@ -83,7 +83,7 @@ def strike(folder: Path, number: signal.Signals) -> int:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout
     assert child.stdout.readline() == "open\n"
-    time.sleep(random.random() * 0.4)
+    time.sleep(random.random() * 0.4)  # noqa: S311
     child.send_signal(number)
     shown = child.stdout.read()
     child.stdout.close()

@@ -76,7 +76,7 @@ def is_busy(store: Store) -> bool:
 
 
 async def until_busy(store: Store) -> None:
-    while not is_busy(store):
+    while not is_busy(store):  # noqa: ASYNC110 - what is waited for is in the store
         await anyio.sleep(0.002)
 
 
@@ -271,7 +271,7 @@ class _Cancelling:
             error = None
             try:
                 value = yield rest
-            except BaseException as thrown:
+            except BaseException as thrown:  # noqa: BLE001 - handed on to where it belongs
                 error = thrown
 
 

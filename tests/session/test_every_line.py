@@ -22,8 +22,8 @@ from lockstitch.stores.memory import MemoryBackend
 from .events import WHOLE
 from .talk import asks, faults, says
 
-HOME = os.path.dirname(lockstitch.__file__)
-OURS = tuple(os.path.join(HOME, room) for room in ("session", "stores"))
+HOME = os.path.dirname(lockstitch.__file__)  # noqa: PTH120 - compared with code objects' names
+OURS = tuple(os.path.join(HOME, room) for room in ("session", "stores"))  # noqa: PTH118
 STEP = int(os.environ.get("LOCKSTITCH_LINE_STEP", "37"))
 
 

@@ -23,7 +23,7 @@ from lockstitch.dialects.streams import Accumulator
 from lockstitch.provider.replies import Call, Reply
 from lockstitch.session.content import plain_of
 from tests.conftest import EXAMPLES
-from tests.provider.conftest import BASH, Running, provider
+from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 
 from .sending import Sender, sending
 from .spoken import SPEAKERS, Asked, LangChain, LangChainBlocks, Piece, Said, Thought, replies
@@ -89,7 +89,7 @@ def bedrock(sender: Sender) -> Iterator[Any]:
         region_name="us-east-1",
         endpoint_url=sender.url,
         aws_access_key_id="x",
-        aws_secret_access_key="x",
+        aws_secret_access_key="x",  # noqa: S106 - nobody checks it
         config=botocore.config.Config(retries={"total_max_attempts": 1}),
     )
     with closing(client):
@@ -242,7 +242,7 @@ class TestOurProvider:
                 openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
             )
 
-    def test_anthropic(self, provider: Callable[..., Running]) -> None:
+    def test_anthropic(self, provider: Callable[..., Running]) -> None:  # noqa: F811
         running = provider(ON_IT, ON_IT)
         tools: Any = [{"name": "bash", "input_schema": BASH}]
         body: Any = {"model": "claude-fable-5", "max_tokens": 9, "messages": ASK, "tools": tools}
@@ -251,7 +251,7 @@ class TestOurProvider:
             whole = plain_of(client.messages.create(**body))
         assert nameless(made.whole()) == nameless(whole)
 
-    def test_chat(self, provider: Callable[..., Running], openai: Any) -> None:
+    def test_chat(self, provider: Callable[..., Running], openai: Any) -> None:  # noqa: F811
         client = openai(provider(ON_IT, ON_IT))
         function = {"name": "bash", "parameters": BASH}
         body = {
@@ -266,7 +266,7 @@ class TestOurProvider:
         whole = plain_of(client.chat.completions.create(**body))
         assert set_fields(nameless(made.whole())) == set_fields(nameless(whole))
 
-    def test_responses(self, provider: Callable[..., Running], openai: Any) -> None:
+    def test_responses(self, provider: Callable[..., Running], openai: Any) -> None:  # noqa: F811
         client = openai(provider(ON_IT, ON_IT, ON_IT))
         tool = {"type": "function", "name": "bash", "parameters": BASH, "strict": False}
         body = {"model": "gpt-5", "input": ASK, "tools": [tool]}

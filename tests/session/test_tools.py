@@ -252,7 +252,7 @@ def test_async_tools_in_the_sync_twin_are_refused_before_anything_starts(store: 
         with pytest.raises(UsageError, match="dictionary"):
             session.run_tools({"fine": 3})  # type: ignore[dict-item]
         assert session.seq == 2
-        session.run_tools({"fine": lambda: "", "look": lambda: look()})
+        session.run_tools({"fine": lambda: "", "look": lambda: look()})  # noqa: PLW0108
         assert [c.outcome for c in session.calls] == ["ok", "error"]
 
 
@@ -487,7 +487,7 @@ def test_who_decides_sees_the_call(twin: Twin, store: Store) -> None:
             def dear(call: Any) -> bool:
                 return bool(call.arguments["sum"] > 2)
 
-            tool = Tool(twin.tool(lambda sum: sum), approve=lambda call: call.id == "c0")
+            tool = Tool(twin.tool(lambda sum: sum), approve=lambda call: call.id == "c0")  # noqa: A006
             await session.run_tools({"pay": tool}, approve=dear)
             assert [c.id for c in session.waiting] == ["c0", "c3"]
             assert [c.outcome for c in session.calls] == ["", "ok", "ok", ""]

@@ -28,7 +28,7 @@ def request(url: str) -> None:
         session.record(asks("anthropic", CALLS[0]))
         session.run_tools(TOOLS)
         body = json.dumps({"messages": session.request("anthropic")}).encode()
-        with urllib.request.urlopen(url, data=body, timeout=60) as answer:
+        with urllib.request.urlopen(url, data=body, timeout=60) as answer:  # noqa: S310
             session.record(answer.read())
 
 
@@ -43,7 +43,7 @@ def stream(url: str) -> None:
 
 
 def _events(url: str) -> Iterator[Any]:
-    with urllib.request.urlopen(url, data=b"{}", timeout=60) as answer:
+    with urllib.request.urlopen(url, data=b"{}", timeout=60) as answer:  # noqa: S310
         for line in answer:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))

@@ -86,13 +86,13 @@ def run(megabytes: float, repairs: int) -> dict[str, int]:
 def main() -> None:
     """The long run, or one writer."""
     if sys.argv[1:2] == ["write"]:
-        print(write(Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))
+        print(write(Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))  # noqa: T201
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--megabytes", type=float, default=50)
     parser.add_argument("--repairs", type=int, default=20)
     given = parser.parse_args()
-    print(json.dumps(run(given.megabytes, given.repairs)))
+    print(json.dumps(run(given.megabytes, given.repairs)))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -310,5 +310,5 @@ def test_the_time_of_a_file_behind_a_link_is_left_alone(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(victim)
     changed = victim.stat().st_mtime_ns
-    repairing._keep_time(before)
+    repairing._keep_time(before)  # noqa: SLF001
     assert victim.stat().st_mtime_ns == changed

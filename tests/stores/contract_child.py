@@ -60,7 +60,7 @@ def main() -> None:
                 answer = getattr(orders, name)(*arguments)
             except LockstitchError as error:
                 answer = type(error).__name__
-            print(answer, flush=True)
+            print(answer, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from lockstitch.stores.opening import open_backend
 
 def main() -> None:
     with Store(open_backend(sys.argv[1])) as store:
-        print("ready", flush=True)
+        print("ready", flush=True)  # noqa: T201
         store.retain(keep=0)
-        print("done", flush=True)
+        print("done", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ SESSIONS = ("a", "b", "c")
 
 def write(address: str, name: str, seed: int) -> None:
     """Be a writer: take a session, add to it, say what was acknowledged, and so on."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311
     number = 0
     with open_backend(address) as backend:
         while True:
@@ -57,7 +57,7 @@ class Writers:
 
     def __init__(self, address: str, seed: int) -> None:
         self.address = address
-        self.chance = random.Random(seed)
+        self.chance = random.Random(seed)  # noqa: S311
         self.living: list[subprocess.Popen[bytes]] = []
         self.readers: list[threading.Thread] = []
         self.said: list[str] = []
@@ -173,7 +173,7 @@ def main() -> None:
     if chosen.write:
         write(chosen.address, chosen.write[0], int(chosen.write[1]))
     counts = soak(chosen.address, chosen.seconds, chosen.writers, chosen.lease, chosen.seed)
-    print(dict(counts))
+    print(dict(counts))  # noqa: T201
 
 
 if __name__ == "__main__":

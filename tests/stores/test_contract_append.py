@@ -183,7 +183,7 @@ def test_eight_threads_write_eight_sessions(backend: Backend) -> None:
             for number in range(50):
                 backend.append(lease, [entry(f"k{number}")], number)
             backend.release(lease)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             failures.append(error)
 
     run([lambda number=number: write(f"s{number}") for number in range(8)])

@@ -102,7 +102,7 @@ def test_what_was_said_is_in_no_table(tmp_path: Path) -> None:
         assert store.vacuum() >= 0
         with psycopg.connect(place.url) as connection:
             for table in ("sessions", "records", "blobs", "uses", "labels"):
-                asked = f"SELECT t::text FROM lockstitch.{table} t"
+                asked = f"SELECT t::text FROM lockstitch.{table} t"  # noqa: S608
                 dump = connection.execute(asked.encode())
                 assert not [row for row in dump if MARKER in row[0] or HEXED in row[0]]
         assert [one.session for one in store.sessions()] == ["t"]

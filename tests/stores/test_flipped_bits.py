@@ -88,15 +88,15 @@ def test_any_bit_of_a_session_s_file_of_lines(tmp_path: Path) -> None:
     with JsonlBackend(tmp_path / "first") as backend:
         records = talked(backend)
     data = (tmp_path / "first" / "talk.jsonl").read_bytes()
-    dice = random.Random(3)
+    dice = random.Random(3)  # noqa: S311
     found: Counter[tuple[str, int]] = Counter()
     for number in range(FLIPS):
         folder = tmp_path / str(number)
         folder.mkdir()
         place = dice.randrange(len(data))
         (folder / "talk.jsonl").write_bytes(flipped(data, place, dice.randrange(8)))
-        found[outcome(lambda: JsonlBackend(folder), records)] += 1
-    print(found)
+        found[outcome(lambda: JsonlBackend(folder), records)] += 1  # noqa: B023
+    print(found)  # noqa: T201
     assert {lost for _, lost in found} == {0}
     assert {what for what, _ in found} <= {"repaired", "harmless"}
 
@@ -113,18 +113,18 @@ def test_any_bit_of_a_database(tmp_path: Path, compress: bool) -> None:
         [(root,)] = base.execute("select rootpage from sqlite_master where name = 'events'")
     own = range((root - 1) * size, root * size)
     filled = [place for place in own if data[place]]
-    dice = random.Random(4)
+    dice = random.Random(4)  # noqa: S311
     found: Counter[tuple[str, int]] = Counter()
     for number in range(FLIPS):
         # Most of a small database is empty: half of the flips are in the pages with the records.
         place = dice.choice(filled) if number % 2 else dice.randrange(len(data))
         copy = tmp_path / f"{number}.db"
         copy.write_bytes(flipped(data, place, dice.randrange(8)))
-        what = outcome(lambda: SqliteBackend(copy), records)
+        what = outcome(lambda: SqliteBackend(copy), records)  # noqa: B023
         found[what] += 1
         for file in tmp_path.glob(f"{number}.db*"):
             file.unlink()
-    print(found)
+    print(found)  # noqa: T201
     lost = Counter(count for (_, count), times in found.items() for _ in range(times))
     # A bit in the directory of a page can cost more than one record; elsewhere none is lost.
     assert lost[0] > FLIPS * 0.9

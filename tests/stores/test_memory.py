@@ -49,9 +49,9 @@ def test_what_was_changed_behind_its_back_is_found() -> None:
     with MemoryBackend() as backend:
         lease = backend.acquire("s")
         backend.append(lease, [*entries("a", "b"), entry("c", b"{}", b"value")], 0)
-        records = backend._sessions["s"].records
+        records = backend._sessions["s"].records  # noqa: SLF001
         records[1] = JournalRecord(2, 1, "b", 5, b'{"changed":1}', records[1].digest)
-        backend._blobs[blob_name(b"value")] = b"other"
+        backend._blobs[blob_name(b"value")] = b"other"  # noqa: SLF001
         with pytest.raises(Damaged):
             keys(backend, "s")
         first, listed, last = backend.verify()

@@ -22,7 +22,7 @@ from tests.stores.contract import entries, keys
 
 
 def lease_of(backend: Backend) -> float:
-    return float(backend._lease_seconds)
+    return float(backend._lease_seconds)  # noqa: SLF001
 
 
 def test_memory() -> None:
@@ -64,7 +64,7 @@ def test_postgres() -> None:
     joint = "&" if "?" in dsn else "?"
     with open_backend(f"{dsn}{joint}connect_timeout=10&lease=9&timeout=77") as backend:
         assert isinstance(backend, PostgresBackend)
-        assert backend._pool.timeout == 77
+        assert backend._pool.timeout == 77  # noqa: SLF001
         backend.append(backend.acquire("s"), entries("a"), 0)
     address = dsn.replace("postgresql://", "postgres://")
     with open_backend(address, create=False) as backend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import pytest  # noqa: TC002 - the fixtures below are its own
 
 pytest_plugins = "pytester"
 

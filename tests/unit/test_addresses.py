@@ -21,7 +21,7 @@ from lockstitch.formats.langgraph.postgres.threads import ThreadSource
 from lockstitch.formats.langgraph.postgres.work import Task
 from lockstitch.places import Place
 
-SECRET = "s3kr1t"
+SECRET = "s3kr1t"  # noqa: S105
 
 SPELLINGS = [
     f"postgresql://ada:{SECRET}@host/db",

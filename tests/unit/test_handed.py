@@ -103,7 +103,7 @@ def _sliced_in(messages: Any) -> Any:
     return messages[0]
 
 
-
+# ruff: noqa: RUF005, RUF015, C417 - how people write it is what is tried here
 TAKEN: dict[str, Callable[[Any], Any]] = {
     "index": lambda messages: messages[0],
     "index from the end": lambda messages: messages[-6],
@@ -186,7 +186,7 @@ def test_it_is_a_list_like_any_other() -> None:
     assert json.loads(json.dumps(messages)) == origin
     assert msgspec.json.decode(msgspec.json.encode(messages)) == origin
     assert repr(messages) == repr(origin)
-    for made in (copy.deepcopy(messages), pickle.loads(pickle.dumps(messages)), messages[:]):
+    for made in (copy.deepcopy(messages), pickle.loads(pickle.dumps(messages)), messages[:]):  # noqa: S301
         assert type(made) is list
         assert made == origin
     messages.clear()

@@ -95,7 +95,7 @@ def run(words: Sequence[str]) -> int:
         reason = error.strerror or type(error).__name__
         named = f"{error.filename}: {reason}" if error.filename else reason
         return _report_failure(words, error, named)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last line of defence: status 2, no traceback
         status = _report_failure(words, error, terminal.describe_bug(error))
         for place in terminal.raised_at(error) if terminal.is_verbose() else ():
             terminal.note(f"  at {place}")

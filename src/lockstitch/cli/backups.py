@@ -77,7 +77,7 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
 def _roots() -> list[str]:
     import os
 
-    return [place for place in sessions.searched() if os.path.isdir(place)]
+    return [place for place in sessions.searched() if os.path.isdir(place)]  # noqa: PTH112
 
 
 def backup_id(backup: Backup) -> str:

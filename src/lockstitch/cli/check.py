@@ -105,7 +105,7 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> Iterator[Report]:
     """Check one target: every session in it, or the message list that it is."""
     try:
-        is_folder = os.path.isdir(target)
+        is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
         if not is_folder and is_own_store(target, form):
             yield from journals(target, dialect, model, session)
             return
@@ -132,7 +132,7 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
     for source in found:
         try:
             report = sessions.check(source)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
             report = Report(public(source.path), source.format, error=describe_bug(error))
         if len(found) == 1 and source.error is None:
             report.target = target

@@ -405,7 +405,7 @@ class ModelCommand:
         process = self._started()
         feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
         feeder.start()
-        assert process.stdout is not None
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         with process.stdout as out:
             text = out.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
@@ -419,7 +419,7 @@ class ModelCommand:
     def _started(self) -> subprocess.Popen[bytes]:
         with self._lock:
             try:
-                self._running = subprocess.Popen(
+                self._running = subprocess.Popen(  # noqa: S603 - the user's own command
                     self._words,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -451,7 +451,7 @@ class ModelCommand:
 
 def _feed(process: subprocess.Popen[bytes], prompt: str) -> None:
     """Give the prompt; a command that does not read it all is free to."""
-    assert process.stdin is not None
+    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
     with suppress(OSError):
         process.stdin.write(prompt.encode("utf-8", "replace"))
     with suppress(OSError):

@@ -53,7 +53,7 @@ def ids() -> list[str]:
 
     aged: dict[str, float] = {}
     for path in sessions.paths():
-        name, end = os.path.splitext(os.path.basename(path))
+        name, end = os.path.splitext(os.path.basename(path))  # noqa: PTH119, PTH122 - start-up time
         if end in (".jsonl", ".json") and _PLAIN.fullmatch(name):
             uuid = _ID.search(name)
             aged[uuid[0] if uuid else name] = _changed(path)
@@ -62,7 +62,7 @@ def ids() -> list[str]:
 
 def _changed(path: str) -> float:
     try:
-        return os.stat(path).st_mtime
+        return os.stat(path).st_mtime  # noqa: PTH116 - start-up time
     except OSError:
         return 0.0
 

@@ -105,7 +105,7 @@ def _read_bytes(target: str) -> bytes:
         return drained(sys.stdin.buffer)
     if _OWN_STREAM.fullmatch(target):
         # What a shell makes of <(…) is a stream of this process, as its standard input is.
-        with told(), open(target, "rb", buffering=0) as file:
+        with told(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
             return drained(file)
     return content(target)
 

@@ -107,7 +107,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
 
 def name_of(source: Source, session: str | None) -> str:
     """Name a session after its id, or its file, with the characters that a name may have."""
-    stem = os.path.basename(source.path).partition(".")[0]
+    stem = os.path.basename(source.path).partition(".")[0]  # noqa: PTH119 - start-up time
     wanted = session or source.session or stem
     return _OTHER.sub("-", wanted).lstrip(".")[:_LONGEST] or "imported"
 

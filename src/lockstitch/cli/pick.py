@@ -82,7 +82,7 @@ def open_picked(summary: Summary) -> PickedSession:
         return PickedSession(summary, error=error.strerror or type(error).__name__)
     except (RecursionError, MemoryError):
         return PickedSession(summary, error="it is too large or too deep to be read")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - said as any other
         return PickedSession(summary, error=describe_bug(error))
     return PickedSession(checked(summary, report), session, mended, report)
 

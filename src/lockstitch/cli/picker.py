@@ -275,7 +275,7 @@ def can_move() -> bool:
     if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
         return False
     try:
-        import termios
+        import termios  # noqa: F401 - not on every system
     except ImportError:
         return False
     columns, rows = shutil.get_terminal_size()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockstitch.proxy.settings import Settings
 
 _MISSING = "the proxy needs aiohttp, which is not installed: pip install 'lockstitch[proxy]'"
-_TOKEN = "LOCKSTITCH_PROXY_TOKEN"
+_TOKEN = "LOCKSTITCH_PROXY_TOKEN"  # noqa: S105 - the name of a variable
 _MIB = 1 << 20
 
 

@@ -330,7 +330,7 @@ def _repair_each(
             yield _report_failure(name, Unreadable(error.strerror or type(error).__name__))
         except (RecursionError, MemoryError):
             yield _report_failure(name, Unreadable("is too large or too deep"))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
             yield _report_failure(name, LockstitchError(describe_bug(error)))
 
 

@@ -65,7 +65,7 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
     resume = commands.find_resumed(known.client, words[known.at :])
     if resume.kind == commands.NOTHING:
         return
-    found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)
+    found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
         named = f" {render.target_name(resume.name)}" if resume.name else ""
         terminal.note(

@@ -31,7 +31,7 @@ class SalvageOptions(Struct, frozen=True):
 
 def is_store(target: str, form: str | None) -> bool:
     """Whether a target is a store of Lockstitch's own; a folder is one only if that is said."""
-    is_folder = os.path.isdir(target)
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
     return (form == OWN or not is_folder) and is_own_store(target, form)
 
 

@@ -87,7 +87,7 @@ class ScanTotals(Struct):
         """Pass reports on, and count them."""
         for report in reports:
             base = places.is_postgres(report.target)
-            folder = report.target if base else os.path.dirname(report.target)
+            folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
             key = (report.format or "unknown", report.project or folder)
             self.table.setdefault(key, ProjectRow(*key)).add(report)
             level, _ = state_of(report)
@@ -183,7 +183,7 @@ def entry_lines(one: Summary, now: float, width: int, command: str) -> Iterator[
     level = f"{one.level:<{_LEVEL}} "
     age = one.age(now)
     room = max(width - len(level) - text_width(age) - 2, 8)
-    title = fit(one.title or one.session or os.path.basename(one.target), room)
+    title = fit(one.title or one.session or os.path.basename(one.target), room)  # noqa: PTH119
     gap = " " * max(room - text_width(title) + 1, 1)
     yield f"{terminal.paint(level, COLOURS[one.level])}{title}{gap}{age}".rstrip()
     indent = " " * min(len(level), 2 if width < WIDE else len(level))
@@ -238,7 +238,7 @@ FilePart = tuple[str, int, int]
 def file_size(path: str) -> int:
     """Return the size of a file; 0 if nobody can say."""
     try:
-        return os.stat(path).st_size
+        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
     except OSError:
         return 0
 
@@ -261,7 +261,7 @@ def scan_file(path: str, *part: int) -> list[Report]:
     """
     try:
         return sessions.scan_file(path, *part)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
         return [Report(path, error=describe_bug(error))]
 
 

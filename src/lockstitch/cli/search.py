@@ -88,7 +88,7 @@ def _in_target(
         return
     from lockstitch import sessions
 
-    is_folder = os.path.isdir(target)
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
     for path in own_stores_below(target) if is_folder else ():
         yield from _in_store(spoken, path, session)
     for source in sessions.sources(target, session=session):
@@ -137,7 +137,7 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     from lockstitch.report import Report
 
     try:
-        updated = os.stat(target).st_mtime
+        updated = os.stat(target).st_mtime  # noqa: PTH116 - start-up time
     except OSError:
         updated = 0.0
     one = titles.of(Report(target, form, session or None, updated=updated))

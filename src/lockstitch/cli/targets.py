@@ -34,7 +34,7 @@ def is_own_store(target: str | None, form: str | None) -> bool:
         from lockstitch.cli.databases import is_meant
 
         return not is_meant(target, form)
-    looks_so = places.may_be(target) or os.path.isdir(target)
+    looks_so = places.may_be(target) or os.path.isdir(target)  # noqa: PTH112 - start-up time
     if form is None and not looks_so:
         return False
     if places.place_of(target) is not None:
@@ -119,7 +119,7 @@ def _files_of(target: str) -> list[str | int]:
         path = places.path_of(place.url)
     elif target.startswith("sqlite:"):
         path = places.path_of(target)
-    if os.path.isdir(path):
+    if os.path.isdir(path):  # noqa: PTH112 - start-up time
         return [entry.path for entry in os.scandir(path)]
     return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
 
@@ -141,7 +141,7 @@ def find_sessions(target: str, form: str | None, session: str | None) -> list[So
     try:
         found = sessions.sources(target, format=form, session=session)
     except UnknownFormat as error:
-        is_file = os.path.isfile(target)
+        is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
         is_base = target.endswith(_DATABASES)
         is_base = is_base or _read_head(target, 16).startswith((_DATABASE, _PACKED))
         # what looks like nothing is read once more, by who can say where it stops being JSON
@@ -250,13 +250,13 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
 
 def home_folder() -> str:
     """Return the home directory."""
-    return os.path.expanduser("~")
+    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
 
 
 def current_folder() -> str:
     """Return the folder that the command was started in; empty if it is gone."""
     try:
-        return os.getcwd()
+        return os.getcwd()  # noqa: PTH109 - start-up time
     except OSError:
         return ""
 

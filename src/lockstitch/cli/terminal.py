@@ -94,7 +94,7 @@ _state = _OutputState()
 
 def configure(quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
     """Begin a command line: how much is said, and whether in colours."""
-    global _state
+    global _state  # noqa: PLW0603 - the streams are those of the process, too
     _state = _OutputState(quiet, verbose, color)
 
 
@@ -405,7 +405,7 @@ def _start_pager() -> subprocess.Popen[bytes] | None:
         if not command or command == ["cat"]:
             return None
         flush()
-        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
     except (OSError, ValueError):
         return None
 

@@ -232,7 +232,7 @@ def forget() -> None:
 
 def _forget_questions() -> None:
     """Forget the questions of a process that forked: its threads are not here."""
-    global _LOCK
+    global _LOCK  # noqa: PLW0603 - somebody may have held it when the process forked
     _LOCK = threading.RLock()
     _OPEN.clear()
 

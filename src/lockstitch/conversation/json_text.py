@@ -287,7 +287,7 @@ def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
     left: dict[str, str] = {}
 
     def mark(piece: Any) -> str:
-        from uuid import uuid4
+        from uuid import uuid4  # noqa: PLC0415 - hardly ever needed, and slow to load
 
         if type(piece) is not Raw:
             raise TypeError(f"a {type(piece).__name__} is no value of JSON")

@@ -61,7 +61,7 @@ class Child:
     def __init__(self, words: Sequence[str], folder: Path, **environ: str) -> None:
         command = [sys.executable, "-m", *words]
         local = {"no_proxy": "*", "NO_PROXY": "*", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: S603 - this project's own modules
             command,
             cwd=folder,
             env={**os.environ, **local, **environ},

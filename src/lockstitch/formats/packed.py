@@ -111,7 +111,7 @@ def _steps(library: ModuleType, chunks: Iterable[bytes]) -> Iterator[tuple[bytes
 
 def _library() -> ModuleType:
     try:
-        import zstandard
+        import zstandard  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise UsageError(_MISSING) from None
     return zstandard

@@ -90,12 +90,12 @@ class PlainList(Format):
         )
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats import plain_compact
+        from lockstitch.formats import plain_compact  # noqa: PLC0415 - few commands need it
 
         return plain_compact.sorting(transcript)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats import plain_compact
+        from lockstitch.formats import plain_compact  # noqa: PLC0415 - as above
 
         strands = plain_compact.strands(transcript, story, out)
         return self.stitch(transcript, strands, Ledger([], []))

@@ -67,7 +67,7 @@ def _candidates(kind: str, head: Sequence[Any]) -> Iterator[Format]:
 
 def owner_of(path: str, environ: Mapping[str, str]) -> Format | None:
     """Return the program in whose own place a file is, in this home or in a copy of one."""
-    whole = os.path.abspath(path)
+    whole = os.path.abspath(path)  # noqa: PTH100 - pathlib costs start-up time
     moved = {name: value for name in VARIABLES if (value := environ.get(name))}
     if f"{os.sep}." not in whole and not any(map(whole.startswith, moved.values())):
         return None

@@ -211,7 +211,7 @@ def _count_back(base: Connection, change: Change, passed: Counts) -> None:
         name, count = before["name"], before["seq"]
         while passed.get((name, count), count) < count:
             count = passed[name, count]
-        query = f"SELECT max(rowid) FROM {quoted(name)}"
+        query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
         highest: int = base.execute(query).fetchone()[0] or 0
         before = {**before, "seq": count} if highest <= count else before
     with suppress(Conflict):

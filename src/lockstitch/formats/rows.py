@@ -188,7 +188,7 @@ def _selected(base: Connection, table: Table, session: str) -> list[tuple[int, C
     wanted = ", ".join(map(quoted, ("rowid", *names)))
     where = f"{quoted(table.session)} = {_SESSION}"
     where += f" AND {table.where}" if table.where else ""
-    query = f"SELECT {wanted} FROM {quoted(table.name)} WHERE {where}"
+    query = f"SELECT {wanted} FROM {quoted(table.name)} WHERE {where}"  # noqa: S608 - quoted names
     found = [
         (rowid, dict(zip(names, columns, strict=True)))
         for rowid, *columns in base.execute(query, bound((session,)))
@@ -285,7 +285,7 @@ def _require_undoable(
 
     Where pages are damaged that nothing has looked at so far, this is where it shows.
     """
-    from lockstitch.formats.row_undo import put_back
+    from lockstitch.formats.row_undo import put_back  # noqa: PLC0415 - it builds on this module
 
     session = form.session_of(next(row for row in before if isinstance(row, Row)))
     _rows(base, form, session)
@@ -348,7 +348,7 @@ def _changes(
 
 def _next_key(base: Connection, table: Table) -> Callable[[], int]:
     """Give the numbers behind all that were ever given out, one after the other."""
-    query = f"SELECT max(rowid) FROM {quoted(table.name)}"
+    query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
     counted = counters(base).get(table.name, (0, 0))[1]
     last = max(highest, counted if type(counted) is int else 0)
@@ -391,18 +391,18 @@ def applied(base: Connection, change: Change) -> Change:
     if before is None and after is not None:
         names = ", ".join(map(quoted, after))
         slots = ", ".join(map(slot, after.values()))
-        query = f"INSERT INTO {table} ({names}) VALUES ({slots})"
+        query = f"INSERT INTO {table} ({names}) VALUES ({slots})"  # noqa: S608 - quoted names
         rowid = base.execute(query, bound(after.values())).lastrowid
         return Change(change.table, None, stored(base, change.table, rowid))
-    assert before is not None
+    assert before is not None  # noqa: S101 - a change has at least one side
     before = _whole(base, change.table, before)
     match = " AND ".join(f"{quoted(n)} IS {slot(v)}" for n, v in before.items())
     if after is None:
-        query, values = f"DELETE FROM {table} WHERE {match}", []
+        query, values = f"DELETE FROM {table} WHERE {match}", []  # noqa: S608 - quoted names
     else:
         new = {n: v for n, v in after.items() if n not in before or v != before[n]}
         sets = ", ".join(f"{quoted(n)} = {slot(v)}" for n, v in new.items())
-        query = f"UPDATE {table} SET {sets} WHERE {match}"
+        query = f"UPDATE {table} SET {sets} WHERE {match}"  # noqa: S608 - quoted names
         values = [*new.values()]
     if base.execute(query, bound([*values, *before.values()])).rowcount != 1:
         raise Conflict(CHANGED)
@@ -424,6 +424,6 @@ def stored(base: Connection, table: str, rowid: int | None) -> Columns | None:
     """Give a row as it is in the database; None if there is none."""
     names = ["rowid", *schemas.names_of(base, table)]
     wanted = ", ".join(map(quoted, names))
-    query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"
+    query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names
     found = base.execute(query, (rowid,)).fetchone()
     return None if found is None else dict(zip(names, found, strict=True))

@@ -106,10 +106,10 @@ def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) 
         for folder in names:
             try:
                 if "*" in step:
-                    own = fnmatch.filter(os.listdir(folder), step)
-                    found += [os.path.join(folder, name) for name in own]
-                elif os.lstat(os.path.join(folder, step)):
-                    found.append(os.path.join(folder, step))
+                    own = fnmatch.filter(os.listdir(folder), step)  # noqa: PTH208 - as below
+                    found += [os.path.join(folder, name) for name in own]  # noqa: PTH118
+                elif os.lstat(os.path.join(folder, step)):  # noqa: PTH118 - as below
+                    found.append(os.path.join(folder, step))  # noqa: PTH118 - as below
             except PermissionError as error:
                 closed.append(str(error.filename))
             except OSError:
@@ -126,7 +126,7 @@ def files_below(folder: str) -> Iterator[str]:
     for root, folders, names in walk(folder, lambda error: closed.append(str(error.filename))):
         folders[:] = sorted(name for name in folders if name != OWN_FOLDER)
         for name in sorted(names):
-            path = os.path.join(root, name)
+            path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
             if name.endswith(SUFFIXES) and not packed.is_hidden(path):
                 yield path
     yield from closed
@@ -137,7 +137,7 @@ def found(
 ) -> list[Source]:
     """Give the sessions that a target names: a file, a folder, or an id or its beginning."""
     path = target.removeprefix("sqlite:///") if target.startswith("sqlite:///") else target
-    if os.path.isdir(path):
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         inside = [one for file in files_below(path) for one in _known(file, name, environ)]
         return [one for one in inside if _is_meant(one, session)]
     if os.path.lexists(path):
@@ -206,7 +206,7 @@ def _is_torn_list(head: bytes) -> bool:
 
 
 def _name_of(path: str) -> str:
-    return packed.plain_name(os.path.basename(path))
+    return packed.plain_name(os.path.basename(path))  # noqa: PTH119 - pathlib costs start-up time
 
 
 def _owned(path: str, owner: Format, head: bytes) -> Source:
@@ -233,7 +233,7 @@ def unknown(like: str) -> str:
 
 
 def _rows(path: str, name: str | None) -> list[Source]:
-    from lockstitch.formats import rows
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     tables = sorted(rows.tables(path))
     form = format_named(name) if name else format_of(SQLITE, path, tables)
@@ -339,7 +339,7 @@ def opened(source: Source, *, follow_symlinks: bool = False, search: bool = Fals
     if source.error is not None:
         raise Unreadable(source.error)
     if source.kind == SQLITE:
-        from lockstitch.formats import rows
+        from lockstitch.formats import rows  # noqa: PLC0415 - see above
 
         session = str(source.session)
         loaded = rows.load(source.path, source.form, session, follow=follow_symlinks, search=search)
@@ -358,7 +358,7 @@ def glanced(source: Source) -> Opened:
     """Read a session for a look only: a large file is mapped, not loaded."""
     if source.error is not None:
         raise Unreadable(source.error)
-    status = os.stat(source.path)
+    status = os.stat(source.path)  # noqa: PTH116 - pathlib costs start-up time
     # A mapped file that its program cuts short ends this process, so it must be at rest.
     at_rest = time.time() - status.st_mtime > _RESTING
     is_plain = source.kind == LINES and not packed.is_packed(source.path)

@@ -147,7 +147,7 @@ class Budget:
 
 def _size_of(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        return os.stat(path).st_size  # noqa: PTH116 - for each session
     except OSError:
         return 0
 

@@ -39,7 +39,7 @@ class Subject(Struct, frozen=True):
     @property
     def id(self) -> str:
         """A name for links that tells nothing of the path, the same in every run."""
-        where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)
+        where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
         name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(name).hexdigest()[:16]
 

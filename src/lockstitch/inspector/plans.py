@@ -249,7 +249,7 @@ def _in_use(found: Opened) -> str:
 
 def _repaired(done: sessions.Repaired) -> list[str]:
     says = [f"Repaired: {several(len(done.changes), 'change')} made."]
-    if done.backup and os.path.isabs(done.backup):
+    if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
         says.append(f"The original is kept: {shorten_home(done.backup)}")
     if done.quarantine:
         says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
@@ -275,7 +275,7 @@ def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
 
 def _facts(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(path)
+        status = os.stat(path)  # noqa: PTH116 - as everywhere
     except OSError:
         return 0, 0
     return status.st_size, status.st_mtime_ns

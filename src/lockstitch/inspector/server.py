@@ -190,7 +190,7 @@ class Inspector:
             raise
         except OSError as error:
             return _error(422, error.strerror or "cannot be read")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
             self.on_failure(error)
             return _error(500, f"internal error: {type(error).__name__}")
 
@@ -223,7 +223,7 @@ class Inspector:
         return response
 
     def _named(self) -> str:
-        from lockstitch.places import public
+        from lockstitch.places import public  # noqa: PLC0415 - for the name alone
 
         return "" if self.catalog.target is None else shorten_home(public(self.catalog.target))
 

@@ -174,7 +174,7 @@ class CachedRequest:
 
     def healed(self) -> list[Any]:
         """Return a request in which what a rule found is repaired."""
-        assert self._projector is not None
+        assert self._projector is not None  # noqa: S101 - only after next() gave none
         return heal_request(self._projector, self._made, self.who[0])
 
 

@@ -216,7 +216,7 @@ class Made(HealInput):
     """
 
     walker: Walker | None = None
-    odd: list[Message] = []
+    odd: list[Message] = []  # noqa: RUF012 - never added to
 
     @property
     def is_valid(self) -> bool:

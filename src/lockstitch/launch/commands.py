@@ -268,13 +268,13 @@ def find_resumable(
     form = format_named(client.format)
     if resume.kind == NAMED:
         return [*islice(_named(form, resume.name, home, environ), 1)]
-    place = os.path.realpath(os.path.join(folder, resume.folder))
+    place = os.path.realpath(os.path.join(folder, resume.folder))  # noqa: PTH118 - may be empty
     found = _found(form, "" if resume.everywhere else place, home, environ)
     return [*islice(found, 1 if resume.kind == NEWEST else _MOST)]
 
 
 def _named(form: Format, name: str, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
-    if os.path.isfile(name):
+    if os.path.isfile(name):  # noqa: PTH113 - a name may be no path at all
         yield from sources_of(name, form.name, environ)
         return
     for path in _newest(form, home, environ):
@@ -297,7 +297,7 @@ def _newest(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
     dated = []
     for path in places_of(form, home, environ):
         try:
-            dated.append((os.stat(path).st_mtime_ns, path))
+            dated.append((os.stat(path).st_mtime_ns, path))  # noqa: PTH116 - there may be many
         except OSError:
             continue
     return [path for _, path in sorted(dated, reverse=True)]
@@ -312,7 +312,7 @@ def _read(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
 
 def _rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
     """Return the sessions of a database, the one that was changed last first."""
-    from lockstitch.formats import rows
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     try:
         found = {one.session: one for one in sources_of(path, None, environ) if one.kind == SQLITE}

@@ -54,10 +54,10 @@ def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
     with _handled(pass_on):
         try:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - the command that a person gave
                 words,
                 env=environ,
-                preexec_fn=ending_with(os.getpid()),
+                preexec_fn=ending_with(os.getpid()),  # noqa: PLW1509 - there are no threads
             )
         except OSError as error:
             raise UsageError(f"{words[0]} cannot be started: {error.strerror}") from error
@@ -151,7 +151,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
     """Run a proxy in a process of its own for as long as the block lasts."""
     document = msgspec.json.encode(settings)
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
             [sys.executable, "-m", "lockstitch.launch.processes", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -187,7 +187,7 @@ def _why(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
 
 def require_proxy() -> None:
     """Raise UsageError if what the proxy stands on is not installed."""
-    from importlib.util import find_spec
+    from importlib.util import find_spec  # noqa: PLC0415 - only where a proxy is to be started
 
     if find_spec("aiohttp") is None:
         raise UsageError(_MISSING)
@@ -195,8 +195,8 @@ def require_proxy() -> None:
 
 def main() -> None:
     """Serve until standard input closes; its first line holds the settings."""
-    from lockstitch.proxy.server import Served, recorder_at, until_stopped
-    from lockstitch.proxy.settings import Settings, check_settings
+    from lockstitch.proxy.server import Served, recorder_at, until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.proxy.settings import Settings, check_settings  # noqa: PLC0415 - as above
 
     prepare = ending_with(int(sys.argv[1]))
     if prepare is not None:

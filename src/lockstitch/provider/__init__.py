@@ -45,7 +45,7 @@ _MISSING = "the provider needs aiohttp, which is not installed: pip install 'loc
 def load_server() -> ModuleType:
     """Return the module with the sockets; raise UsageError if its extra is not installed."""
     try:
-        from lockstitch.provider import server
+        from lockstitch.provider import server  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise

@@ -213,7 +213,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _error(request, error.status, error.text or error.reason)
     except ConnectionError:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - an answer, not a dropped connection
         return _error(request, 500, f"internal error: {type(error).__name__}")
 
 

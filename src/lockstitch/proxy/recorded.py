@@ -178,5 +178,5 @@ class Passage:
         self.is_kept = True
         try:
             await self.exchange.commit(self.status, complete=complete)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails there
             self.failed(error)

@@ -77,7 +77,7 @@ def recorder_at(url: str) -> Connect:
     """Return what opens the recorder that keeps conversations in a store."""
 
     async def connect() -> Recorder:
-        from lockstitch.proxy.recording import open_recorder
+        from lockstitch.proxy.recording import open_recorder  # noqa: PLC0415 - few record
 
         return await asyncio.to_thread(open_recorder, url)
 

@@ -175,7 +175,7 @@ class AsyncSession(SessionReadMixin):
         self,
         tools: Mapping[str, Callable[..., Any] | Tool],
         *,
-        timeout: float | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - of each call, and it ends none of ours
         approve: Policy | None = None,
         abort: Abort | None = None,
         max_parallel: int | None = None,
@@ -231,7 +231,7 @@ class AsyncSession(SessionReadMixin):
         """
         return await run_to_end(lambda: self._inner.deliver(call, result, key=key), insist=True)
 
-    async def wait(self, timeout: float | None = None) -> Turn:
+    async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
         """Wait as long as everything left waits for a result from elsewhere or an approval.
 
         Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
@@ -369,7 +369,7 @@ class AsyncReader(SessionReadMixin):
 
     def __init__(self, inner: Reader) -> None:
         self.inner = inner
-        self._seen = inner._seen
+        self._seen = inner._seen  # noqa: SLF001 - its twin
 
     async def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""

@@ -101,7 +101,7 @@ class _ThreadWork(Generic[T]):
     def _do(self) -> None:
         try:
             self._result.append(self._function())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
             self._error = error
         with self._lock:
             self._is_done = True
@@ -156,7 +156,7 @@ async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
                 break
             except GeneratorExit:
                 raise
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - asyncio's own cancel minds no shield
                 caught = caught or error
     if caught is not None:
         raise caught
@@ -461,7 +461,7 @@ async def _answered(question: Question, answer: Awaitable[Any]) -> Any:
     try:
         with question:
             return await answer
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a model's client raises
         return failure_of(error)
 
 

@@ -83,7 +83,7 @@ class Store:
         extra ``async``.
         """
         with _anyio():
-            from lockstitch.session.async_session import Opening
+            from lockstitch.session.async_session import Opening  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
         return Opening(self._backend, name, wait=wait, create=create)
 
@@ -99,7 +99,7 @@ class Store:
     def async_child(self, call: CurrentCall, *, wait: float = 0.0) -> Opening:
         """Open the session that belongs to a call, as :meth:`child` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.session.async_session import Opening
+            from lockstitch.session.async_session import Opening  # noqa: PLC0415 - anyio is an extra
         parent = Parent(call.session, *call.key)
         return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
@@ -111,7 +111,7 @@ class Store:
     async def async_read(self, name: str) -> AsyncReader:
         """Open a session for reading only, from asyncio or trio; needs the extra ``async``."""
         with _anyio():
-            from lockstitch.session.async_session import open_reader
+            from lockstitch.session.async_session import open_reader  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
         return await open_reader(self._backend, name)
 
@@ -154,7 +154,7 @@ class Store:
     ) -> bool:
         """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.session.event_loop import run_to_end
+            from lockstitch.session.event_loop import run_to_end  # noqa: PLC0415 - anyio is an extra
         return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:

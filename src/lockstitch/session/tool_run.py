@@ -52,7 +52,7 @@ class Tool:
     @property
     def is_async(self) -> bool:
         """Whether it has to be awaited."""
-        made = getattr(self.function, "__call__", None)
+        made = getattr(self.function, "__call__", None)  # noqa: B004 - the method, not the question
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(made)
 
 
@@ -161,7 +161,7 @@ class ToolJob(Struct):
         CURRENT.set(self.call)
         try:
             return self._finished(_at_hand(self.tool.function(**self.arguments)))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
             return self.failed(error)
 
     async def run_async(self) -> Outcome:
@@ -169,7 +169,7 @@ class ToolJob(Struct):
         CURRENT.set(self.call)
         try:
             return self._finished(await self.tool.function(**self.arguments))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a tool's failure is for the model to see
             return self.failed(error)
 
     def failed(self, error: BaseException) -> Finished:
@@ -210,7 +210,7 @@ def _said_by(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
         return name
     return f"{name}: {text}" if text else name
 
@@ -406,7 +406,7 @@ class ToolRun:
         """Write an outcome from a tool's own thread, where nothing may be raised."""
         try:
             self.finish(job, outcome)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the watch raises it while there is one
             if self.is_stopped:
                 _LOG.warning(
                     "session %s: a result of the call %s of record %d came too late to be kept: %s",

@@ -255,7 +255,7 @@ class SessionWriter(SessionView):
         try:
             self._require_open()
             entries = [self.look(order.entries) for order in orders]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every order gets an answer, in its own thread
             self._refuse(orders, error)
             return
         self._torn = _Torn(orders, entries, self.head)
@@ -270,7 +270,7 @@ class SessionWriter(SessionView):
             return
         try:
             records = self._appended(self._torn)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             known = self._known(error)
             self._break(known)
             self._refuse(self._torn.orders, known)

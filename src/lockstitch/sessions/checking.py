@@ -36,7 +36,7 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     """
     try:
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres import tables, work
+            from lockstitch.formats.langgraph.postgres import tables, work  # noqa: PLC0415
 
             known = tables.found(url)
             if known.is_own:
@@ -76,14 +76,14 @@ def _checked(found: list[Source]) -> list[Report]:
     """Check sessions of one file; those of a database over one connection."""
     if len(found) < 2 or found[0].kind != SQLITE:  # noqa: PLR2004 - more than one
         return [check(source) for source in found]
-    from lockstitch.formats import rows
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     with rows.kept_open(found[0].path):
         return [check(source) for source in found]
 
 
 def _own(path: str) -> list[Report]:
-    from lockstitch import stored
+    from lockstitch import stored  # noqa: PLC0415 - most files are of other programs
 
     return list(stored.check(path))
 
@@ -132,7 +132,7 @@ def described(session: Opened) -> Report:
     """Say what a session is, without judging it."""
     transcript, source = session.transcript, session.source
     if source.kind == POSTGRES:
-        from lockstitch.formats.langgraph.postgres import work
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
         return work.described(places.public(source.path), transcript)
     size, updated = _file_facts(source.path)
@@ -156,5 +156,5 @@ def described(session: Opened) -> Report:
 
 
 def _file_facts(path: str) -> tuple[int, float]:
-    status = os.stat(path)
+    status = os.stat(path)  # noqa: PTH116 - pathlib costs start-up time
     return status.st_size, status.st_mtime

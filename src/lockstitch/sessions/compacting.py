@@ -62,7 +62,7 @@ def compact(  # noqa: PLR0913 - options, all by name
     """
     if isinstance(source, str):
         if places.may_be(source) and places.place_of(source):
-            from lockstitch import stored
+            from lockstitch import stored  # noqa: PLC0415 - most sessions are of other programs
 
             return stored.compact(source, session, summarize, budget=budget, **limits)
         [source] = sources(source, session=session)
@@ -86,9 +86,9 @@ def condensed(
     **limits: Unpack[CompactLimits],
 ) -> Condensed:
     """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
-    from lockstitch.compaction.running import CompactBounds
-    from lockstitch.compaction.summarizer import Summarizer
-    from lockstitch.formats import compactor
+    from lockstitch.compaction.running import CompactBounds  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.summarizer import Summarizer  # noqa: PLC0415 - as above
+    from lockstitch.formats import compactor  # noqa: PLC0415 - as above
 
     bounds = CompactBounds(tokens=budget, **limits)
     asked = None

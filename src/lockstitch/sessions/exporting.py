@@ -36,7 +36,7 @@ def exported(
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect
     if dialect.partition(":")[0] != history.dialect.partition(":")[0]:
-        from lockstitch.dialects.render import render
+        from lockstitch.dialects.render import render  # noqa: PLC0415 - few need it
 
         messages = render(messages, history.dialect, dialect)
     if raw:
@@ -49,7 +49,7 @@ def without_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
     """Give messages without secrets, still valid, and what was taken out of them."""
-    from lockstitch.redaction import drop_broken_thinking, redact_value
+    from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
     clean, found = redact_value(messages, personal=personal)
     if dialect.startswith("anthropic"):

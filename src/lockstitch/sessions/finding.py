@@ -25,7 +25,7 @@ _OWN = (
 def sources(  # noqa: PLR0913 - options, all by name
     target: str,
     *,
-    format: str | None = None,
+    format: str | None = None,  # noqa: A002 - the word that the command line has for it
     session: str | None = None,
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
@@ -46,7 +46,7 @@ def sources(  # noqa: PLR0913 - options, all by name
 def _threads(url: str, session: str | None) -> Iterator[Source]:
     """Give the threads of LangGraph's in a PostgreSQL."""
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import work
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
         yield from work.sources(url, session)
 
@@ -67,7 +67,7 @@ def opened(source: Source, *, follow_symlinks: bool = False, search: bool = Fals
     """Read a session, once, and understand it; ``search`` looks into all that a database has."""
     if source.kind != POSTGRES:
         return opened_file(source, follow_symlinks=follow_symlinks, search=search)
-    from lockstitch.formats.langgraph.postgres import work
+    from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
     return Opened(source, work.opened(source, search=search))
 
@@ -86,7 +86,7 @@ def paths(
     """Give the files to scan: those below the targets, or all known places of this machine."""
     given = list(targets)
     for target in given:
-        if os.path.isdir(target):
+        if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
             yield from files_below(target)
         else:
             yield target

@@ -41,7 +41,7 @@ def listed(paths: Iterable[str], *, environ: Mapping[str, str] | None = None) ->
 
 def _time(path: str) -> float:
     try:
-        return os.stat(path).st_mtime
+        return os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
     except OSError:
         return 0.0
 
@@ -97,7 +97,7 @@ def summarized(report: Report) -> Summary:
 
 
 def _of_file(path: str, form: Format) -> Summary:
-    status = os.stat(path)
+    status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
     told = _glimpse(path, form)
     program, words, is_local = resuming(form.name, told.session, path)
     return Summary(
@@ -116,9 +116,9 @@ def _of_file(path: str, form: Format) -> Summary:
 
 
 def _rows(path: str) -> Iterator[Summary]:
-    from lockstitch.formats import rows
-    from lockstitch.formats.base import SQLITE
-    from lockstitch.formats.registry import format_of
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+    from lockstitch.formats.base import SQLITE  # noqa: PLC0415 - as above
+    from lockstitch.formats.registry import format_of  # noqa: PLC0415 - as above
 
     form = format_of(SQLITE, path, sorted(rows.tables(path)))
     if form is None:

@@ -52,7 +52,7 @@ class Repaired(Struct):
     went_on: bool = False
 
 
-def planned(session: Opened, options: Options = Options()) -> Mended:
+def planned(session: Opened, options: Options = Options()) -> Mended:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     mended = doctor.mend(session.source.form, session.transcript, options)
     if mended.changed and _is_unknown_after(session, mended):
@@ -89,7 +89,7 @@ def _refused(mended: Mended) -> Mended:
 
 def repair(
     source: Source | str,
-    options: Options = Options(),
+    options: Options = Options(),  # noqa: B008 - frozen
     *,
     run: str | None = None,
     follow_symlinks: bool = False,
@@ -163,7 +163,7 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
     """
     source, known = session.source, session.transcript
     if source.kind == SQLITE:
-        from lockstitch.formats import rows
+        from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
         if not rows.checked_form(source.form).adds:
             rows.require_unused(source.path)
@@ -201,10 +201,10 @@ def _keep_time(before: Snapshot) -> None:
 
 def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]) -> str:
     if source.kind == POSTGRES:
-        from lockstitch.formats.langgraph.postgres import work
+        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
         return work.apply(source, mended, run)
-    from lockstitch.formats import rows
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     before, after = mended.before.records, mended.after.records
     return rows.repair(source.path, source.form, before, after, run, details)

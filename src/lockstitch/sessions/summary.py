@@ -210,7 +210,7 @@ def is_word(name: str) -> bool:
 
 
 def _is_named(one: Summary) -> bool:
-    stem = os.path.basename(one.target).partition(".")[0]
+    stem = os.path.basename(one.target).partition(".")[0]  # noqa: PTH119 - many
     own = one.session or ""
     return is_many(one.target) or stem.startswith(own) or f"-{own}" in stem
 

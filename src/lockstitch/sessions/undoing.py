@@ -34,7 +34,7 @@ def backups_of(
     What is below a folder and cannot be looked at is told to ``declined``, or else raised.
     """
     path, own = _place(target, session)
-    if os.path.isdir(path):
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         found = [one for group in backups.runs(path, declined) for one in group.backups]
     else:
         found = backups.listed(path)
@@ -47,7 +47,7 @@ def session_of(backup: Backup) -> str | None:
     """Return the session of a database that a backup is of; None for one of a file."""
     if backup.rows is None:
         return None
-    from lockstitch.formats import row_undo
+    from lockstitch.formats import row_undo  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     return row_undo.session_of(backup)
 
@@ -56,7 +56,7 @@ def _place(target: str, session: str | None) -> tuple[str, str | None]:
     """Return the path that a target means, and the session if it means only that."""
     path = target.removeprefix(_URL) if target.startswith(_URL) else target
     if os.path.lexists(path) or os.sep in path or backups.listed(path):
-        is_bare = os.path.islink(path) and not backups.listed(path)
+        is_bare = os.path.islink(path) and not backups.listed(path)  # noqa: PTH114 - as above
         return (os.path.realpath(path) if is_bare else path), session
     [source] = sources(path)
     if source.kind != SQLITE:
@@ -93,7 +93,7 @@ def undoable(
 
 
 def _is_file(target: str) -> bool:
-    return os.path.isfile(target.removeprefix(_URL))
+    return os.path.isfile(target.removeprefix(_URL))  # noqa: PTH113 - pathlib costs start-up time
 
 
 def _why_not(found: Sequence[Backup], run: str | None) -> str:
@@ -110,7 +110,7 @@ def _is_void(backup: Backup) -> bool:
     with suppress(LockstitchError, OSError):
         if backup.rows is None:
             return snapshot(backup.path).data == manifests.saved(backup)
-        from lockstitch.formats import row_undo
+        from lockstitch.formats import row_undo  # noqa: PLC0415 - as above
 
         return row_undo.is_undone(backup)
     return False
@@ -145,8 +145,8 @@ def undo_threads(
     there is nothing to take back.
     """
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import undoing, work
-        from lockstitch.formats.langgraph.postgres.database import Database
+        from lockstitch.formats.langgraph.postgres import undoing, work  # noqa: PLC0415 - as above
+        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
 
     done: list[UsageError] = []
     count = 0
@@ -163,7 +163,7 @@ def undo_threads(
 
 
 def _restore(backup: Backup, *, rehearse: bool = False) -> None:
-    from lockstitch.formats import row_undo
+    from lockstitch.formats import row_undo  # noqa: PLC0415 - as above
 
     row_undo.restore(backup, rehearse=rehearse)
 

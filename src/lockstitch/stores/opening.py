@@ -63,7 +63,7 @@ def _sqlite(url: str, create: bool) -> Backend:
         raise UsageError("is no file; write memory: for a store that lives in this process only")
     if not create and not path.exists():
         raise Unreadable("no such file")
-    from lockstitch.stores.sqlite import SqliteBackend
+    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
     compress, lease = _is_on(options.get("compress", "0")), _lease(options)
     timeout = _seconds(options, "timeout", 0.0) if "timeout" in options else None
@@ -77,7 +77,7 @@ def _jsonl(url: str, create: bool) -> Backend:
     path = _path(url)
     if not create and not path.is_dir():
         raise Unreadable("no such folder")
-    from lockstitch.stores.jsonl import JsonlBackend
+    from lockstitch.stores.jsonl import JsonlBackend  # noqa: PLC0415
 
     return JsonlBackend(path, lease_seconds=_lease(options))
 
@@ -91,7 +91,7 @@ def _postgres(url: str, create: bool) -> Backend:
     if found.last("schema") is not None:
         raise UsageError("has no option 'schema': a store is kept in the schema lockstitch")
     try:
-        from lockstitch.stores.postgres import TIMEOUT, PostgresBackend
+        from lockstitch.stores.postgres import TIMEOUT, PostgresBackend  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"psycopg", "psycopg_pool"}:
             raise

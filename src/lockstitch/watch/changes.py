@@ -82,7 +82,7 @@ def known_places(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
 def given_places(paths: Sequence[str]) -> list[SessionPlace]:
     """Return the places that were named: folders, or files in them."""
     return [
-        SessionPlace(os.path.abspath(path))
+        SessionPlace(os.path.abspath(path))  # noqa: PTH100 - a link is followed where it was named
         if Path(path).is_dir()
         else SessionPlace(*_split(path))
         for path in paths
@@ -90,7 +90,7 @@ def given_places(paths: Sequence[str]) -> list[SessionPlace]:
 
 
 def _split(path: str) -> tuple[str, tuple[str]]:
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - as above
     return folder, (name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]"),)
 
 
@@ -189,7 +189,7 @@ class Changes:
                 meant = self._meant({path for _, path in found})
                 if meant:
                     self._queue.put(meant)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
             self._queue.put(error)
 
     def _meant(self, paths: set[str]) -> set[str]:
@@ -203,7 +203,7 @@ class Changes:
 
 def _watch() -> Watch:
     try:
-        from watchfiles import watch
+        from watchfiles import watch  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise UsageError(_MISSING) from error
     return watch
@@ -214,7 +214,7 @@ def _there(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
     found = {}
     for folder in {one.folder for one in places}:
         try:
-            status = os.stat(folder)
+            status = os.stat(folder)  # noqa: PTH116 - asked again and again
         except OSError:
             continue
         found[folder] = status.st_dev, status.st_ino

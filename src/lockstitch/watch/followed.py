@@ -283,7 +283,7 @@ class Followed(Struct):
 
     def understand(self) -> Report:
         """Read all of the session with care, and return what is wrong with it."""
-        status = os.stat(self.source.path)
+        status = os.stat(self.source.path)  # noqa: PTH116 - asked again and again
         report, transcript = sessions.examined(self.source)
         self.read += status.st_size
         self.proof, self.report = None, report

@@ -65,7 +65,7 @@ class WatchedDatabase(Struct):
 
 
 def _times(path: str, found: list[Source]) -> dict[str, float]:
-    from lockstitch.formats import rows
+    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     if not found or found[0].kind != SQLITE:
         return {}
@@ -80,7 +80,7 @@ def _stamp(path: str) -> Stamp:
 
 def _status(path: str) -> tuple[int, int]:
     try:
-        status = os.stat(path)
+        status = os.stat(path)  # noqa: PTH116 - asked again and again
     except OSError:
         return 0, 0
     return status.st_size, status.st_mtime_ns
@@ -258,7 +258,7 @@ def is_in_use(followed: Followed) -> bool:
     """Whether a program has a session open, as far as can be told."""
     source = followed.source
     if source.kind == SQLITE:
-        from lockstitch.formats.sqlite import users
+        from lockstitch.formats.sqlite import users  # noqa: PLC0415 - sqlite3 for databases only
 
         return bool(users(os.path.realpath(source.path)))
     return any(source.form.users(source.path, followed.session, followed.project))
@@ -336,12 +336,12 @@ class WatchLoop:
         now = time.time()
         for path in files:
             try:
-                changed = os.stat(path).st_mtime
+                changed = os.stat(path).st_mtime  # noqa: PTH116 - there may be thousands
             except OSError:
                 continue
             if changed >= since:
                 self._watcher.note(path, max(now - changed, 0.0))
-        folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})
+        folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
         return WatchStart(folders, len(files))
 
     def _follow(self, changes: Changes, tell: Callable[[Notice], None]) -> None:

@@ -85,7 +85,7 @@ def config(namespace: str = "") -> Any:
 
 # SQLite
 
-HEAD = f"(select max(checkpoint_id) from checkpoints where thread_id = '{THREAD}')"
+HEAD = f"(select max(checkpoint_id) from checkpoints where thread_id = '{THREAD}')"  # noqa: S608
 FIRST = HEAD.replace("max", "min")
 
 
@@ -100,7 +100,7 @@ def _in_row(which: str, *fields: str) -> Hide:
         value: Any = data
         if fields:
             with closing(sqlite3.connect(path)) as base:
-                query = f"select checkpoint from checkpoints where checkpoint_id = {which}"
+                query = f"select checkpoint from checkpoints where checkpoint_id = {which}"  # noqa: S608
                 [(old,)] = base.execute(query)
             assert tag == "msgpack"
             whole = decode(old, type=dict[str, Raw])
@@ -108,7 +108,7 @@ def _in_row(which: str, *fields: str) -> Hide:
             held = decode(whole.get(outer, b"\x80"), type=dict[str, Raw]) if inner else {}
             new = encode({**held, inner[0]: Raw(data)}) if inner else data
             value = encode({**whole, outer: Raw(new)})
-        statement = f"update checkpoints set type = ?, checkpoint = ? where checkpoint_id = {which}"
+        statement = f"update checkpoints set type = ?, checkpoint = ? where checkpoint_id = {which}"  # noqa: S608
         changed(path, statement, tag, value)
 
     return hide
@@ -117,7 +117,7 @@ def _in_row(which: str, *fields: str) -> Hide:
 def _namespace(namespace: str) -> Hide:
     def hide(path: Path, tag: str, data: bytes) -> None:
         copy = (
-            "insert into checkpoints (thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, "
+            "insert into checkpoints (thread_id, checkpoint_ns, checkpoint_id, type, checkpoint, "  # noqa: S608
             f"metadata) select thread_id, '{namespace}', checkpoint_id, ?, ?, metadata from "
             f"checkpoints where checkpoint_id = {HEAD}"
         )
@@ -129,7 +129,7 @@ def _namespace(namespace: str) -> Hide:
 def _write(which: str, namespace: str = "") -> Hide:
     def hide(path: Path, tag: str, data: bytes) -> None:
         if namespace:
-            whole = f"select checkpoint from checkpoints where checkpoint_id = {HEAD}"
+            whole = f"select checkpoint from checkpoints where checkpoint_id = {HEAD}"  # noqa: S608
             with closing(sqlite3.connect(path)) as base:
                 [(old,)] = base.execute(whole)
             _namespace(namespace)(path, "msgpack", old)
@@ -173,12 +173,12 @@ def _blob(order: str, namespace: str = "") -> Hide:
         if namespace:
             _copied(dsn, namespace)
         picked = (
-            f"SELECT checkpoint_id FROM checkpoints WHERE checkpoint_ns = '{namespace}' "
+            f"SELECT checkpoint_id FROM checkpoints WHERE checkpoint_ns = '{namespace}' "  # noqa: S608
             f"ORDER BY checkpoint_id {order} LIMIT 1"
         )
         _row(
             dsn,
-            "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, "
+            "UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, "  # noqa: S608
             "'{channel_versions,x}', '\"7\"') "
             f"WHERE checkpoint_ns = '{namespace}' AND checkpoint_id = ({picked})",
         )
@@ -208,7 +208,7 @@ def _row_write(order: str, namespace: str = "") -> Hide:
             _copied(dsn, namespace)
         _row(
             dsn,
-            "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "
+            "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "  # noqa: S608
             "channel, type, blob) SELECT thread_id, checkpoint_ns, checkpoint_id, 'task', 7, 'x', "
             f"%s, %s FROM checkpoints WHERE checkpoint_ns = '{namespace}' "
             f"ORDER BY checkpoint_id {order} LIMIT 1",

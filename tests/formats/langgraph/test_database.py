@@ -122,9 +122,9 @@ def test_the_backup_of_a_large_state_is_small(
     assert manifest.stat().st_size < 1 << 15
     last = "where checkpoint_id = (select max(checkpoint_id) from checkpoints where thread_id = ?)"
     if meanwhile == "a change":
-        changed(threads, f"update checkpoints set checkpoint = x'80' {last}", thread)
+        changed(threads, f"update checkpoints set checkpoint = x'80' {last}", thread)  # noqa: S608
     elif meanwhile == "a deletion":
-        changed(threads, f"delete from checkpoints {last}", thread)
+        changed(threads, f"delete from checkpoints {last}", thread)  # noqa: S608
     status, _ = lockstitch("undo", "--yes", threads)
     assert status == (2 if meanwhile == "a change" else 0)
     assert (every_row(threads) == before) == (status == 0)
@@ -191,7 +191,7 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
         picked = ", ".join("idx + 7" if name == "idx" else name for name in names)
         changed(
             threads,
-            f"insert into writes ({', '.join(names)}) select {picked} from writes where "
+            f"insert into writes ({', '.join(names)}) select {picked} from writes where "  # noqa: S608
             "thread_id = 'agent-killed' and channel = 'messages' order by checkpoint_id desc "
             "limit 1",
         )
@@ -426,7 +426,7 @@ def test_threads_with_any_name_are_found(tmp_path: Path, lockstitch: Run) -> Non
     for name in names:
         for table, rest in TABLES.items():
             columns = f"checkpoint_ns, checkpoint_id, type, {rest}"
-            copied = f"select ?, {columns} from {table} where thread_id = 'agent-one'"
+            copied = f"select ?, {columns} from {table} where thread_id = 'agent-one'"  # noqa: S608
             changed(path, f"insert into {table} (thread_id, {columns}) {copied}", name)
     expected = {key: ["LS901"] * 3 for key in ["agent-one", *names]}
     assert found(lockstitch, path) == expected
@@ -514,7 +514,7 @@ def test_a_change_that_is_gone_is_said(threads: Path, lockstitch: Run) -> None:
     assert head.parent_config is not None
     parent = head.parent_config["configurable"]["checkpoint_id"]
     where = "checkpoint_id = ? and channel = 'messages'"
-    changed(threads, f"delete from writes where {where}", parent)
+    changed(threads, f"delete from writes where {where}", parent)  # noqa: S608
     assert found(lockstitch, threads, "--session", thread) == {thread: ["LS904"]}
 
 
@@ -536,7 +536,7 @@ def test_a_value_that_cannot_be_decoded_is_said(
     column: str, value: Any, threads: Path, lockstitch: Run
 ) -> None:
     thread = "agent-killed"
-    statement = f"update checkpoints set {column} = ? where thread_id = '{thread}'"
+    statement = f"update checkpoints set {column} = ? where thread_id = '{thread}'"  # noqa: S608
     changed(threads, statement, value)
     before = every_row(threads)
     runs_code = ["LS902"] if value == "pickle" else []

@@ -109,7 +109,7 @@ def test_metadata_that_runs_code_elsewhere_is_told(tmp_path: Path, lockstitch: R
     """LangGraph.js, and old versions for Python, load it as they load values."""
     address = made_thread("sqlite", tmp_path)
     text = hiding.forms(tmp_path)["json"][1]
-    statement = f"update checkpoints set metadata = ? where checkpoint_id = {hiding.FIRST}"
+    statement = f"update checkpoints set metadata = ? where checkpoint_id = {hiding.FIRST}"  # noqa: S608
     hiding.changed(Path(address), statement, b'{"source": "input", "step": -1, "a": %s}' % text)
     status, printed = lockstitch("check", address)
     assert (status, "LS902" in printed, "metadata" in printed) == (1, True, True)

@@ -81,7 +81,7 @@ class Book:
     def put(self, table: str, values: tuple[Any, ...]) -> None:
         with closing(sqlite3.connect(self.path)) as base, base:
             slots = ", ".join("?" * len(values))
-            base.execute(f"insert into {table} values ({slots})", values)
+            base.execute(f"insert into {table} values ({slots})", values)  # noqa: S608
 
     def head(self) -> tuple[Json, Json]:
         query = "select checkpoint, metadata from checkpoints order by checkpoint_id desc"

@@ -54,7 +54,7 @@ def light(dsn: str, template: str, prefix: str, count: int) -> None:
             columns = stage.KEYS[table]
             stage.ask(
                 dsn,
-                f"INSERT INTO {table} (thread_id, {columns}) "
+                f"INSERT INTO {table} (thread_id, {columns}) "  # noqa: S608 - our own
                 f"SELECT %s || lpad(g::text, 8, '0'), {columns} FROM {table} t, "
                 f"generate_series(%s::int, %s::int) g WHERE thread_id = %s AND {chosen}",
                 prefix,

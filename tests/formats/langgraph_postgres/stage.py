@@ -89,7 +89,7 @@ def content(dsn: str) -> dict[str, list[Any]]:
     """All rows of LangGraph's tables."""
     with psycopg.connect(dsn) as connection:
         return {
-            table: connection.execute(f"SELECT t::text FROM {table} t ORDER BY 1").fetchall()  # type: ignore[arg-type]
+            table: connection.execute(f"SELECT t::text FROM {table} t ORDER BY 1").fetchall()  # type: ignore[arg-type] # noqa: S608
             for table in TABLES
         }
 
@@ -107,7 +107,7 @@ def copies(dsn: str, template: str, prefix: str, count: int) -> None:
         columns = KEYS[table]
         ask(
             dsn,
-            f"INSERT INTO {table} (thread_id, {columns}) "
+            f"INSERT INTO {table} (thread_id, {columns}) "  # noqa: S608 - our own
             f"SELECT %s || lpad(g::text, 8, '0'), {columns} FROM {table}, generate_series(1, %s) g "
             "WHERE thread_id = %s",
             prefix,
@@ -131,7 +131,7 @@ def many(dsn: str, healthy: int, broken: int) -> None:
     for table in TABLES:
         ask(
             dsn,
-            f"DELETE FROM {table} WHERE thread_id = ANY(%s)",
+            f"DELETE FROM {table} WHERE thread_id = ANY(%s)",  # noqa: S608 - our own
             [HEALTHY, BROKEN],
         )
         ask(dsn, f"ANALYZE {table}")

@@ -88,7 +88,7 @@ def test_every_schema_is_looked_at_or_the_one_that_is_named(dsn: str) -> None:
     stage.ask(dsn, 'CREATE SCHEMA "Other one"')
     for table in stage.TABLES:
         stage.ask(dsn, f'CREATE TABLE "Other one".{table} (LIKE {table} INCLUDING ALL)')
-        stage.ask(dsn, f'INSERT INTO "Other one".{table} SELECT * FROM {table}')
+        stage.ask(dsn, f'INSERT INTO "Other one".{table} SELECT * FROM {table}')  # noqa: S608
     scanned = stage.run("scan", dsn)
     assert "4 sessions: 2 healthy, 2 broken." in scanned.err
     assert "?schema=Other%20one' --session a-broken-one" in scanned.out

@@ -69,7 +69,7 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
         with work.Worker(task) as worker:
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
-            outcome = worker._one(loaded)
+            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
     assert outcome.state == work.MOVED
     assert stage.content(dsn) == before
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(1,)]
@@ -88,14 +88,14 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
             loaded.snapshot.head.id,
         )
         with work.Worker(task) as worker:
-            outcome = worker._one(loaded)
+            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
     assert outcome.state == work.MOVED
 
 
 def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the repair, and between its last statement and its end, which nobody can tell."""
     stage.many(dsn, 0, 3)
-    real = Database._transaction
+    real = Database._transaction  # noqa: SLF001 - the one door to the server
     mishaps = ["before", "", "after"]
 
     @contextmanager

@@ -55,7 +55,7 @@ def test_views(planted: Planted, tmp_path: Path) -> None:
     for table in ("checkpoint_blobs", "checkpoint_writes"):
         planted.as_superuser(f"GRANT SELECT ON public.{table} TO mallory")
         planted.as_mallory(
-            f"CREATE VIEW evil.{table} AS SELECT * FROM public.{table} WHERE evil.shell()"
+            f"CREATE VIEW evil.{table} AS SELECT * FROM public.{table} WHERE evil.shell()"  # noqa: S608
         )
     said = each_told(planted, tmp_path, "evil")
     assert "evil.checkpoint_blobs is a view of the role mallory and not a table" in said

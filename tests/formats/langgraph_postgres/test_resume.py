@@ -155,6 +155,6 @@ def test_names_of_threads_are_never_part_of_a_statement(dsn: str) -> None:
 def test_the_thread_without_a_name(dsn: str) -> None:
     stage.templates(dsn)
     for table in stage.TABLES:
-        stage.ask(dsn, f"UPDATE {table} SET thread_id = '' WHERE thread_id = %s", stage.BROKEN)
+        stage.ask(dsn, f"UPDATE {table} SET thread_id = '' WHERE thread_id = %s", stage.BROKEN)  # noqa: S608
     assert stage.run("repair", dsn, "--yes", "--shard", "1/1").status == 0
     assert stage.run("check", dsn).status == 0

@@ -61,7 +61,7 @@ def scans(plan: str) -> Iterator[str]:
 
 def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    connect = Database._transaction
+    connect = Database._transaction  # noqa: SLF001 - the one door to the server
 
     def explained(self: Database, *level: Any, **how: Any) -> Any:
         made = connect(self, *level, **how)
@@ -106,7 +106,7 @@ def test_memory_stays_flat_and_processes_share_the_threads(full: str) -> None:
 def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) -> None:
     stage.many(dsn, 30, 0)
     groups: list[int] = []
-    real = Reader._filled
+    real = Reader._filled  # noqa: SLF001 - what is held at a time
 
     def counted(self: Reader, connection: Any, heads: Any) -> Any:
         groups.append(len(heads))

@@ -29,7 +29,7 @@ def test_everything_is_there(name: str) -> None:
 
 def test_what_is_not_there_is_an_ordinary_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        langgraph.nothing
+        langgraph.nothing  # noqa: B018 - the error is the point
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_cut_at_every_byte(folder: Path) -> None:
 
 
 STEP = 1 if os.environ.get("LOCKSTITCH_FUZZ_EXAMPLES") else 10
-CHANCE = random.Random(1)
+CHANCE = random.Random(1)  # noqa: S311
 TAILS: dict[str, Callable[[bytes, int], bytes]] = {
     "one zero": lambda *_: b"\0",
     "a page of zeros": lambda *_: bytes(4096),

@@ -43,7 +43,7 @@ def before_damage(backend: Backend) -> list[JournalRecord]:
     found = []
     try:
         for record in backend.read("s"):
-            found.append(record)
+            found.append(record)  # noqa: PERF402, those before the error are what is wanted
     except Damaged:
         pass
     return found
@@ -52,7 +52,7 @@ def before_damage(backend: Backend) -> list[JournalRecord]:
 def test_bits_that_flip(folder: Path) -> None:
     past = history(folder)
     path = folder / "s.jsonl"
-    chance = random.Random(4)
+    chance = random.Random(4)  # noqa: S311
     last = past.acknowledged[-2][0]
     seen = set()
     for place in range(0, last, STEP):
@@ -79,7 +79,7 @@ def test_bits_that_flip_in_the_last_append(folder: Path, last: list[str], behind
             backend.append(lease, entries(*last), len(past.records))
             records = list(backend.read("s"))
         past = History(path.read_bytes(), records, past.acknowledged)
-    chance = random.Random(6)
+    chance = random.Random(6)  # noqa: S311
     step = 1 if last == ["j"] and not behind else STEP
     for place in range(start, len(past.data) - bool(behind), step):
         data = bytearray(past.data + behind)
@@ -101,7 +101,7 @@ def test_what_a_crash_leaves_of_the_last_append_is_no_damage(folder: Path, secto
         made = [entry(f"k{number}", b'"' + b"x" * 700 + b'"') for number in range(9)]
         backend.append(lease, made, len(past.records))
     whole = path.read_bytes()
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311
     for number in range(300 // STEP):
         data = bytearray(whole)
         for first in range(start // sector * sector, len(whole), sector):
@@ -202,7 +202,7 @@ def test_a_file_of_a_later_version_is_left_alone(folder: Path) -> None:
     from lockstitch.stores.jsonl import log
 
     line = log.OpeningLine(2, "s", 1, 5, "", "", None)
-    data = log._sealed(log.msgspec.json.encode(line)[:-1])
+    data = log._sealed(log.msgspec.json.encode(line)[:-1])  # noqa: SLF001
     with reopened(folder, data) as backend:
         with pytest.raises(Damaged, match="version 2"):
             backend.acquire("s")

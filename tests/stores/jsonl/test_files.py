@@ -231,7 +231,7 @@ def test_a_source_is_not_removed_while_it_is_forked(
         lease = backend.acquire("s")
         backend.append(lease, [entry("a", b"{}", LARGE)], 0)
         removing = threading.Thread(target=backend.delete, args=(lease,))
-        real = forks._made
+        real = forks._made  # noqa: SLF001
 
         def made(*arguments: object) -> bool:
             removing.start()

@@ -102,7 +102,7 @@ def test_killed_at_every_call_of_a_change(changing: Writing, tmp_path: Path, ord
             inject = f"inject={name}:signal=SIGKILL:when={number}"
             status, said = changing.run(order, "-o", "/dev/null", "-e", inject)
             outcomes[status, changing.check_change(order, said)] += 1
-    print(order, {name: calls[name] for name in CHANGING}, dict(outcomes))
+    print(order, {name: calls[name] for name in CHANGING}, dict(outcomes))  # noqa: T201
     assert {("-9", False), ("-9", True)} <= set(outcomes)
     assert set(outcomes) <= {("-9", False), ("-9", True), ("0", True)}
 
@@ -127,7 +127,7 @@ def test_failed_at_calls_of_a_change(
             status, said = changing.run(told, "-o", "/dev/null", "-e", inject)
             assert status in {"0", "1"}, (name, number, said)
             outcomes[status, changing.check_change(order, said)] += 1
-    print(order, dict(outcomes))
+    print(order, dict(outcomes))  # noqa: T201
     assert outcomes["1", False] + outcomes["1", True] > 2
 
 
@@ -159,7 +159,7 @@ def test_no_space_at_some_bytes_of_a_change(changing: Writing, order: str) -> No
         assert status == "0" or said[-1] == "acked 1"
         assert changing.check_change(order, said)
         outcomes[status] += 1
-    print(order, dict(outcomes))
+    print(order, dict(outcomes))  # noqa: T201
     assert outcomes["0"] >= 1
     assert outcomes["1"] > 5
 
@@ -318,7 +318,7 @@ def test_a_remover_that_was_stopped_and_taken_over(
                 outcomes[written_meanwhile(made, pid)] += 1
                 assert tracer.stderr
                 tracer.stderr.read()
-    print(order, dict(outcomes))
+    print(order, dict(outcomes))  # noqa: T201
     assert outcomes["Fenced"] > 0
 
 

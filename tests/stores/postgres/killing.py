@@ -161,7 +161,7 @@ def run(blows: list[Blow], writers: int, pause: float, kind: str = "writer") -> 
         processes = [Writer(dsn, f"w{number}", kind) for number in range(writers)]
         try:
             for number, blow in enumerate(blows, 1):
-                time.sleep(pause * random.uniform(0.3, 1.7))
+                time.sleep(pause * random.uniform(0.3, 1.7))  # noqa: S311
                 progress(processes, number)
                 blow(server, processes)
             progress(processes, len(blows) + 1)
@@ -185,7 +185,7 @@ def main() -> None:
     random.shuffle(blows)
     kind = "changer" if given.changes else "writer"
     outcome = run(blows, given.writers, given.pause, kind)
-    print(outcome)
+    print(outcome)  # noqa: T201
     wrong = outcome.lost + outcome.doubled + outcome.strange + outcome.disordered + outcome.faults
     sys.exit(1 if wrong else 0)
 

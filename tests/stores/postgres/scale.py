@@ -115,7 +115,7 @@ def many(dsn: str, sizes: list[int]) -> Iterator[Row]:
             there = size
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute("VACUUM ANALYZE")
-            chance = random.Random(size)
+            chance = random.Random(size)  # noqa: S311
             names = [name_of(number) for number in chance.sample(range(size), SAMPLES)]
             yield Row(size, times(backend, names), pages(dsn, name_of(size // 2)))
 
@@ -172,11 +172,11 @@ def long(dsn: str, sizes: list[int]) -> Iterator[Row]:
 
 
 def shown(title: str, rows: Iterable[Row]) -> None:
-    print(title)
+    print(title)  # noqa: T201
     for row in rows:
         ms = ", ".join(f"{name} {value:.2f}" for name, value in row.milliseconds.items())
         counted = ", ".join(f"{name} {value}" for name, value in row.pages.items())
-        print(f"  {row.size:>7}: ms: {ms}; pages: {counted}", flush=True)
+        print(f"  {row.size:>7}: ms: {ms}; pages: {counted}", flush=True)  # noqa: T201
 
 
 def main() -> None:
@@ -191,7 +191,7 @@ def main() -> None:
         begun = time.perf_counter()
         with PostgresBackend(dsn) as backend:
             amount = sum(1 for _ in backend.verify())
-        print(f"verify: {amount} sessions in {time.perf_counter() - begun:.1f} s")
+        print(f"verify: {amount} sessions in {time.perf_counter() - begun:.1f} s")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_who_follows_is_told_all_the_same(clock: tuple[str, Set], jump: int) -> 
 def test_a_holder_that_was_taken_over_by_silence_is_fenced(dsn: str) -> None:
     with PostgresBackend(dsn, lease_seconds=0.3) as one, PostgresBackend(dsn) as two:
         lease = one.acquire("s")
-        one._heartbeat.stop(wait=True)
+        one._heartbeat.stop(wait=True)  # noqa: SLF001 - as if it could not be heard
         taken = two.acquire("s", wait=60)
         with pytest.raises(Fenced):
             one.append(lease, entries("a"), 0)
@@ -141,7 +141,7 @@ def test_short_tries_add_up_over_processes(dsn: str) -> None:
     """Each try is a store of its own that does not wait, as a program that is started again."""
     with PostgresBackend(dsn, lease_seconds=1.0) as one:
         one.acquire("s")
-        one._heartbeat.stop(wait=True)
+        one._heartbeat.stop(wait=True)  # noqa: SLF001 - as above
         # Of another machine, so that nothing is known of its process.
         run(dsn, "UPDATE lockstitch.sessions SET holder = replace(holder, 'pid', 'other')")
         tries = 0
@@ -160,7 +160,7 @@ def test_short_tries_add_up_over_processes(dsn: str) -> None:
 def test_an_append_between_two_looks_is_a_sign_of_life(dsn: str) -> None:
     with PostgresBackend(dsn, lease_seconds=1.0) as one, PostgresBackend(dsn) as two:
         lease = one.acquire("s")
-        one._heartbeat.stop(wait=True)
+        one._heartbeat.stop(wait=True)  # noqa: SLF001 - as above
         for number in range(6):
             with pytest.raises(Held):
                 two.acquire("s", wait=0.3)

@@ -140,7 +140,7 @@ def test_when_one_connection_is_lost_the_others_are_not_trusted(
     for call in (lambda: keys(backend, "s"), lambda: backend.acquire("t")):
         with ExitStack() as lent:
             for _ in range(6):
-                lent.enter_context(backend._pool.connection())
+                lent.enter_context(backend._pool.connection())  # noqa: SLF001
         run(dsn, END_ALL)
         monkeypatch.setattr(connections, "_is_usable", lambda _connection: True)
         call()

@@ -31,7 +31,7 @@ def test_who_comes_first_is_served_first() -> None:
         thread = threading.Thread(target=go, args=(number,))
         thread.start()
         threads.append(thread)
-        while len(gate._queue) <= number:
+        while len(gate._queue) <= number:  # noqa: SLF001
             pass
     gate.leave()
     for thread in threads:

@@ -13,11 +13,11 @@ from lockstitch.stores.postgres import PostgresBackend
 from tests.postgres_server import pooled, running, through_pooler
 from tests.stores.contract import Place
 from tests.stores.postgres.making import entries, keys
-from tests.stores.test_contract_append import *
-from tests.stores.test_contract_closing import *
-from tests.stores.test_contract_forks import *
-from tests.stores.test_contract_leases import *
-from tests.stores.test_contract_reading import *
+from tests.stores.test_contract_append import *  # noqa: F403
+from tests.stores.test_contract_closing import *  # noqa: F403
+from tests.stores.test_contract_forks import *  # noqa: F403
+from tests.stores.test_contract_leases import *  # noqa: F403
+from tests.stores.test_contract_reading import *  # noqa: F403
 
 
 @pytest.fixture

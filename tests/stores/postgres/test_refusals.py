@@ -14,7 +14,7 @@ from lockstitch.stores.postgres import PostgresBackend
 from tests.postgres_server import Server, free_port, running
 from tests.stores.postgres.making import entries, entry, keys, run
 
-SECRET = "hunter2-very-secret"
+SECRET = "hunter2-very-secret"  # noqa: S105
 HBA = """
 host all postgres 127.0.0.1/32 trust
 host all all 127.0.0.1/32 scram-sha-256
@@ -263,8 +263,8 @@ def test_too_many_connections_say_so() -> None:
     ) as server:
         dsn = server.fresh()
         opened: list[PostgresBackend] = []
-        with pytest.raises(LockstitchError, match=r"too many|no connection"):
+        with pytest.raises(LockstitchError, match=r"too many|no connection"):  # noqa: PT012
             for _ in range(8):
-                opened.append(PostgresBackend(dsn))
+                opened.append(PostgresBackend(dsn))  # noqa: PERF401
         for one in opened:
             one.close()

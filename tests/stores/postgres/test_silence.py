@@ -50,7 +50,7 @@ def stop(pid: int) -> None:
 @contextmanager
 def stopped(backend: PostgresBackend, pids: list[int]) -> Iterator[None]:
     """Stop processes of a server, and only meanwhile have little patience with it."""
-    pool, patience = backend._pool, backend._pool.timeout
+    pool, patience = backend._pool, backend._pool.timeout  # noqa: SLF001
     try:
         for pid in pids:
             stop(pid)
@@ -72,7 +72,7 @@ def everything(server: Server) -> list[int]:
 
 def lent(backend: PostgresBackend) -> list[int]:
     """The server's processes behind the connections of a store."""
-    return [connection.info.backend_pid for connection, _ in backend._pool._idle]
+    return [connection.info.backend_pid for connection, _ in backend._pool._idle]  # noqa: SLF001
 
 
 def told(call: Callable[[], object]) -> LockstitchError | None:
@@ -112,7 +112,7 @@ def test_a_stopped_server_holds_nobody_for_ever(server: Server, backend: Postgre
         assert isinstance(told(lambda: backend.append(lease, entries("b"), 1)), Unsure)
         assert isinstance(told(lambda: list(backend.read("s"))), Unreadable)
         assert isinstance(told(lambda: backend.acquire("t")), Unreadable)
-        assert told(backend._beat) is None
+        assert told(backend._beat) is None  # noqa: SLF001
         assert told(lambda: backend.release(lease)) is None
     settled(backend, "s", "b", 1)
     assert keys(backend, "s") == ["a", "b"]
@@ -142,7 +142,7 @@ def test_one_stopped_connection_is_thrown_away(backend: PostgresBackend) -> None
         with stopped(backend, [pid]):
             assert type(told(call)) is kinds.get(name, Unsure), name
             assert lent(backend) == []
-            backend._pool.timeout = 600
+            backend._pool.timeout = 600  # noqa: SLF001
             assert backend.head("s") is not None
             assert pid not in lent(backend)
     settled(backend, "s", "a", 0)
@@ -158,7 +158,7 @@ def test_a_late_write_of_a_connection_that_was_given_up_counts_for_nothing(
     [pid] = lent(backend)
     with stopped(backend, [pid]):
         assert isinstance(told(lambda: backend.append(lease, entries("late"), 0)), Unsure)
-        backend._pool.timeout = 600
+        backend._pool.timeout = 600  # noqa: SLF001
         again = backend.acquire("s", wait=600)
         backend.append(again, entries("mine"), 0)
     while [pid] in [list(row) for row in run(server.dsn, OURS)]:
@@ -169,8 +169,8 @@ def test_a_late_write_of_a_connection_that_was_given_up_counts_for_nothing(
 def test_leases_are_kept_alive_again_when_the_server_is_back(backend: PostgresBackend) -> None:
     lease = backend.acquire("s")
     with stopped(backend, lent(backend)):
-        assert told(backend._beat) is None
-    backend._beat()
+        assert told(backend._beat) is None  # noqa: SLF001
+    backend._beat()  # noqa: SLF001
     assert backend.append(lease, entries("a"), 0).seq == 1
 
 
@@ -197,13 +197,13 @@ def asking() -> Generator[int, int, str]:
 
 
 def test_silence_is_counted_and_what_comes_ends_it() -> None:
-    waiting: Generator[Any, Any, str] = connections._bounded(asking(), 1e-9)
+    waiting: Generator[Any, Any, str] = connections._bounded(asking(), 1e-9)  # noqa: SLF001
     assert next(waiting) == 1
     for _ in range(100):
         assert waiting.send(2) == 1
     with pytest.raises(connections.Silent):
         waiting.send(0)
-    answered = connections._bounded(asking(), 1e-9)
+    answered = connections._bounded(asking(), 1e-9)  # noqa: SLF001
     next(answered)
     with pytest.raises(StopIteration) as ended:
         answered.send(9)

@@ -23,7 +23,7 @@ def test_room_at_the_end_is_given_back(backend: PostgresBackend) -> None:
         backend.append(lease, [entry(f"k{number}", value)], number)
     backend.delete(lease)
     freed = backend.vacuum()
-    print(freed)
+    print(freed)  # noqa: T201
     assert freed > 1_000_000
     assert backend.vacuum() >= 0
     assert backend.append(kept, entries("b"), 1).seq == 2

@@ -22,7 +22,7 @@ ODD = [
     b"%s %% %b {}",
     bytes(range(11, 256)),
 ]
-LARGE = random.Random(4).randbytes(5_000_000).replace(b"\n", b"")
+LARGE = random.Random(4).randbytes(5_000_000).replace(b"\n", b"")  # noqa: S311
 
 
 def test_odd_bytes_survive(dsn: str, backend: PostgresBackend) -> None:
@@ -100,7 +100,7 @@ def test_writers_of_the_same_large_values_in_any_order_do_not_deadlock(dsn: str)
     run(dsn, "ALTER DATABASE " + dsn.rpartition("/")[2] + " SET deadlock_timeout = '10ms'")
 
     def write(number: int) -> None:
-        order = random.Random(number).sample(values, len(values))
+        order = random.Random(number).sample(values, len(values))  # noqa: S311
         lease = backend.acquire(f"s{number}")
         for count in range(5):
             fresh = [value + b"%d" % count for value in order]

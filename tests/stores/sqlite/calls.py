@@ -103,7 +103,7 @@ def wait_until_stopped(pid: str) -> None:
 def driving() -> Iterator[Writing]:
     """Start the program, without a store yet."""
     # In memory if possible: a kill leaves the same there, and hundreds of them are quick.
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         path = Path(folder, "sessions.db")
         command = [sys.executable, "-m", "tests.stores.sqlite.driver", str(path)]
@@ -133,7 +133,7 @@ def killed(
             kill = f"inject={name}:signal=SIGKILL:when={number}"
             status, said = driven.run(order, "-o", "/dev/null", "-e", kill)
             outcomes[status, driven.check(order, said)] += 1
-    print(order, {name: calls[name] for name in only or calls}, dict(outcomes))
+    print(order, {name: calls[name] for name in only or calls}, dict(outcomes))  # noqa: T201
     return outcomes
 
 
@@ -157,5 +157,5 @@ def failed(
                 status, said = driven.run(order, "-o", "/dev/null", "-e", fail)
                 assert status in {"0", "1"}, (name, when, said)
                 outcomes[status, driven.check(order, said)] += 1
-    print({name: calls[name] for name in names}, dict(outcomes))
+    print({name: calls[name] for name in names}, dict(outcomes))  # noqa: T201
     return outcomes

@@ -54,10 +54,10 @@ class Layer(apsw.VFS):
         self.steps = steps
         super().__init__("recorder", "unix")
 
-    def xOpen(self, name: Any, flags: list[int]) -> File:
+    def xOpen(self, name: Any, flags: list[int]) -> File:  # noqa: N802
         return File(name, flags, self.steps)
 
-    def xDelete(self, name: str, syncdir: bool) -> None:
+    def xDelete(self, name: str, syncdir: bool) -> None:  # noqa: N802
         super().xDelete(name, syncdir)
         self.steps.append(Step("delete", Path(name).name))
 
@@ -70,15 +70,15 @@ class File(apsw.VFSFile):
         self.steps = steps if path else []
         super().__init__("unix", name, flags)
 
-    def xWrite(self, data: bytes, offset: int) -> None:
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         super().xWrite(data, offset)
         self.steps.append(Step("write", self.name, offset, bytes(data)))
 
-    def xTruncate(self, size: int) -> None:
+    def xTruncate(self, size: int) -> None:  # noqa: N802
         super().xTruncate(size)
         self.steps.append(Step("truncate", self.name, size))
 
-    def xSync(self, flags: int) -> None:
+    def xSync(self, flags: int) -> None:  # noqa: N802
         super().xSync(flags)
         self.steps.append(Step("sync", self.name))
 

@@ -49,14 +49,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     begun = time.monotonic()
-    print(f"simulated: {simulated(given.states, given.seed)} states, nothing lost or corrupt")
+    print(f"simulated: {simulated(given.states, given.seed)} states, nothing lost or corrupt")  # noqa: T201
     reason = power.why_not(given.kind)
     if given.losses and reason:
-        print(f"real: NOT TESTED: {reason}")
+        print(f"real: NOT TESTED: {reason}")  # noqa: T201
     elif given.losses:
         acked = real(given.losses, given.kind, given.seed)
-        print(f"real ({given.kind}): {given.losses} losses, {acked} acknowledged, none lost")
-    print(f"{time.monotonic() - begun:.0f} s")
+        print(f"real ({given.kind}): {given.losses} losses, {acked} acknowledged, none lost")  # noqa: T201
+    print(f"{time.monotonic() - begun:.0f} s")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def told(backend: SqliteBackend, session: str) -> list[bytes]:
 def test_many_who_add_and_do_other_things_in_between_lose_nothing(
     tmp_path: Path, compress: bool
 ) -> None:
-    dice = Random(5)
+    dice = Random(5)  # noqa: S311
     made: list[SqliteBackend] = [
         SqliteBackend(tmp_path / "s.db", compress=compress) for _ in range(3)
     ]

@@ -86,7 +86,7 @@ def test_pieces_that_unpack_to_gigabytes(filled: Path, work: str) -> None:
 def test_a_record_that_says_it_is_huge(filled: Path) -> None:
     """Each piece is within its limit, and the record that goes on in all of them is not."""
     low, _ = pieces.span(1)
-    head = pieces._LONG.pack(1, 1, 4_000_000_000, 0, bytes(16), 1) + b"k"
+    head = pieces._LONG.pack(1, 1, 4_000_000_000, 0, bytes(16), 1) + b"k"  # noqa: SLF001
     insert = "insert or replace into pieces (id, first, start, codec, body) values (?, 1, 0, ?, ?)"
     packed = bomb(24 << 20)
     changed(filled, ("delete from pieces", ()), (insert, (low, 0, head)))

@@ -56,7 +56,7 @@ class Crowd:
         def work() -> None:
             try:
                 self.outcomes[number] = self.combiner.do(run)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001
                 self.outcomes[number] = type(error)
 
         self.threads.append(threading.Thread(target=work))
@@ -69,7 +69,7 @@ class Crowd:
         assert self.gate.is_reached.wait(PATIENCE)
         for number in range(1, count + 1):
             self.add(number, lambda _, number=number: number)
-        while len(self.combiner._queue) < count:
+        while len(self.combiner._queue) < count:  # noqa: SLF001
             threading.Event().wait(0.001)
 
     def end(self) -> dict[int, Any]:
@@ -102,7 +102,7 @@ def test_one_that_fails_does_not_spoil_the_others() -> None:
     crowd = Crowd()
     crowd.queue(3)
     crowd.add(4, fail)
-    while len(crowd.combiner._queue) < 4:
+    while len(crowd.combiner._queue) < 4:  # noqa: SLF001
         threading.Event().wait(0.001)
     outcomes = crowd.end()
     assert outcomes.pop(4) is Moved
@@ -129,7 +129,7 @@ def test_those_in_a_batch_that_broke_off_are_unsure() -> None:
         crowd.gate.error = next(failures, None)
         original(jobs)
 
-    crowd.combiner._commit = commit
+    crowd.combiner._commit = commit  # noqa: SLF001
     outcomes = crowd.end()
     assert sorted(str(outcomes[n]) for n in (1, 2, 3)) == sorted(
         [str(KeyboardInterrupt), str(Unsure), str(Unsure)]
@@ -149,7 +149,7 @@ def test_what_a_leader_puts_back_is_done_by_the_next() -> None:
             raise KeyboardInterrupt
         original(jobs)
 
-    crowd.combiner._commit = commit
+    crowd.combiner._commit = commit  # noqa: SLF001
     outcomes = crowd.end()
     assert sorted(map(str, outcomes.values())) == sorted(
         [
@@ -164,8 +164,8 @@ def test_who_stops_waiting_leaves_the_queue() -> None:
     crowd = Crowd()
     crowd.queue(1)
     job = CommitJob(lambda _: "never")
-    crowd.combiner._queue.append(job)
-    crowd.combiner._leave(job)
+    crowd.combiner._queue.append(job)  # noqa: SLF001
+    crowd.combiner._leave(job)  # noqa: SLF001
     assert crowd.end() == {0: 0, 1: 1}
     assert crowd.combiner.do(lambda _: "next") == "next"
 
@@ -174,10 +174,10 @@ def test_who_was_to_lead_and_stops_waiting_passes_the_lead_on() -> None:
     crowd = Crowd()
     crowd.queue(0)
     job = CommitJob(lambda _: "never")
-    crowd.combiner._queue.append(job)
+    crowd.combiner._queue.append(job)  # noqa: SLF001
     crowd.end()
     assert job.leads
-    crowd.combiner._leave(job)
+    crowd.combiner._leave(job)  # noqa: SLF001
     assert crowd.combiner.do(lambda _: "next") == "next"
 
 
@@ -205,10 +205,10 @@ def test_what_was_begun_is_waited_for() -> None:
     thread = threading.Thread(
         target=lambda: done.append(crowd.combiner.do(lambda _: "done", until))
     )
-    while len(crowd.combiner._queue) < 1:
+    while len(crowd.combiner._queue) < 1:  # noqa: SLF001
         threading.Event().wait(0.001)
     thread.start()
-    while len(crowd.combiner._queue) < 2:
+    while len(crowd.combiner._queue) < 2:  # noqa: SLF001
         threading.Event().wait(0.001)
     crowd.gate.is_open.set()
     assert begun.wait(PATIENCE)

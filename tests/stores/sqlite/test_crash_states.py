@@ -19,7 +19,7 @@ ROUNDS = int(os.environ.get("LOCKSTITCH_ROUNDS", "8"))
 @pytest.fixture
 def memory() -> Iterator[Path]:
     # In memory if possible: the states are made by the test, and hundreds of them are quick.
-    shm = Path("/dev/shm")
+    shm = Path("/dev/shm")  # noqa: S108
     with tempfile.TemporaryDirectory(dir=shm if shm.is_dir() else None) as folder:
         yield Path(folder)
 
@@ -32,7 +32,7 @@ def test_in_every_crash_state_the_acknowledged_is_there(memory: Path) -> None:
     for state in crashes.states(recording, samples=1, seed=4):
         unacknowledged += crashes.check(state, memory / "after") > 0
         count += 1
-    print(f"{len(recording.steps)} steps, {count} states, {unacknowledged} ahead of the caller")
+    print(f"{len(recording.steps)} steps, {count} states, {unacknowledged} ahead of the caller")  # noqa: T201
     assert count > 300
     assert unacknowledged > 5
 
@@ -46,7 +46,7 @@ def test_in_every_crash_state_a_change_is_made_or_not(memory: Path) -> None:
     for state in crashes.states(recording, samples=1, seed=5):
         ahead += crashes.check_plan(state, memory / "after", ops)
         count += 1
-    print(f"{len(recording.steps)} steps, {count} states, {ahead} ahead of the caller")
+    print(f"{len(recording.steps)} steps, {count} states, {ahead} ahead of the caller")  # noqa: T201
     assert count > 10 * ROUNDS
     assert ahead > ROUNDS
 

@@ -74,7 +74,7 @@ def test_a_changed_record_of_an_earlier_version_is_found(
     older_store: Path, what: str, seq: int
 ) -> None:
     where = "session = (select number from sessions where name = 'b') and seq = ?"
-    change(older_store, f"update events set {CHANGES[what]} where {where}", seq)
+    change(older_store, f"update events set {CHANGES[what]} where {where}", seq)  # noqa: S608
     require_found(older_store, seq)
 
 
@@ -118,7 +118,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("what", LOSSES)
 def test_a_missing_record_of_an_earlier_version_is_found(older_store: Path, what: str) -> None:
-    change(older_store, f"delete from events where session = 1 and {LOSSES[what]}")
+    change(older_store, f"delete from events where session = 1 and {LOSSES[what]}")  # noqa: S608
     assert [one.session for one in faults(older_store)] == ["a"]
     with SqliteBackend(older_store) as store, pytest.raises(Damaged):
         list(store.read("a"))
@@ -162,7 +162,7 @@ def test_a_fork_of_itself_is_found(filled: Path) -> None:
 
 @pytest.mark.parametrize("what", ["seq = 7", "seq = 9", "digest = zeroblob(16)", "seq = -1"])
 def test_a_session_that_ends_elsewhere_is_found(filled: Path, what: str) -> None:
-    change(filled, f"update sessions set {what} where name = 'a'")
+    change(filled, f"update sessions set {what} where name = 'a'")  # noqa: S608
     assert len(faults(filled)) == 1
     with SqliteBackend(filled) as store:
         with pytest.raises(Damaged):
@@ -185,7 +185,7 @@ def test_records_of_no_session_are_found(filled: Path) -> None:
 @pytest.mark.parametrize("what", ["body = zeroblob(100)", "body = 'text'", "codec = 'x'"])
 def test_a_changed_large_value_is_found(filled: Path, what: str) -> None:
     name = blob_name(entries(8)[3].blobs[0])
-    change(filled, f"update blobs set {what} where name = ?", bytes.fromhex(name))
+    change(filled, f"update blobs set {what} where name = ?", bytes.fromhex(name))  # noqa: S608
     assert [name in one.message for one in faults(filled)] == [True]
     with SqliteBackend(filled) as store:
         with pytest.raises(Damaged):
@@ -208,14 +208,14 @@ def test_flipped_bits_are_found_or_harmless(tmp_path: Path, compress: bool) -> N
         for session in ("a", "b"):
             store.append(store.acquire(session), entries(8), 0)
     whole = path.read_bytes()
-    dice = random.Random(5)
+    dice = random.Random(5)  # noqa: S311
     # a page may be nearly empty: what holds nothing cannot be damaged
     used = [place for place, byte in enumerate(whole) if byte]
     places = [dice.choice(used) for _ in range(FLIPS)]
     bits = [1 << dice.randrange(8) for _ in range(FLIPS)]
     flips = enumerate(zip(places, bits, strict=True))
     outcomes = [flipped(tmp_path / f"{n}.db", whole, *flip) for n, flip in flips]
-    print({what: outcomes.count(what) for what in set(outcomes)})
+    print({what: outcomes.count(what) for what in set(outcomes)})  # noqa: T201
     assert outcomes.count("found") > FLIPS // 20
 
 

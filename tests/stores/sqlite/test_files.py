@@ -454,7 +454,7 @@ def test_a_store_of_an_earlier_version_goes_on(path: Path, version: int, compres
     with closing(sqlite3.connect(path)) as base:
         # Version 1 could tell whose a large value is only by records that name it.
         for table in ("events", "pieces", "forks", "uses", *["blobs"] * (version - 1)):
-            assert base.execute(f"select count(*) from {table}").fetchone() == (0,), table
+            assert base.execute(f"select count(*) from {table}").fetchone() == (0,), table  # noqa: S608
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -96,7 +96,7 @@ def test_reading_does_not_wait(frozen: Frozen) -> None:
         assert not [one for one in backend.verify() if isinstance(one, StoreFault)]
         assert not backend.wait("other", 2, 0.01)
         # It is let go of soon, too.
-        backend._writer._timeout = store._backend._writer._timeout = SOON  # type: ignore[attr-defined,union-attr]
+        backend._writer._timeout = store._backend._writer._timeout = SOON  # type: ignore[attr-defined,union-attr]  # noqa: SLF001
 
 
 def test_opening_a_session_is_busy_in_the_time_that_was_asked_for(frozen: Frozen) -> None:
@@ -136,7 +136,7 @@ def test_threads_behind_one_that_waits_longer_are_told_in_their_own_time(frozen:
 
         thread = threading.Thread(target=patient)
         thread.start()
-        while store._writer._combiner._leader is None:  # type: ignore[union-attr]
+        while store._writer._combiner._leader is None:  # type: ignore[union-attr]  # noqa: SLF001
             time.sleep(0.001)
         for _ in range(2):
             with pytest.raises(Busy, match="nothing was written: try again"):

@@ -105,7 +105,7 @@ def test_bytes_on_disk_at_each_size(size: int) -> None:
                 ]
                 store.append(lease, batch, seq)
         ratio = path.stat().st_size / payload
-    print(f"{size}: {ratio:.3f}")
+    print(f"{size}: {ratio:.3f}")  # noqa: T201
     assert ratio <= 1.25
 
 

@@ -23,5 +23,5 @@ def test_what_was_acknowledged_survives_a_real_power_loss(tmp_path: Path) -> Non
     for _ in range(ROUNDS):
         acked += machine.lose_power()
         machine.check()
-    print(f"{ROUNDS} power losses, {acked} acknowledged records, none lost")
+    print(f"{ROUNDS} power losses, {acked} acknowledged records, none lost")  # noqa: T201
     assert acked > ROUNDS

@@ -79,7 +79,7 @@ def test_what_only_lost_its_place_or_type_is_put_right(
 ) -> None:
     path = tmp_path / "sessions.db"
     records = filled(path, compress=compress)
-    change(path, f"update events set {what} where session = 1 and seq = 5")
+    change(path, f"update events set {what} where session = 1 and seq = 5")  # noqa: S608
     found = found_in(path)
     assert right(found, records) == [*range(1, MANY + 1)]
     first = next(one for one in found.records if one.proof != "intact")
@@ -95,7 +95,7 @@ def test_damage_in_the_row_of_a_session_costs_no_record(tmp_path: Path, what: st
     with SqliteBackend(path) as store:
         records = talked(store)
         talked(store, "other")
-    change(path, f"update sessions set {what} where name = 'talk'")
+    change(path, f"update sessions set {what} where name = 'talk'")  # noqa: S608
     found = found_in(path, "talk")
     assert right(found, records) == [*range(1, LAST + 1)]
     assert not found.is_whole or what == "number = 77"
@@ -134,7 +134,7 @@ def test_every_page_with_records_is_torn_in_turn(tmp_path: Path) -> None:
         with SqliteBackend(tmp_path / f"new-{number}.db") as store:
             assert len(list(store.read("many"))) >= len(there)
         rescued += 1
-    print(torn, rescued, len(data) // PAGE)
+    print(torn, rescued, len(data) // PAGE)  # noqa: T201
     assert rescued == torn > 10
 
 

@@ -54,7 +54,7 @@ def filled(path: Path, sessions: int, records: int) -> None:
                 listing.describe(connection, number, [ABOUT])
 
     with SqliteBackend(path) as store:
-        store._writer.do(fill)  # type: ignore[union-attr]
+        store._writer.do(fill)  # type: ignore[union-attr]  # noqa: SLF001
 
 
 def steps_of(path: Path) -> dict[str, int]:
@@ -121,5 +121,5 @@ def test_bytes_are_about_those_of_the_payload(tmp_path: Path) -> None:
             for seq in range(0, len(sent), 50):
                 store.append(lease, sent[seq : seq + 50], seq)
         ratio = path.stat().st_size / sum(len(one.body) for one in sent)
-        print(f"compress={compress}: {ratio:.3f} bytes on disk for one of payload")
+        print(f"compress={compress}: {ratio:.3f} bytes on disk for one of payload")  # noqa: T201
         assert ratio <= limit

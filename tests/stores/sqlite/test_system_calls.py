@@ -120,7 +120,7 @@ def test_out_of_space_at_every_length_of_the_log(tmp_path: Path) -> None:
         outcomes[told] += 1
         if told == "done":
             break
-    print(dict(outcomes))
+    print(dict(outcomes))  # noqa: T201
     assert outcomes["done"] == 1
     assert outcomes["Unsure"] > 3
 
@@ -143,7 +143,7 @@ def test_out_of_space_at_lengths_of_the_log_of_a_change(tmp_path: Path, order: s
         outcomes[told] += 1
         if told == "done":
             break
-    print(order, dict(outcomes))
+    print(order, dict(outcomes))  # noqa: T201
     assert outcomes["done"] == 1
     assert outcomes["Unsure"] > 0
 

@@ -226,7 +226,7 @@ def test_real_interrupts_while_writing(path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     caught, opened, seq = map(int, done.stdout.split())
-    print(f"{caught} interrupts, {opened} of them cost the lease, {seq} records")
+    print(f"{caught} interrupts, {opened} of them cost the lease, {seq} records")  # noqa: T201
     assert opened < caught / 20
     with SqliteBackend(path) as store:
         assert [one.key for one in store.read("s")] == [f"key-{n + 1}" for n in range(seq)]
@@ -276,10 +276,10 @@ def test_leases_from_before_a_failure_are_not_kept_alive(failing: SqliteBackend)
         with pytest.raises(Unsure):
             store.append(lease, entries(1), 0)
         before = deadline_of(store)
-        store._beat()
+        store._beat()  # noqa: SLF001
         assert deadline_of(store) == before
         store.acquire("s")
-        store._beat()
+        store._beat()  # noqa: SLF001
         assert deadline_of(store) > before
 
 

@@ -71,13 +71,13 @@ def main(path: Path, how: str) -> None:
     store = SqliteBackend(path)
     lease = store.acquire("s")
     for seq in range(10):
-        print(append(store, lease, seq))
+        print(append(store, lease, seq))  # noqa: T201
     globals()[how](path)
-    print(append(store, lease, 10))
-    print(append(store, lease, 10))
-    print(told(lambda: store.acquire("s")))
-    print(told(lambda: store.head("s")))
-    print(told(lambda: SqliteBackend(path).acquire("s")), flush=True)
+    print(append(store, lease, 10))  # noqa: T201
+    print(append(store, lease, 10))  # noqa: T201
+    print(told(lambda: store.acquire("s")))  # noqa: T201
+    print(told(lambda: store.head("s")))  # noqa: T201
+    print(told(lambda: SqliteBackend(path).acquire("s")), flush=True)  # noqa: T201
     os._exit(0)
 
 

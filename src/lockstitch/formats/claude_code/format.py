@@ -57,7 +57,7 @@ _TITLES = (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary",
 def glimpse(path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]) -> Glimpse:
     """Return what the first and the last records of a file tell of its session."""
     lines = [*head, *tail]
-    name = splitext(basename(path))[0]
+    name = splitext(basename(path))[0]  # noqa: PTH119, PTH122 - there may be 100 000 of them
     is_aside = name.startswith("agent-")
     spoken = (value for value in lines if is_aside or not value.get("isSidechain"))
     return Glimpse(
@@ -194,12 +194,12 @@ class ClaudeCode(Format):
         return processes.belongs(path, folder)
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats.claude_code import compact
+        from lockstitch.formats.claude_code import compact  # noqa: PLC0415 - few commands need it
 
         return compact.sorting(transcript)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats.claude_code import compact as claude_compact
+        from lockstitch.formats.claude_code import compact as claude_compact  # noqa: PLC0415 - as above
 
         return claude_compact.compacted(transcript, out)
 

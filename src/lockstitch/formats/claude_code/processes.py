@@ -64,7 +64,7 @@ def _config_folders(path: str) -> list[Path]:
     A session that lies anywhere else is a copy, which no process has open.
     """
     found: dict[Path, None] = {}
-    for name in (os.path.abspath(path), os.path.realpath(path)):
+    for name in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 - not resolved
         found |= {one.parent: None for one in Path(name).parents if one.name == _PROJECTS}
     moved = os.environ.get("CLAUDE_CONFIG_DIR")
     usual = Path(moved) if moved else Path.home() / ".claude"
@@ -155,5 +155,5 @@ def _is_at_home(pid: int, folders: list[Path]) -> bool:
     environ = processes.environ(pid)
     if environ is None:
         return True
-    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")
+    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")  # noqa: PTH118
     return any(os.path.realpath(home) == os.path.realpath(folder) for folder in folders)

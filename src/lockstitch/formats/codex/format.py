@@ -82,7 +82,7 @@ class Codex(Format):
         meta = next((payload_of(value) for value in head if value.get("type") == META), {})
         items = (payload_of(value) or value for value in (*head, *tail))
         prompts = (item for item in items if is_prompt(item))
-        name = os.path.basename(path)
+        name = os.path.basename(path)  # noqa: PTH119 - there may be 100 000 of them
         return Glimpse(
             prompt="\n".join(texts_of(next(prompts, {}))),
             session=as_str(meta.get("id")) or id_in(name),
@@ -142,12 +142,12 @@ class Codex(Format):
         return found is not None and decode(found[1]) == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats.codex import compact
+        from lockstitch.formats.codex import compact  # noqa: PLC0415 - few commands need it
 
         return compact.sorting(transcript)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats.codex import compact as codex_compact
+        from lockstitch.formats.codex import compact as codex_compact  # noqa: PLC0415 - as above
 
         return codex_compact.compacted(transcript, out)
 

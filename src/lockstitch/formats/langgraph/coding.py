@@ -163,8 +163,8 @@ class Coding(ABC):
 
 def codings() -> dict[str, Coding]:
     """Give the known codings, by LangGraph's name for them; fresh ones for each thread."""
-    from lockstitch.formats.langgraph.packs import Packs
-    from lockstitch.formats.langgraph.texts import Texts
+    from lockstitch.formats.langgraph.packs import Packs  # noqa: PLC0415 - they build on this
+    from lockstitch.formats.langgraph.texts import Texts  # noqa: PLC0415 - as above
 
     return {MSGPACK: Packs(), JSON: Texts()}
 

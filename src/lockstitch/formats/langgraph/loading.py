@@ -71,7 +71,7 @@ class Head(Row, eq=False):
 def listed(base: Connection) -> Iterator[tuple[Any, ...]]:
     """Give the threads, and the subgraphs that remember: id, project, time, title."""
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in _ALL)
-    last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"
+    last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
     for pair in _pairs(base):
         [(head,)] = base.execute(last, bound(pair))
         yield session_name(*pair), None, seconds_of(str(head)), ""
@@ -239,7 +239,7 @@ def _ancestors(
 
 def _where(table: str, names: Iterable[str], rest: str) -> str:
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in names)
-    return f"SELECT {_EVERYTHING} FROM {table} WHERE {match} {rest}"
+    return f"SELECT {_EVERYTHING} FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
 
 
 def _selected(base: Connection, table: Table, query: str, values: Iterable[str]) -> Iterator[Row]:
@@ -308,7 +308,7 @@ def _kept(base: Connection, thread: str, namespace: str) -> Iterator[Kept]:
     runs = "" if namespace else f" OR instr(checkpoint_ns, '{TASK}') > 0"
     where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
     for table in (CHECKPOINTS, WRITES):
-        query = f"SELECT {_EVERYTHING} FROM {table.name} {where}"
+        query = f"SELECT {_EVERYTHING} FROM {table.name} {where}"  # noqa: S608 - names of our own
         for row in _selected(base, table, query, (thread, namespace)):
             columns = row.stored
             space, tag = _text(columns.get("checkpoint_ns")), tag_of(columns)

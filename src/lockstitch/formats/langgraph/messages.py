@@ -39,7 +39,7 @@ def make_distinct(views: Sequence[Any]) -> list[Any]:
             kept.append(view)
         elif not is_copy(seen[own], view):
             own = derive_id(f"again:{own}", set(seen))
-            view = with_id(view, own)
+            view = with_id(view, own)  # noqa: PLW2901 - the one to remember
             kept.append(view)
         if own is not None:
             seen.setdefault(own, view)
@@ -62,7 +62,7 @@ def add_ids(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
         source = _source(view)
         count[source] += 1
         if type(view) is dict and id(view) not in old and id_of(view) is None:
-            view = with_id(view, derive_id(f"{source}:{count[source]}", taken))
+            view = with_id(view, derive_id(f"{source}:{count[source]}", taken))  # noqa: PLW2901
         out.append(view)
     return out
 

@@ -271,7 +271,7 @@ class _RowEditor:
 
     def put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
         row = self.now.get(what.number, self.source[what.number])
-        assert isinstance(row, Row)
+        assert isinstance(row, Row)  # noqa: S101 - all records of this format are
         self.now[what.number] = put(row, path, value)
 
     def drop(self, what: OpenCodeEntry | OpenCodePiece) -> None:

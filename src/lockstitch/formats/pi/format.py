@@ -66,7 +66,7 @@ class Pi(Format):
         start = next(filter(is_header, lines), {})
         names = [as_str(value.get("name")) for value in lines if value.get("type") == _NAMED]
         prompts = (message_of(value).get("content") for value in lines if is_prompt(value))
-        name = os.path.basename(path)
+        name = os.path.basename(path)  # noqa: PTH119 - there may be 100 000 of them
         return Glimpse(
             title=next(filter(None, reversed(names)), ""),
             prompt=text_of_blocks(next(prompts, "")),

@@ -145,9 +145,9 @@ _LISTED = f"""
            coalesce(n.display_name, n.label, w.session_key)
     FROM session_windows AS w LEFT JOIN session_nodes AS n ON n.session_key = w.session_key
     WHERE EXISTS (SELECT 1 FROM {_EVENTS} AS e WHERE e.session_id = w.session_id)
-"""
-_ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"
-_BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"
+"""  # noqa: S608 - a name of our own
+_ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
+_BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
 # What is read beside the events, to list the sessions and to find those in cold storage.
 _BESIDE = (
     Table("session_windows", key="session_key", order=("updated_at",), optional=True),
@@ -270,7 +270,7 @@ def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | Non
     if _COLD not in tables_of(base):
         return
     columns = "storage, archive_name, archive_blob"
-    query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"
+    query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
     for storage, name, blob in base.execute(query, bound((session,))):
         raw = blob if storage == "sqlite" else _file(base, str(name))
         lines = _unpacked(base, raw, inputs.unpacked_budget(len(raw or b"")))

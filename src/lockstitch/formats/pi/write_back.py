@@ -361,7 +361,7 @@ class _PiWriteBack:
 
 
 def _record(unit: PiUnit) -> Record:
-    assert unit.record is not None
+    assert unit.record is not None  # noqa: S101 - set in _with_controls
     return unit.record
 
 

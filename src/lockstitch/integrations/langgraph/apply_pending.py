@@ -106,7 +106,7 @@ def unfinished_tasks(
     returned = {task for task, _, _ in pending_writes.finished_writes(saved)}
     try:
         found = graph.get_state(_config(stage)).tasks
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
         _LOG.warning("the tasks of the checkpoint cannot be told: %s", type(error).__name__)
         return []
     return [(task.name, task.id) for task in found if task.id not in returned]
@@ -138,7 +138,7 @@ def apply_pending(
             graph.bulk_update_state(_config(stage), [updates])
             due = () if closes else _next_of(graph, stage)
         values = graph.get_state(_config(stage)).values
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
         _LOG.warning(
             "the graph cannot take up its own checkpoint (%s): only its messages are mended, and "
             "its breakpoints are not known",
@@ -200,7 +200,7 @@ def _behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> tupl
     try:
         graph.update_state(_config(stage), None, as_node=dropped[0])
         due = _next_of(graph, stage)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the graph's own routing, on a turn that has no end
         _LOG.info("what comes behind %r cannot be told: %s", dropped[0], type(error).__name__)
         due = ()
     if not due or dropped[0] in due:

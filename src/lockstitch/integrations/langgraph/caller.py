@@ -222,7 +222,7 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
                     with announcing(run):
                         inner.close()
                     raise
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - it is handed on
                     step = _bound(inner.throw, error)
                 else:
                     step = inner.__next__ if sent is None else _bound(inner.send, sent)
@@ -248,7 +248,7 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
                     with announcing(run):
                         await inner.aclose()
                     raise
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - it is handed on
                     step = _bound(inner.athrow, error)
                 else:
                     step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
@@ -286,7 +286,7 @@ def _bound(call: Callable[[Any], Any], word: Any) -> Callable[[], Any]:
     return lambda: call(word)
 
 
-def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:
+def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
     """Return the run that a graph is called for, in the words of LangGraph."""
     is_late = options.get("checkpoint_during") is False
     return GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))

@@ -216,7 +216,7 @@ class Guard(BaseCheckpointSaver[Any]):
             return self
         clone = copy.copy(self)
         clone.saver = saver
-        clone._eyes = header_reader(saver)
+        clone._eyes = header_reader(saver)  # noqa: SLF001 - it is one of ours
         return clone
 
     # Reading
@@ -231,7 +231,7 @@ class Guard(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
@@ -243,7 +243,7 @@ class Guard(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name is LangGraph's
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:

@@ -229,7 +229,7 @@ def wait_for_turn(
             now = time.monotonic()
             if now - changed >= wait or now - started >= wait * _MOST:
                 return None
-            yield Sleep(min(pause * (0.5 + random.random()), wait))
+            yield Sleep(min(pause * (0.5 + random.random()), wait))  # noqa: S311 - to get apart
             pause = min(pause * 1.5, _LONGEST)
             again: CheckpointTuple | None = yield ReadHeader(place_of(config).at(None).config)
             if again is None or _state(again) != state:

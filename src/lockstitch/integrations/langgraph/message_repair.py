@@ -57,7 +57,7 @@ def distinct_live(
         else:
             findings.append(find(DUPLICATE, f"messages.{index}", "an id is used twice"))
             if not is_live_copy(old, message):
-                message = _rename_live(message, seen)
+                message = _rename_live(message, seen)  # noqa: PLW2901 - the one to remember
                 kept.append(message)
         if message.id:
             seen.setdefault(message.id, message)
@@ -82,7 +82,7 @@ def add_live_ids(
             count[source] += 1
             if is_new:
                 fresh = derive_id(f"{source}:{count[source]}", taken)
-                message = message.model_copy(update={"id": fresh})
+                message = message.model_copy(update={"id": fresh})  # noqa: PLW2901 - in its place
         out.append(message)
     return out
 

@@ -195,7 +195,7 @@ def _after(steps: Steps[Any], step: SaverStep, saver: Saver) -> SaverStep:
         # With two referees nobody could build beside what lost.
         with announcing(GUARD):
             result = step.done(saver)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
         return steps.throw(error)
     return steps.send(result)
 
@@ -208,7 +208,7 @@ async def aperform(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> 
             try:
                 with announcing(GUARD):
                     result = await step.adone(eyes if step.looks and eyes else saver)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
                 step = steps.throw(error)
             else:
                 step = steps.send(result)

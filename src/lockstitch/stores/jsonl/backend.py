@@ -68,7 +68,7 @@ class JsonlBackend(Backend):
             raise UsageError("a store of lines needs locks that Windows lacks; use sqlite:///")
         if not lease_seconds > 0:
             raise UsageError("a lease lasts longer than 0 seconds")
-        self.folder = Path(os.path.abspath(folder))
+        self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
         self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)

@@ -408,7 +408,7 @@ class Server:
                 problem = _problem(error, where, is_last=tried == TRIES - 1)
             if problem:
                 raise problem
-            time.sleep(random.uniform(0, 0.005 * 2**tried))
+            time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
         raise ConnectionLost(_LOST)
 
     def vacuum(self, statement: LiteralString, where: str) -> None:

@@ -221,7 +221,7 @@ READ_PARTS: LiteralString = f"""
 SELECT seq, epoch, key, at, body, digest FROM (
     SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
     FROM ({_PARTS}) AS shared
-) AS page WHERE before < %(bytes)s ORDER BY seq"""
+) AS page WHERE before < %(bytes)s ORDER BY seq"""  # noqa: S608
 PARTS = "SELECT owner, after, upto FROM lockstitch.parts WHERE session = %s ORDER BY upto"
 _LISTED: LiteralString = """
 SELECT s.session, s.seq, s.epoch, s.created, s.changed,

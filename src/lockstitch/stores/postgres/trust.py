@@ -116,7 +116,7 @@ SELECT 'rows', n.nspname || '.' || c.relname, o.rolname::text, session_user::tex
 FROM tables t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN roles o ON o.oid = c.relowner
 WHERE t.oid = t.root AND c.relkind IN ('r', 'p') AND row_security_active(c.oid)
-"""
+"""  # noqa: S608 - all of it our own
 
 # What else is in a schema of which all is used: functions, and whoever may add to it.
 _REST = f"""
@@ -129,7 +129,7 @@ SELECT 'grant', n.nspname::text, coalesce(o.rolname::text, 'PUBLIC'), ''
 FROM pg_namespace n CROSS JOIN LATERAL aclexplode(n.nspacl) a LEFT JOIN roles o ON o.oid = a.grantee
 WHERE n.nspname = %(schema)s::text AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
     AND o.trusted IS NOT TRUE AND o.has_database IS NOT TRUE
-"""
+"""  # noqa: S608 - all of it our own
 
 
 # What all of that hangs on, in a fraction of the time: as long as it is the same, nobody but a role

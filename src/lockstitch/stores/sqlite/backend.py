@@ -133,7 +133,7 @@ class SqliteBackend(Backend):
         if row is None and not create:
             raise self._unknown(session)
         if row is not None and self._leases.is_held(row, self._generation()):
-            assert row.holder is not None
+            assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where(session)} is held by {row.holder.label}")
         head = Head() if row is None else true_head(connection, row, self._where(session))
         now = _now()

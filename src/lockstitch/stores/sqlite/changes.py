@@ -326,7 +326,7 @@ class Adding:
         """Write them; nothing is changed before all is known to be right."""
         row = rows.session_named(connection, self._session, self._where)
         if row is not None and is_held(row):
-            assert row.holder is not None
+            assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where} is held by {row.holder.label}")
         is_known, tail = tails.find(connection, row)
         if row is None:

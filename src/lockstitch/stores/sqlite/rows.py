@@ -158,7 +158,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
         (name, head.seq, head.digest, head.epoch, created, changed),
     )
     number = cursor.lastrowid
-    assert number is not None
+    assert number is not None  # noqa: S101
     return number
 
 
@@ -465,7 +465,7 @@ def _rows(connection: Connection, query: tuple[str, tuple[Any, ...]], count: int
 def _query(listing: Listing, *, is_new: bool, past: str = "") -> tuple[str, tuple[Any, ...]]:
     minute = "s.minute" if is_new else "(s.changed >> 16)"
     about = "s.about" if is_new else "null"
-    select = f"select {_LISTED_COLUMNS}, {about} from sessions s{past}"
+    select = f"select {_LISTED_COLUMNS}, {about} from sessions s{past}"  # noqa: S608
     where = "s.changed > ?"
     values: tuple[Any, ...] = (listing.since,)
     if listing.tag:

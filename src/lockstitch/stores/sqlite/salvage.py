@@ -285,7 +285,7 @@ _ABOUT = ", ".join(
     ]
 )
 _ALL = f"{_ABOUT}, cast(body as blob)"
-_PLACES = f"select rowid, {_whole('session')} from events not indexed where rowid > ?"
+_PLACES = f"select rowid, {_whole('session')} from events not indexed where rowid > ?"  # noqa: S608
 _ZLIB = b"\x78"
 _DIGEST = 6
 _FURTHEST = 1 << 44
@@ -384,7 +384,7 @@ def _stamp(number: object, seq: object, digest: object) -> str:
 def _row(connection: Connection, name: str, where: str) -> Raw:
     """Find a session's row, also past a damaged index."""
     for table in ("sessions", "sessions not indexed"):
-        asked = f"select number, seq, digest, epoch from {table} where name = ?"
+        asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
         try:
             row: Raw | None = connection.execute(asked, (name,)).fetchone()
         except sqlite3.DatabaseError:
@@ -439,7 +439,7 @@ class _Rows:
         return ends[0] if len(ends) == 1 else None
 
     def _asked(self, condition: str, *values: object, columns: str = _ALL) -> list[Raw]:
-        asked = f"select {columns} from events {condition}"
+        asked = f"select {columns} from events {condition}"  # noqa: S608
         return self._connection.execute(asked, values).fetchall()
 
     def _one_by_one(self) -> Iterator[Raw]:

@@ -213,7 +213,7 @@ class SqliteWriter:
     def _left(self, jobs: list[CommitJob]) -> float:
         """Tell how many seconds a leader would still wait."""
         until = jobs[0].until
-        assert until is not None
+        assert until is not None  # noqa: S101
         return max(until - time.monotonic(), 0.0)
 
     def _check_open(self) -> None:
@@ -306,7 +306,7 @@ class SqliteWriter:
                 connection.execute("rollback")
             elif self._is_committing:
                 self._acknowledge(jobs)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001
             self._spoil(jobs, failure)
 
     def _spoil(self, jobs: list[CommitJob], failure: BaseException) -> None:
@@ -400,7 +400,7 @@ class SqliteWriter:
         """Move what is in the log to its place; what cannot be moved now stays safe in the log."""
         self._unchecked = 0
         try:
-            assert self._connection is not None
+            assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
             if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
                 self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)

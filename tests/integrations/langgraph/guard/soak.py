@@ -53,7 +53,7 @@ def races(store: str, processes: int, turns: int, *, guard: bool = True) -> None
 
 def storm(store: str, processes: int, seconds: float, seed: int) -> None:
     """Kill processes at random while they have turns, and begin new ones, for some time."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
     with tempfile.TemporaryDirectory() as folder:
         address = address_of(store, Path(folder))
         done: list[str] = []

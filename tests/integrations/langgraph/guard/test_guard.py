@@ -75,7 +75,7 @@ def test_the_conformance_suite_says_the_same(name: str, tmp_path: Path) -> None:
         asyncio.run(_passed(name, address_of(name, folder), guard=folder.name == "guarded"))
         for folder in folders
     )
-    print(name, guarded)
+    print(name, guarded)  # noqa: T201 - figures of the report
     assert guarded == bare
     assert all(bare[each][0] for each in ("put", "put_writes", "get_tuple", "list"))
 
@@ -223,7 +223,7 @@ def test_other_keys_of_the_config_reach_the_saver() -> None:
 
 def test_a_run_that_was_forgotten_goes_on() -> None:
     guard = Guard(InMemorySaver())
-    guard._guarding.runs._limit = 1
+    guard._guarding.runs._limit = 1  # noqa: SLF001 - so many runs would take long
     for durability in ("sync", "exit", "async"):
         look = chat(guard)
         graph = chat(guard, lambda look=look: look.invoke(said("x"), on("other")))

@@ -123,7 +123,7 @@ def test_every_order_of_two_runs(make: Callable[[], Game]) -> None:
         ends[tuple(player.won is not None for player in game.players)] += 1
     # One after the other both succeed; when they meet, one of them does, or none.
     assert set(ends) == {(True, True), (True, False), (False, True), (False, False)}
-    print(make.__name__, ends.total(), ends)
+    print(make.__name__, ends.total(), ends)  # noqa: T201 - figures of the report
 
 
 @pytest.mark.parametrize("make", GAMES)
@@ -134,7 +134,7 @@ def test_every_order_in_which_one_dies(make: Callable[[], Game], dying: int) -> 
         for game in explored(make, [(dying, steps)]):
             game.judge()
             games += 1
-    print(make.__name__, dying, games)
+    print(make.__name__, dying, games)  # noqa: T201 - figures of the report
 
 
 @pytest.mark.parametrize("make", CROWDS)

@@ -157,7 +157,7 @@ def test_processes_that_wait_for_their_turns_are_rarely_refused(
     address = address_of(store, tmp_path)
     _turn(store, address, "before")
     said = raced(store, address, 4, 8, retry=True, wait=30.0, **more)
-    print(store, more, len(said["again"]), "conflicts")
+    print(store, more, len(said["again"]), "conflicts")  # noqa: T201 - figures of the report
     assert len(said["ok"]) == 32
     messages = history(store, address)
     assert kept(messages) == {"before", *said["ok"]}

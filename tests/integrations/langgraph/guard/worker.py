@@ -92,7 +92,7 @@ def tried(turn: Callable[[], Any], *, retry: bool) -> bool:
             say("again")
             if not retry:
                 return False
-            time.sleep(random.random() * min(0.4, 0.01 * 2**attempt))
+            time.sleep(random.random() * min(0.4, 0.01 * 2**attempt))  # noqa: S311 - to get apart
         else:
             return True
     raise AssertionError("a turn never came through")
@@ -132,7 +132,7 @@ async def aworked(options: dict[str, Any], saver: Any) -> None:
                 await graph.ainvoke(given, THREAD, durability=durability)
             except Conflict:
                 say("again")
-                await asyncio.sleep(random.random() * 0.3)
+                await asyncio.sleep(random.random() * 0.3)  # noqa: S311 - to get apart
             else:
                 break
         say(f"ok {name}")

@@ -236,7 +236,7 @@ def digest(path: str) -> str:
 def rows(address: str) -> Any:
     with psycopg.connect(address) as base:
         return [
-            base.execute(f"SELECT xmin, ctid, t FROM {table} t ORDER BY t::text").fetchall()  # type: ignore[arg-type]
+            base.execute(f"SELECT xmin, ctid, t FROM {table} t ORDER BY t::text").fetchall()  # type: ignore[arg-type]  # noqa: S608
             for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
         ]
 
@@ -266,7 +266,7 @@ def test_a_damaged_thread_does_not_keep_the_others(
 ) -> None:
     address = filled("sqlite", tmp_path, "a", "b")
     with sqlite(address) as old:
-        old.conn.execute(f"UPDATE checkpoints SET {damage} WHERE thread_id = 'a'")
+        old.conn.execute(f"UPDATE checkpoints SET {damage} WHERE thread_id = 'a'")  # noqa: S608
         old.conn.execute(
             "INSERT INTO checkpoints SELECT CAST(x'ff' AS TEXT), checkpoint_ns,"
             " checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints"

@@ -126,7 +126,7 @@ def test_async_savers_and_an_async_graph(tmp_path: Path, kind: str) -> None:
     async def broken() -> Any:
         async with ASYNC_SAVERS[kind](address) as old:
             graph = bench.graph(old)
-            with pytest.raises(BaseException):
+            with pytest.raises(BaseException):  # noqa: B017, PT011
                 await graph.ainvoke({"messages": [HumanMessage("go", id="h")]}, on("1"))
             return [one async for one in old.alist(on("1"))]
 

@@ -293,7 +293,7 @@ def test_two_agents_at_once_both_come_along(source: str, tmp_path: Path) -> None
         def release() -> None:
             one.bench.stuck.wait(60)
             other.bench.stuck.wait(60)
-            while len(one._left()) < 2 * len(FINISHED):
+            while len(one._left()) < 2 * len(FINISHED):  # noqa: SLF001 - its own test
                 time.sleep(0.01)
             one.bench.released.set()
             other.bench.released.set()

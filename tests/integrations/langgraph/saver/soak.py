@@ -16,7 +16,7 @@ if __name__ == "__main__":
             refused, messages = contended(where, turns)
             said = {one for one in messages if not one.startswith("reply")}
             answered = {one for one in said if f"reply to {one}" in messages}
-            print(
+            print(  # noqa: T201
                 f"{kind}: {len(answered)} of {2 * turns} turns kept and answered,"
                 f" {refused} refused with a Conflict and run again"
             )

@@ -127,7 +127,7 @@ def test_a_change_far_behind_the_end_is_stored_as_well(path: Path, change: Any) 
     expected = long_talk(InMemorySaver(), change)
     with Saver(f"sqlite:///{path}", reconcile=False) as saver:
         assert long_talk(saver, change) == expected
-        items = len(saver._threads.get("1").thread.items)
+        items = len(saver._threads.get("1").thread.items)  # noqa: SLF001
     # What was changed, and nothing else, is there twice.
     assert items <= 130 + 3 * 3 + 4
 
@@ -145,7 +145,7 @@ def test_equal_copies_are_stored_once(quick: Saver) -> None:
         graph.invoke(
             {"messages": [HumanMessage("y", id=f"h{turn}")], "log": [], "book": {}}, CONFIG
         )
-        live = quick._threads.get("1")
+        live = quick._threads.get("1")  # noqa: SLF001
         sizes.append(live.thread.size)
     grown = [after - before for before, after in pairwise(sizes)]
     assert max(grown) < 2 * min(grown) + 600

@@ -55,8 +55,8 @@ def test_a_turn_takes_as_many_bytes_late_as_early(make: Any, durability: Any) ->
         agent = make(Model(), [look], checkpointer=saver)
         for turn in range(30):
             agent.invoke({"messages": [HumanMessage(f"{turn:9}")]}, CONFIG, durability=durability)
-            sizes.append(saver._threads.get("1").thread.size)
-        thread = saver._threads.get("1").thread
+            sizes.append(saver._threads.get("1").thread.size)  # noqa: SLF001
+        thread = saver._threads.get("1").thread  # noqa: SLF001
     grown = [after - before for before, after in pairwise(sizes)]
     # Numbers get longer: a few bytes a turn.
     assert max(grown[-10:]) < 1.05 * min(grown[:10])

@@ -65,7 +65,7 @@ def test_a_read_that_is_interrupted_anywhere_is_read_again(path: Path) -> None:
         line, is_met = 0, True
         while is_met:
             line += 1
-            saver._threads.get("shared").forget()
+            saver._threads.get("shared").forget()  # noqa: SLF001 - as after a start
             is_met = Interrupt(line).is_met(lambda: saver.get_tuple(CONFIG))
             found = saver.get_tuple(CONFIG)
             assert found is not None

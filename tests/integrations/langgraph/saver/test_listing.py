@@ -46,7 +46,7 @@ def config_of(thread: str, namespace: str = "", checkpoint: str | None = None) -
 
 def fill(savers: list[Any], count: int = TURNS, threads: int = THREADS, ids: Any = None) -> None:
     """Put the same checkpoints everywhere, in many threads that go on in turns."""
-    dice = random.Random(7)
+    dice = random.Random(7)  # noqa: S311
     ends: dict[tuple[str, str], str] = {}
     for number in range(count):
         place = (f"thread {dice.randrange(threads)}", dice.choice(["", "", "sub:1"]))
@@ -126,9 +126,9 @@ def _behind(found: list[str]) -> dict[str, Any]:
 
 def test_a_page_reads_the_threads_that_are_on_it(anywhere: Where, monkeypatch: Any) -> None:
     fill([anywhere.open()])
-    saver = anywhere.open() if anywhere.kind != "memory" else anywhere._opened[0]
+    saver = anywhere.open() if anywhere.kind != "memory" else anywhere._opened[0]  # noqa: SLF001
     read: list[str] = []
-    backend = saver._backend
+    backend = saver._backend  # noqa: SLF001
     real = backend.read
     changed = sorted((one.changed for one in backend.listed(Listing(newest=True))), reverse=True)
 
@@ -147,7 +147,7 @@ def test_a_page_reads_the_threads_that_are_on_it(anywhere: Where, monkeypatch: A
 def test_ids_that_are_no_times_are_in_order_too(anywhere: Where, theirs: SqliteSaver) -> None:
     saver = anywhere.open()
     names = [f"{number:05}" for number in range(TURNS)]
-    random.Random(3).shuffle(names)
+    random.Random(3).shuffle(names)  # noqa: S311
     fill([saver, theirs], ids=lambda number: names[number])
     assert told(saver, limit=25) == told(theirs, limit=25)
 
@@ -173,7 +173,7 @@ def test_a_clock_that_was_ahead_is_in_order_too(anywhere: Where, theirs: SqliteS
 def test_other_sessions_of_the_store_are_passed_by(anywhere: Where) -> None:
     saver = anywhere.open()
     fill([saver], 20, 5)
-    backend = saver._backend if anywhere.kind == "memory" else open_given(anywhere.url)
+    backend = saver._backend if anywhere.kind == "memory" else open_given(anywhere.url)  # noqa: SLF001
     for number in range(30):
         backend.add(f"other {number}".replace(" ", "-"), [JournalEntry("k", 1 << 42, b"{}")], NEW)
     backend.add("langgraph.not-a-thread", [JournalEntry("k", 1 << 42, b"{}")], NEW)

@@ -75,7 +75,7 @@ def test_a_thread_that_is_pruned_again_and_again_stays_small(where: Where) -> No
     for turn in range(6):
         graph.invoke({"messages": [HumanMessage(f"turn {turn}")]}, CONFIG)
         saver.prune([THREAD])
-        sizes.append(saver._threads.get(THREAD).current().size)
+        sizes.append(saver._threads.get(THREAD).current().size)  # noqa: SLF001
     assert [one.content for one in graph.get_state(CONFIG).values["messages"]][::2] == [
         f"turn {turn}" for turn in range(6)
     ]

@@ -164,7 +164,7 @@ def wait_until(is_so: Any) -> None:
 def test_a_write_of_unknown_outcome_is_there_once(
     quick: Saver, monkeypatch: pytest.MonkeyPatch, is_done: bool
 ) -> None:
-    backend = quick._backend
+    backend = quick._backend  # noqa: SLF001
     real, failures = backend.add, [2, 3, 5]
 
     def add(*words: Any, **options: Any) -> Any:
@@ -192,9 +192,9 @@ def test_what_a_task_wrote_is_stored_with_the_checkpoint_behind_it(
     answering(quick).invoke({"messages": [HumanMessage("x")]}, CONFIG)
     found = quick.get_tuple(CONFIG)
     assert found is not None
-    live = quick._threads.get("shared")
+    live = quick._threads.get("shared")  # noqa: SLF001
     monkeypatch.setattr(live, "patience", Endless())
-    backend = quick._backend
+    backend = quick._backend  # noqa: SLF001
     real, added = backend.add, []
 
     def add(session: str, entries: Any, *words: Any, **options: Any) -> Any:
@@ -204,7 +204,7 @@ def test_what_a_task_wrote_is_stored_with_the_checkpoint_behind_it(
     monkeypatch.setattr(backend, "add", add)
     task = threading.Thread(target=quick.put_writes, args=(found.config, [("x", 1)], "task"))
     task.start()
-    wait_until(lambda: live._queue)
+    wait_until(lambda: live._queue)  # noqa: SLF001
     child: Any = {**found.checkpoint, "id": f"{found.checkpoint['id']}1"}
     quick.put(found.config, child, found.metadata, {})
     task.join()

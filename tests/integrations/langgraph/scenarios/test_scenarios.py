@@ -110,7 +110,7 @@ class Scene:
             for table in COPIES:
                 others = table.partition("thread_id, ")[2].removesuffix(")")
                 source = table.partition(" ")[0]
-                statement = f"INSERT INTO {table} SELECT %s, {others} FROM {source} "
+                statement = f"INSERT INTO {table} SELECT %s, {others} FROM {source} "  # noqa: S608
                 connection.execute(statement + "WHERE thread_id = %s", (name, run.name))
         return address, on(name)
 

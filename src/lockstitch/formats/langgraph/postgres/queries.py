@@ -43,7 +43,7 @@ AND w.checkpoint_id = c.checkpoint_id
 HEADS = (
     """
 SELECT k.thread, k.namespace, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata,
-    (SELECT coalesce(sum(octet_length(f.blob)), 0) FROM """
+    (SELECT coalesce(sum(octet_length(f.blob)), 0) FROM """  # noqa: S608 - all of it our own
     + _VERSIONS
     + " CROSS JOIN LATERAL ("
     + _BLOB

@@ -84,10 +84,10 @@ class CarryingSerializer(SafeSerializer):
             return obj.tag, obj.data
         if obj is None or isinstance(obj, bytes | bytearray):
             return super().dumps_typed(obj)
-        return _MSGPACK, ormsgpack.packb(obj, default=_packed, option=jsonplus._option)
+        return _MSGPACK, ormsgpack.packb(obj, default=_packed, option=jsonplus._option)  # noqa: SLF001
 
 
 def _packed(obj: Any) -> Any:
     if isinstance(obj, Carried):
         return ormsgpack.Ext(obj.code, obj.data)
-    return jsonplus._msgpack_default(obj)
+    return jsonplus._msgpack_default(obj)  # noqa: SLF001

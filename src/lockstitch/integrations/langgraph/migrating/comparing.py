@@ -80,7 +80,7 @@ class Comparison:
             return True
         try:
             return bool(one == other)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a comparison of whatever class it is
             return False
 
 

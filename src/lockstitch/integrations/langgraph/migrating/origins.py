@@ -129,7 +129,7 @@ class Origin(ABC):
 def origin_of(source: str) -> Origin | None:
     """Tell which database of LangGraph's an address or a file is; None for any other."""
     if is_postgres(source):
-        from lockstitch.formats.langgraph.postgres.tables import found, home_of
+        from lockstitch.formats.langgraph.postgres.tables import found, home_of  # noqa: PLC0415
 
         return PostgresOrigin(source, home_of(source)) if found(source).homes else None
     path = file_of(source)
@@ -139,7 +139,7 @@ def origin_of(source: str) -> Origin | None:
 def file_of(source: str) -> str | None:
     """Give the path of a file of ``SqliteSaver``; None for any other source."""
     path = path_of(source) if source.startswith("sqlite:") else source
-    if not os.path.isfile(path) or is_own_database(path):
+    if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
         return None
     try:
         with reading(path, follow=True) as base:
@@ -181,11 +181,11 @@ class SqliteOrigin(Origin):
 
     def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         with _needed("langgraph-checkpoint-sqlite"):
-            from langgraph.checkpoint.sqlite import SqliteSaver
+            from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
         saver = SqliteSaver(self._base)
         # What it would set up is there, and would be written.
         saver.is_setup = True
-        saver._has_task_path = self._has_paths
+        saver._has_task_path = self._has_paths  # noqa: SLF001 - it is part of its setup
         self._base.budget.renew()
         self._base.execute("BEGIN")
         try:
@@ -230,7 +230,7 @@ class PostgresOrigin(Origin):
     """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL."""
 
     def __init__(self, url: str, home: Home) -> None:
-        from lockstitch.formats.langgraph.postgres.database import Database, Gone
+        from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
 
         self.fatal = (Gone,)
         self._database = Database(url, home.schema)
@@ -262,8 +262,8 @@ class PostgresOrigin(Origin):
 
     def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         with _needed("langgraph-checkpoint-postgres"):
-            from langgraph.checkpoint.postgres import PostgresSaver
-        from lockstitch.formats.langgraph.postgres.qualifying import qualifying
+            from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.qualifying import qualifying  # noqa: PLC0415
 
         def once(base: Connection) -> T:
             before = base.cursor_factory

@@ -127,7 +127,7 @@ def fingerprint(value: Any) -> bytes | None:
     """Digest what a value looks like now; None if nobody can tell."""
     try:
         tag, data = _FULL.dumps_typed(value)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever an application's class raises
         return None
     return blake2b(data, digest_size=16, key=tag.encode()).digest()
 
@@ -138,7 +138,7 @@ class _Full(JsonPlusSerializer):
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         try:
             return super().dumps_typed(obj)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever an application's class raises
             return "pickle", pickle.dumps(obj)
 
 
@@ -373,5 +373,5 @@ def _greatest(most: int, are: Callable[[int, int], bool]) -> int:
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except Exception:
+    except Exception:  # noqa: BLE001 - an application's own comparison
         return False

@@ -188,7 +188,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
@@ -331,7 +331,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Give the version behind another; texts, as other savers write them, are continued."""
         if isinstance(current, str):
-            return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"
+            return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else current + 1
 
     # Removing and copying.
@@ -408,7 +408,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:

@@ -72,7 +72,7 @@ def connect() -> None:
 
 def _made(real: Callable[..., None]) -> Callable[..., None]:
     @wraps(real)
-    def __init__(self: Any, *given: Any, **options: Any) -> None:
+    def __init__(self: Any, *given: Any, **options: Any) -> None:  # noqa: N807 - it stands for it
         real(self, *given, **options)
         _add(self.checkpointer, self, runs=False)
 
@@ -158,7 +158,7 @@ def _fields(one: type) -> list[Any]:
     try:
         space = vars(module) if module else None
         hints = typing.get_type_hints(one, space, dict(vars(one)), include_extras=True)
-    except Exception:
+    except Exception:  # noqa: BLE001 - an annotation that names what is not there
         models = getattr(one, "model_fields", {}).values()
         return [field.annotation for field in models if not isinstance(field.annotation, str)]
     return list(hints.values())

@@ -152,7 +152,7 @@ def _model(code: int, made: Any, fields: dict[str, Any]) -> Any:
     """Build a pydantic model; what was valid when it was stored is taken as it is."""
     try:
         return made(**fields)
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever its validators raise
         build = made.construct if code == jsonplus.EXT_PYDANTIC_V1 else made.model_construct
         return build(**fields)
 

@@ -59,7 +59,7 @@ class _Job:
 
     def waits(self, seconds: float) -> bool:
         """Wait for somebody else to store it; whether that was so."""
-        assert self.bell is not None
+        assert self.bell is not None  # noqa: S101
         return self.bell.acquire(timeout=seconds) and self.is_done
 
     def end(self) -> None:
@@ -274,7 +274,7 @@ class Live:
         for job in jobs:
             try:
                 prepared = job.prepare(self) if job.error is None else None
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is raised where it belongs
                 job.error = error
                 continue
             if prepared is None:
