@@ -114,9 +114,7 @@ class AnthropicWalker:
             return index
         return len(raw) - 1 if waiting else len(raw)
 
-    def _says(  # noqa: C901 - one flat loop: calls would cost more than what they check
-        self, content: Any, waiting: list[str], index: int
-    ) -> bool:
+    def _says(self, content: Any, waiting: list[str], index: int) -> bool:
         """Tell whether an assistant's content is plain; notes the calls it makes."""
         if type(content) is str:
             return content != "" and not content.isspace()
@@ -203,9 +201,7 @@ class ChatWalker:
         self.noted: set[str] = set()
         self.names: set[str] = set()
 
-    def run(  # noqa: C901 - one flat loop: calls would cost more than what they check
-        self, raw: Sequence[Any], start: int, seams: list[int]
-    ) -> int:
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         """Walk from a seam to the first message that is not plain; give its index."""
         index = start
         waiting: list[str] = []
