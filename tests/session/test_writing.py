@@ -50,7 +50,7 @@ def test_what_comes_in_while_the_store_writes_goes_in_one_write() -> None:
         def let_through() -> None:
             """While the store stands still with the first result, the other nine wait in line."""
             deadline = time.monotonic() + 60
-            while len(session._seen._orders) < 9 and time.monotonic() < deadline:  # type: ignore[attr-defined]  # noqa: SLF001
+            while len(session._seen._commits._queue) < 9 and time.monotonic() < deadline:  # type: ignore[attr-defined]  # noqa: SLF001
                 time.sleep(0.002)
             backend.open.set()
 

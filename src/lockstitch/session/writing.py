@@ -10,8 +10,8 @@ import signal
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from lockstitch.journal.state import JournalState
 from lockstitch.session.decisions import free_key, reply_events
 from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease
+from lockstitch.stores.group_commit import CommitJob, GroupCommit
 
 PATIENCE = 5.0
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
@@ -138,38 +139,10 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Order:
-    """Something to be added: facts as they are, or what a decision makes of the state then."""
-
-    def __init__(self, decide: Decide | None, events: Sequence[Event], key: str) -> None:
-        self.decide = decide
-        self.events = events
-        self.key = key
-        self.is_plain = decide is None and not key
-        self.is_done = False
-        self.error: Exception | None = None
-        self.records: list[JournalRecord] = []
-
-    def entries(self, state: JournalState) -> list[JournalEntry]:
-        events = self.events if self.decide is None else self.decide(state)
-        event = events[0] if events else None
-        first = free_key(state, self.key, event) if self.key else new_name()
-        if not first:
-            return []
-        at = now()
-        keys = [first, *(new_name() for _ in events)]
-        return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
-
-    def result(self) -> list[JournalRecord]:
-        if self.error is not None:
-            raise self.error
-        return self.records
-
-
-class _Torn(Struct):
+class _TornWrite(Struct):
     """A write that was begun, behind a head, and is not known to be done."""
 
-    orders: list[_Order]
+    jobs: list[CommitJob]
     entries: list[list[JournalEntry]]
     head: Head
 
@@ -185,10 +158,8 @@ class SessionWriter(SessionView):
         super().__init__(backend, lease.session)
         self.lease = lease
         self.take(backend.read(lease.session, upto=lease.head.seq))
-        self._writing = threading.Lock()
-        self._owner = 0
-        self._orders: deque[_Order] = deque()
-        self._torn: _Torn | None = None
+        self._commits = GroupCommit(self._commit, f"session {lease.session}")
+        self._torn: _TornWrite | None = None
         self._broken: LockstitchError | None = None
         # The streams that are being read into the session.
         self.streams: list[Any] = []
@@ -196,11 +167,18 @@ class SessionWriter(SessionView):
 
     def add(self, *events: Event, key: str = "") -> list[JournalRecord]:
         """Add facts, durably, all or none; under a key that is there already, nothing."""
-        return self._ordered(_Order(None, events, key))
+        return self.decide(lambda _: events, key, alone=bool(key))
 
-    def decide(self, decide: Decide, key: str = "") -> list[JournalRecord]:
-        """Add what ``decide`` makes of the state as it is once it is this one's turn."""
-        return self._ordered(_Order(decide, (), key))
+    def decide(self, decide: Decide, key: str = "", *, alone: bool = True) -> list[JournalRecord]:
+        """Add what ``decide`` makes of the state as it is once it is this one's turn.
+
+        That state is the one after all writes before, so it goes into no batch with others.
+        """
+        with DeferredSignals():
+            records: list[JournalRecord] = self._commits.do(
+                partial(self._entries, decide, key), alone=alone
+            )
+        return records
 
     def last_request(self) -> int:
         """Return the record that the last request was made from, once: a reply answers one request.
@@ -216,111 +194,79 @@ class SessionWriter(SessionView):
         """Add a reply; one that asks for nothing ends the turn."""
         self.add(*reply_events(event), key=named_key("reply", key))
 
-    def _ordered(self, order: _Order) -> list[JournalRecord]:
-        self._require_no_write_of_mine()
-        with DeferredSignals():
-            self._orders.append(order)
-            with self._writing:
-                self._owner = threading.get_ident()
-                try:
-                    self._write_until(order)
-                finally:
-                    self._owner = 0
-        return order.result()
-
-    def _require_no_write_of_mine(self) -> None:
-        if self._owner == threading.get_ident():
-            raise UsageError(
-                f"session {self.session}: called from inside a write of its own; a signal handler"
-                " should set a flag or raise"
+    def _entries(self, decide: Decide, key: str, state: JournalState) -> list[JournalEntry]:
+        if self._broken is not None:
+            raise type(self._broken)(
+                f"session {self.session}: nothing more can be written here ({self._broken});"
+                " open it again: what was acknowledged is there, and a key is never kept twice"
             )
+        events = decide(state)
+        first = free_key(state, key, events[0] if events else None) if key else new_name()
+        if not first:
+            return []
+        at = now()
+        keys = [first, *(new_name() for _ in events)]
+        return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
 
-    def _write_until(self, order: _Order) -> None:
-        self._settle()
-        while not order.is_done:
-            if not self._orders:
-                # an exception in another thread tore it away before it was looked at
-                self._orders.append(order)
-            self._write(self._next())
-
-    def _next(self) -> list[_Order]:
-        """Take the next order, and with plain facts all plain ones right behind it."""
-        taken = [self._orders.popleft()]
-        if taken[0].is_plain:
-            while self._orders and self._orders[0].is_plain:
-                taken.append(self._orders.popleft())
-        return taken
-
-    def _write(self, orders: list[_Order]) -> None:
+    def _commit(self, jobs: list[CommitJob]) -> None:
         try:
-            self._require_open()
-            entries = [self.look(order.entries) for order in orders]
-        except Exception as error:  # noqa: BLE001 - every order gets an answer, in its own thread
-            self._refuse(orders, error)
-            return
-        self._torn = _Torn(orders, entries, self.head)
-        self._settle()
+            self._write_torn()
+            self._commits.gather(jobs)
+            fresh = [job for job in jobs if not job.is_done]
+            try:
+                entries = [self.look(job.run) for job in fresh]
+            except Exception as error:  # noqa: BLE001 - every job gets an answer, in its own thread
+                for job in fresh:
+                    job.end(error)
+                return
+            self._torn = _TornWrite(fresh, entries, self.head)
+            self._write_torn()
+        except BaseException:
+            # Whoever comes next writes what was torn away, and tells those who wait for it.
+            self._commits.put_back(jobs)
+            raise
 
-    def _settle(self) -> None:
+    def _write_torn(self) -> None:
         """Write what is to be written; also what an exception tore away from before it was done.
 
         The store knows entries by their keys: what is there already counts as done.
         """
-        if self._torn is None:
+        torn = self._torn
+        if torn is None:
             return
         try:
-            records = self._appended(self._torn)
+            records = self._append(torn)
         except Exception as error:  # noqa: BLE001 - as above
-            known = self._known(error)
-            self._break(known)
-            self._refuse(self._torn.orders, known)
+            known = error if isinstance(error, LockstitchError) else None
+            if known is None:
+                kind = type(error).__name__
+                known = Unsure(f"session {self.session}: a write failed ({kind}); open it again")
+                known.__cause__ = error
+            # Those two say that nothing was written, and that the store is as it was.
+            if not isinstance(known, UsageError | Busy):
+                self._broken = known
+            for job in torn.jobs:
+                job.end(known)
         else:
             self.take(records)
-            self._answer(self._torn, records)
+            begin = 0
+            for job, mine in zip(torn.jobs, torn.entries, strict=True):
+                job.result = records[begin : begin + len(mine)]
+                begin += len(mine)
+                job.end()
         self._torn = None
 
-    def _appended(self, torn: _Torn) -> list[JournalRecord]:
+    def _append(self, torn: _TornWrite) -> list[JournalRecord]:
         entries = [entry for mine in torn.entries for entry in mine]
         if not entries:
             return []
+        # Chained here as well as in the store: what is in memory is what the store holds, or
+        # nothing more is written.
         records = chain_entries(torn.head, self.lease.epoch, entries)
         head = self.backend.append(self.lease, entries, torn.head.seq)
         if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
             raise Unsure(f"session {self.session}: the store is not where it should be")
         return records
-
-    def _answer(self, torn: _Torn, records: list[JournalRecord]) -> None:
-        begin = 0
-        for order, mine in zip(torn.orders, torn.entries, strict=True):
-            order.records = records[begin : begin + len(mine)]
-            order.is_done = True
-            begin += len(mine)
-
-    def _refuse(self, orders: list[_Order], error: Exception) -> None:
-        for order in orders:
-            order.error, order.is_done = error, True
-
-    def _known(self, error: Exception) -> LockstitchError:
-        """Return an error of ours; from any other nobody can tell what was written."""
-        if isinstance(error, LockstitchError):
-            return error
-        kind = type(error).__name__
-        made = Unsure(f"session {self.session}: a write failed ({kind}); open it again")
-        made.__cause__ = error
-        return made
-
-    def _break(self, error: LockstitchError) -> None:
-        # those two say that nothing was written, and that the store is as it was
-        if not isinstance(error, UsageError | Busy):
-            self._broken = error
-
-    def _require_open(self) -> None:
-        if self._broken is None:
-            return
-        raise type(self._broken)(
-            f"session {self.session}: nothing more can be written here ({self._broken});"
-            " open it again: what was acknowledged is there, and a key is never kept twice"
-        )
 
     @property
     def is_writable(self) -> bool:
@@ -332,20 +278,21 @@ class SessionWriter(SessionView):
 
         That is found out in the middle of anything, so it is done in a thread of its own.
         """
-        self._watch = weakref.finalize(owner, _let_go, self.backend, self.lease)
+        self._watch = weakref.finalize(owner, _release_later, self.backend, self.lease)
         self._watch.atexit = False
 
     def close(self) -> None:
         """Give the lease back; what comes later is refused."""
-        self._require_no_write_of_mine()
-        with self._writing:
-            self._settle()
-            if self._broken is None:
-                self._broken = Closed("it was closed")
+
+        def refuse(_: JournalState) -> list[JournalEntry]:
+            self._broken = self._broken or Closed("it was closed")
+            return []
+
+        self._commits.do(refuse, alone=True)
         if self._watch is not None:
             self._watch.detach()
         self.backend.release(self.lease)
 
 
-def _let_go(backend: Backend, lease: Lease) -> None:
+def _release_later(backend: Backend, lease: Lease) -> None:
     threading.Thread(target=backend.release, args=(lease,), daemon=True).start()

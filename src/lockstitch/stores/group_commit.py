@@ -1,9 +1,18 @@
-"""Many threads, one commit: whoever comes first does the work of all who wait.
+"""Group commit: of many threads that write, whoever comes first does the work of all who wait.
 
 A thread that finds nobody at work leads: when it may write, it takes its own job and all that
 have queued up, has them committed together, and hands the lead to the first of those who came in
-the meantime. A thread alone pays for no hand-over. There is no thread in the background. Whoever
-has waited for as long as they would, and whose job nobody has begun, goes away.
+the meantime. A thread alone pays for no hand-over, and there is no thread in the background.
+Whoever has waited for as long as they would, and whose job nobody has begun, goes away.
+
+Why an exception from outside (Ctrl-C, a signal handler that raises) can tear nothing, although it
+may come between any two lines:
+
+- Whoever leads has ``leads`` set in their job, and ``_leave`` runs for every job, whatever
+  happened before; if it is torn itself, it runs once more.
+- ``_leave`` names the next leader before the old one stops leading, and doing it twice is the
+  same as doing it once. What may be missing then is the wake-up call, which is repeated.
+- Only the interpreter's own locks are used: ``with`` cannot be left with one of them locked.
 """
 
 from __future__ import annotations
@@ -12,68 +21,69 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from lockstitch.errors import Busy, Unsure
+from lockstitch.errors import Busy, Unsure, UsageError
 
 MOST = 512
+E = TypeVar("E", bound=Exception)
 
 
 class CommitJob:
-    """One piece of work: ``run`` gets what the committer hands it, and may raise for itself.
+    """One piece of work; ``run`` is for the committer to call, and may raise for itself.
 
     ``until`` is the moment up to which it waits to be begun, None for as long as the committer
-    would have it. One that is ``alone`` is in no batch with others.
+    would have it. One that is ``alone`` is in no batch with others. For ``patience`` seconds it
+    does not lead, but waits for another job to take it along; ``has_led`` tells whether none did.
     """
 
-    __slots__ = ("alone", "error", "is_settled", "leads", "result", "run", "signal", "until")
+    __slots__ = (
+        "alone", "error", "has_led", "is_done", "leads", "patience", "result", "run", "signal",
+        "until",
+    )  # fmt: skip
 
     def __init__(
-        self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
+        self,
+        run: Callable[[Any], Any],
+        until: float | None = None,
+        *,
+        alone: bool = False,
+        patience: float = 0.0,
     ) -> None:
         self.run = run
         self.until = until
         self.alone = alone
+        self.patience = patience
         self.result: Any = None
         self.error: BaseException | None = None
-        self.is_settled = False
-        self.leads = False
+        self.is_done = self.leads = self.has_led = False
         self.signal: threading.Lock | None = None
 
-    def settle(self, error: BaseException | None = None) -> None:
-        """Say how it ended, and wake the thread that waits for it."""
-        if not self.is_settled:
+    def end(self, error: BaseException | None = None) -> None:
+        """Note that it is done, or why it failed, and wake the thread that waits for it."""
+        if not self.is_done:
             self.error = self.error or error
-            self.is_settled = True
-        self.wake()
-
-    def outcome(self) -> Any:
-        """Give the result, or raise the error, each thread an error of its own."""
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-    def wake(self) -> None:
-        """Wake its thread; once more does no harm, since it waits only once."""
+            self.is_done = True
         if self.signal is not None and self.signal.locked():
+            # Once more does no harm, since its thread waits only once.
             self.signal.release()
 
 
 class GroupCommit:
-    """Passes jobs to ``commit``, a batch at a time; it must settle every one of them.
+    """Passes jobs to ``commit``, a batch at a time; it must end every one of them.
 
     The batch is the leader's job alone until ``commit`` calls ``gather``, when it may write.
-    An interrupt may be raised in any line here. Whoever leads has ``leads`` set in their job
-    and gives the lead up in the end, whatever happens; only the locks of the interpreter itself
-    are used, which an interrupt cannot leave locked.
+    ``name`` says in an error whose writes these are.
     """
 
-    def __init__(self, commit: Callable[[list[CommitJob]], None]) -> None:
+    def __init__(self, commit: Callable[[list[CommitJob]], None], name: str = "the store") -> None:
         self._commit = commit
+        self._name = name
         self._guard = threading.Lock()
         self._queue: deque[CommitJob] = deque()
         self._batch: list[CommitJob] = []
         self._leader: CommitJob | None = None
+        self._thread = 0
 
     def do(
         self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
@@ -82,19 +92,34 @@ class GroupCommit:
 
         Raises ``Busy`` if it was not begun ``until`` then; the clock is that of ``monotonic``.
         """
-        job = CommitJob(run, until, alone=alone)
+        return self.finish(CommitJob(run, until, alone=alone))
+
+    def finish(self, job: CommitJob) -> Any:
+        """See a job through, and return its result or raise its error."""
+        if self._thread == threading.get_ident():
+            # It would wait for itself for ever.
+            raise UsageError(
+                f"{self._name}: called from inside a write of its own; a signal handler should set"
+                " a flag or raise"
+            )
         try:
             self._join(job)
-            if job.leads:
-                self._lead(job)
+            if job.leads and not job.is_done:
+                job.has_led, self._thread = True, threading.get_ident()
+                self._batch = batch = [job]
+                self._commit(batch)
         finally:
             try:
                 self._leave(job)
             except BaseException:
                 self._leave(job)
-                self._rouse()
+                leader = self._leader
+                if leader is not None and leader.signal is not None and leader.signal.locked():
+                    leader.signal.release()
                 raise
-        return job.outcome()
+        if job.error is not None:
+            raise job.error
+        return job.result
 
     def gather(self, batch: list[CommitJob]) -> None:
         """Take all who wait into the leader's batch."""
@@ -102,26 +127,40 @@ class GroupCommit:
             while self._queue and len(batch) < MOST:
                 if batch[0].alone or self._queue[0].alone:
                     return
-                batch.append(self._queue.popleft())
+                # Known before it is taken: torn in between, it is in both, never in none.
+                if not self._queue[0].is_done:
+                    batch.append(self._queue[0])
+                self._queue.popleft()
 
     def put_back(self, batch: list[CommitJob]) -> None:
         """Have all but the leader's job of a batch done later, if nothing of them was."""
         with self._guard:
-            while len(batch) > 1 and not batch[-1].is_settled:
+            while len(batch) > 1 and not batch[-1].is_done:
                 job = batch.pop()
                 job.result = job.error = None
-                self._queue.appendleft(job)
+                if job not in self._queue:
+                    self._queue.appendleft(job)
 
     def _join(self, job: CommitJob) -> None:
         """Lead, if nobody does; else wait until the job is done or it is our turn to lead."""
         with self._guard:
-            if self._leader is None:
+            if self._leader is None and not job.patience:
                 job.leads = True
                 self._leader = job
                 return
             job.signal = signal = threading.Lock()
             signal.acquire()
             self._queue.append(job)
+        if job.patience:
+            if signal.acquire(timeout=job.patience):
+                return
+            with self._guard:
+                job.patience = 0.0
+                if self._leader is None and job in self._queue:
+                    self._queue.remove(job)
+                    job.leads = True
+                    self._leader = job
+                    return
         left = -1.0 if job.until is None else max(job.until - time.monotonic(), 0.0)
         if not signal.acquire(timeout=left):
             with self._guard:
@@ -133,34 +172,35 @@ class GroupCommit:
                     )
             signal.acquire()  # It leads, or somebody has begun it.
 
-    def _lead(self, job: CommitJob) -> None:
-        self._batch = batch = [job]
-        self._commit(batch)
-
     def _leave(self, job: CommitJob) -> None:
         """Wait no more: what nobody has begun is not done, and a lead is passed on."""
-        if job.leads:
+        if self._leader is job:
             for one in self._batch:
-                one.settle(Unsure("the write was broken off: open the session again"))
+                one.end(Unsure("the write was broken off: open the session again"))
         with self._guard:
-            if job.leads:
-                self._pass_on(job)
-            elif not job.is_settled and job in self._queue:
+            if job in self._queue:
                 self._queue.remove(job)
+            if not job.leads:
+                return
+            if self._leader is job:
+                self._batch, self._thread = [], 0
+                # Those who wait patiently come forward by themselves.
+                self._leader = next((one for one in self._queue if not one.patience), None)
+            heir = self._leader
+            if heir is not None:
+                if heir in self._queue:
+                    self._queue.remove(heir)
+                heir.leads = True
+            job.leads = False
+            if heir is not None and heir.signal is not None and heir.signal.locked():
+                heir.signal.release()
 
-    def _pass_on(self, job: CommitJob) -> None:
-        self._batch = []
-        job.leads = False
-        if self._queue:
-            self._leader = self._queue[0]
-            del self._queue[0]
-            self._leader.leads = True
-            self._leader.wake()
-        else:
-            self._leader = None
 
-    def _rouse(self) -> None:
-        """Wake who leads now: an interrupt may have come just before that."""
-        with self._guard:
-            if self._leader is not None:
-                self._leader.wake()
+def own_copy(error: E) -> E:
+    """Return an error for one of several threads: a traceback belongs to one."""
+    try:
+        copy = type(error)(*error.args)
+    except TypeError:
+        return error
+    copy.__cause__ = error.__cause__
+    return copy

@@ -38,9 +38,9 @@ class Gate:
             try:
                 job.result = job.run(None)
             except Moved as moved:
-                job.settle(moved)
+                job.end(moved)
             else:
-                job.settle()
+                job.end()
 
 
 class Crowd:

@@ -136,7 +136,7 @@ def test_threads_behind_one_that_waits_longer_are_told_in_their_own_time(frozen:
 
         thread = threading.Thread(target=patient)
         thread.start()
-        while store._writer._combiner._leader is None:  # type: ignore[union-attr]  # noqa: SLF001
+        while store._writer._commits._leader is None:  # type: ignore[union-attr]  # noqa: SLF001
             time.sleep(0.001)
         for _ in range(2):
             with pytest.raises(Busy, match="nothing was written: try again"):

@@ -18,7 +18,7 @@ from typing import Any
 
 from lockstitch import disk
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
-from lockstitch.stores.group_commit import CommitJob, GroupCommit
+from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
 from lockstitch.stores.lockfile import LockFile
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
@@ -103,7 +103,7 @@ class SqliteWriter:
         self._is_ending = False
         self._must_scrub = False
         self._refusal: LockstitchError | None = None
-        self._combiner = GroupCommit(self._transact)
+        self._commits = GroupCommit(self._transact, str(path))
         self._look()
         connections.forget_in_children(self)
 
@@ -113,7 +113,7 @@ class SqliteWriter:
         It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
         ``Busy`` if it could not begin ``until`` then.
         """
-        return self._combiner.do(run, self._latest() if until is None else until)
+        return self._commits.do(run, self._latest() if until is None else until)
 
     def _latest(self) -> float:
         return time.monotonic() + (BUSY_SECONDS if self._timeout is None else self._timeout)
@@ -150,7 +150,7 @@ class SqliteWriter:
                 )
             return max(before - self._size(), 0)
 
-        freed: int = self._combiner.do(job, until, alone=True)
+        freed: int = self._commits.do(job, until, alone=True)
         return freed
 
     def _size(self) -> int:
@@ -205,9 +205,9 @@ class SqliteWriter:
                 self._work(jobs)
         except LockstitchError as error:
             for job in jobs:
-                job.settle(_copy(error))
+                job.end(own_copy(error))
         except BaseException:
-            self._combiner.put_back(jobs)
+            self._commits.put_back(jobs)
             raise
 
     def _left(self, jobs: list[CommitJob]) -> float:
@@ -240,7 +240,7 @@ class SqliteWriter:
             self._acknowledge(jobs)
             return
         self._begin(connection, jobs)
-        self._combiner.gather(jobs)
+        self._commits.gather(jobs)
         is_changed = _run(connection, jobs)
         self._is_committing = is_changed
         connection.execute("commit" if is_changed else "rollback")
@@ -278,7 +278,7 @@ class SqliteWriter:
     def _acknowledge(self, jobs: list[CommitJob]) -> None:
         self._check_files()
         for job in jobs:
-            job.settle()
+            job.end()
         self._written()
 
     def _tidy(self) -> None:
@@ -312,7 +312,7 @@ class SqliteWriter:
     def _spoil(self, jobs: list[CommitJob], failure: BaseException) -> None:
         self._fail()
         for job in jobs:
-            job.settle(connections.unsure_error(failure, self.path))
+            job.end(connections.unsure_error(failure, self.path))
 
     def _opened(self, seconds: float) -> Connection:
         if self._connection is None:
@@ -413,13 +413,6 @@ class SqliteWriter:
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)
         self._be_patient(connection, 0.0)
-
-
-def _copy(error: LockstitchError) -> LockstitchError:
-    """Make an error for each thread: a traceback belongs to one."""
-    copy = type(error)(*error.args)
-    copy.__cause__ = error.__cause__
-    return copy
 
 
 def _run(connection: Connection, jobs: list[CommitJob]) -> bool:
