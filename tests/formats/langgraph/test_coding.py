@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,10 +31,11 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 from msgspec.msgpack import Ext, encode
 
-from lockstitch.formats.langgraph.coding import Coding, Undecodable, codings
+from lockstitch.formats.langgraph.calling import names_in
+from lockstitch.formats.langgraph.coding import Coding, Undecodable
 from lockstitch.formats.langgraph.packs import Packs
 from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.texts import Texts
+from lockstitch.formats.langgraph.texts import Texts, codings
 
 from .graphs import Colour, Note
 
@@ -95,7 +97,7 @@ def test_a_map_comes_apart_and_together_again(value: dict[str, Any]) -> None:
     assert coding.mapped(fields) == data
     assert [*fields] == [*value]
     assert all(coding.encoded(coding.plain(part)) for part in fields.values())
-    found = coding.named(data)
+    found = names_in(coding, data)
     assert found.fault == ""
     assert {name.module for name in unsafe(found.names)} <= {Note.__module__}
 
@@ -169,7 +171,7 @@ def test_wrappings_are_told_and_taken_off() -> None:
 
 def test_names_of_an_application_are_told() -> None:
     value = {"a": [Note("n", Colour.RED, {"x"})], "b": (date(2026, 1, 2), timedelta(1), Decimal(1))}
-    found = Packs().named(packed(value))
+    found = names_in(Packs(), packed(value))
     assert {str(name): severity for name, severity in unsafe(found.names).items()} == {
         "tests.formats.langgraph.graphs.Note": "warning",
         "tests.formats.langgraph.graphs.Colour": "warning",
@@ -203,7 +205,7 @@ def test_what_runs_code_in_langgraph_does_nothing_here(how: str, tmp_path: Path)
     made = tmp_path / "made"
     data = crafted(made)[how]
     coding = Packs()
-    found = unsafe(coding.named(data).names)
+    found = unsafe(names_in(coding, data).names)
     for step in (coding.plain, coding.message, coding.items, coding.opened, coding.is_plain):
         step(data)
     assert not made.exists()
@@ -214,12 +216,12 @@ def test_what_runs_code_in_langgraph_does_nothing_here(how: str, tmp_path: Path)
 
 def test_old_json_names_are_told() -> None:
     value = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": ["x"]}
-    found = Texts().named(msgspec.json.encode({"a": [value]}))
+    found = names_in(Texts(), msgspec.json.encode({"a": [value]}))
     assert {str(name): severity for name, severity in unsafe(found.names).items()} == {
         "os.system": "error"
     }
     harmless = {"lc": 2, "type": "constructor", "id": ["Set"], "method": None, "args": [["a"]]}
-    assert Texts().named(msgspec.json.encode([harmless])).names == ()
+    assert names_in(Texts(), msgspec.json.encode([harmless])).names == ()
 
 
 # Bytes that are nothing
@@ -254,7 +256,7 @@ def steps(coding: Coding) -> list[Any]:
         coding.opened,
         coding.overwriting,
         coding.members,
-        coding.named,
+        partial(names_in, coding),
     ]
 
 
@@ -290,6 +292,6 @@ def test_objects_in_objects_end_somewhere() -> None:
     data = encode("x")
     for _ in range(500):
         data = encode(Ext(0, b"\x93\xa1a\xa1b" + data))
-    found = Packs().named(data)
+    found = names_in(Packs(), data)
     assert found.fault == "it is nested too deep"
     assert [str(name) for name in found.names] == ["a.b"]

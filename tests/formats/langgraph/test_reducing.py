@@ -19,10 +19,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer, add_messages
 from langgraph.types import Overwrite
 
-from lockstitch.formats.langgraph.coding import Item, Undecodable, codings
+from lockstitch.formats.langgraph.coding import Item, Undecodable
 from lockstitch.formats.langgraph.messages import add_ids, id_of, make_distinct, repeated_ids
 from lockstitch.formats.langgraph.reducing import apply_writes, read_stored
 from lockstitch.formats.langgraph.snapshot import Coded, StoredWrite
+from lockstitch.formats.langgraph.texts import codings
 
 SERDE = JsonPlusSerializer()
 IDS = st.sampled_from("abcde")

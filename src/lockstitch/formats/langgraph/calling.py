@@ -15,15 +15,14 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.formats.langgraph.coding import COMPUTED, Name
-from lockstitch.formats.langgraph.safety import SAFE, unsafe
+from lockstitch.formats.langgraph.coding import NESTING, Coding
+from lockstitch.formats.langgraph.safety import COMPUTED, SAFE, Name, Named, unsafe
 from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK
 from lockstitch.rules import ERROR
 
-# Extensions of msgpack: those that name something, and all that have a value in them.
+# Extensions of msgpack that name something.
 METHOD = 3
 NAMING = range(6)
-NESTING = range(8)
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _JAVASCRIPT = "JavaScript"
 # Methods that only build what is named.
@@ -247,3 +246,11 @@ def may_call(tag: str, data: bytes, harmless: bytes = b"") -> bool:
     if tag == MSGPACK:
         return may_call_in_packs(data, harmless)
     return tag == PICKLE or (tag == JSON and may_call_in_texts(data))
+
+
+def names_in(coding: Coding, data: bytes) -> Named:
+    """Return all that a reader would import and call, however deep it is hidden."""
+    if coding.tag == JSON and not may_call_in_texts(data):
+        return Named()
+    fault = coding.fault(data)
+    return Named(called(coding.tag, data), fault)

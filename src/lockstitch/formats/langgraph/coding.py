@@ -14,11 +14,11 @@ from typing import Any
 from msgspec import Struct, field
 
 from lockstitch.dialects.langchain import fields_of, type_of
-from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, Coded
 
 # What is nested deeper than this is no conversation, and costs more the deeper it is.
 DEEPEST = 64
-COMPUTED = "<computed>"
+# Extensions of msgpack that have a value in them.
+NESTING = range(8)
 REMOVED = "remove"
 KINDS = {
     "human": ("human", "HumanMessage"),
@@ -39,29 +39,6 @@ _OWN: dict[str, dict[str, Any]] = {
 
 class Undecodable(ValueError):
     """Says in its text why a value cannot be read; never what is in it."""
-
-
-class Name(Struct, frozen=True):
-    """What a stored value asks its reader to import and to call.
-
-    A module of ``COMPUTED`` is a name that is itself a value which has to be loaded first.
-    """
-
-    module: str
-    name: str
-    method: str = ""
-
-    def __str__(self) -> str:
-        """Write it as Python does."""
-        steps = (self.module, self.name, self.method)
-        return ".".join(step for step in steps if step)
-
-
-class Named(Struct, frozen=True):
-    """The names in a value, each once, and why a part of it could not be read, if so."""
-
-    names: tuple[Name, ...] = ()
-    fault: str = ""
 
 
 class Item(Struct, eq=False):
@@ -157,27 +134,8 @@ class Coding(ABC):
         """Give what is in a set of texts; nothing for any other value."""
 
     @abstractmethod
-    def named(self, data: bytes) -> Named:
-        """Give all that a reader would import and call, however deep it is hidden."""
-
-
-def codings() -> dict[str, Coding]:
-    """Give the known codings, by LangGraph's name for them; fresh ones for each thread."""
-    from lockstitch.formats.langgraph.packs import Packs  # noqa: PLC0415 - they build on this
-    from lockstitch.formats.langgraph.texts import Texts  # noqa: PLC0415 - as above
-
-    return {MSGPACK: Packs(), JSON: Texts()}
-
-
-def coding_of(known: Mapping[str, Coding], value: Coded) -> Coding:
-    """Give the coding of a value, or say why there is none."""
-    if value.tag in known:
-        return known[value.tag]
-    if "+" in value.tag:
-        raise Undecodable("it is encrypted")
-    if value.tag == "pickle":
-        raise Undecodable("it is pickled, and loading that would run code")
-    raise Undecodable("its coding is not known")
+    def fault(self, data: bytes) -> str:
+        """Return why a part of a value cannot be read; empty if all of it can be."""
 
 
 def is_message(fields: Any) -> bool:

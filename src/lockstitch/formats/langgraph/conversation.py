@@ -24,7 +24,7 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
-from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of
+from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable
 from lockstitch.formats.langgraph.reducing import (
     BrokenChain,
     apply_writes,
@@ -58,6 +58,7 @@ from lockstitch.formats.langgraph.snapshot import (
     waiting_tasks,
     wanted,
 )
+from lockstitch.formats.langgraph.texts import coding_of
 
 _LONGEST = 10_000
 # The keys under which a task is given its call, in several versions.

@@ -15,7 +15,7 @@ from msgspec import structs
 from lockstitch.errors import Unreadable
 from lockstitch.formats.base import Context
 from lockstitch.formats.langgraph import loading
-from lockstitch.formats.langgraph.coding import Coding, codings
+from lockstitch.formats.langgraph.coding import Coding
 from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, coding_in, snapshot_of
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
@@ -24,6 +24,7 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     session_name,
 )
+from lockstitch.formats.langgraph.texts import codings
 from lockstitch.formats.langgraph.thread import ThreadFormat
 from lockstitch.formats.records import Record
 from lockstitch.formats.tables import Columns, Layout, Row, RowFormat, new_row

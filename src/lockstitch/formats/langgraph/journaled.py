@@ -8,10 +8,11 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
-from lockstitch.formats.langgraph.coding import Item, Undecodable, codings, is_message
+from lockstitch.formats.langgraph.coding import Item, Undecodable, is_message
 from lockstitch.formats.langgraph.conversation import open_calls
 from lockstitch.formats.langgraph.reducing import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
+from lockstitch.formats.langgraph.texts import codings
 from lockstitch.journal.checkpoints import Decoder, Fetch, Node, Opaque, Thread
 
 _NOTHING = (b'{"j":[]}', b'{"j":null}')

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import field
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats.langgraph.coding import Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.repair import unanswered_calls
 from lockstitch.formats.langgraph.searching import Kept, searched
 from lockstitch.formats.langgraph.snapshot import (
@@ -37,6 +37,7 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
+from lockstitch.formats.langgraph.texts import coding_of, codings
 from lockstitch.formats.schemas import names_of
 from lockstitch.formats.sqlite import bound, quoted, slot
 from lockstitch.formats.tables import Columns, Row, Table, row_of, sorting

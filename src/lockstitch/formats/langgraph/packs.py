@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
-from msgspec.msgpack import Ext, decode, encode
+from msgspec import Raw, Struct, msgpack
+from msgspec.msgpack import Ext
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of, type_of
-from lockstitch.formats.langgraph.calling import NESTING, called_in_packs
 from lockstitch.formats.langgraph.coding import (
     DEEPEST,
     KINDS,
+    NESTING,
     Coding,
     Item,
-    Named,
     Undecodable,
     filled,
     is_message,
@@ -67,14 +66,14 @@ class Packs(Coding):
 
     def plain(self, data: bytes) -> Any:
         try:
-            return decode(data, ext_hook=self._stand_in)
+            return msgpack.decode(data, ext_hook=self._stand_in)
         except _BAD as error:
             raise Undecodable(_reason(error)) from None
 
     def _stand_in(self, code: int, data: memoryview) -> str:
         # A text of its own, by whose identity the bytes are found again.
         text = f"<object {code}>"
-        self._kept[id(text)] = (text, Raw(encode(Ext(code, bytes(data)))))
+        self._kept[id(text)] = (text, Raw(msgpack.encode(Ext(code, bytes(data)))))
         return text
 
     def is_plain(self, data: bytes) -> bool:
@@ -105,7 +104,7 @@ class Packs(Coding):
 
     def encoded(self, value: Any) -> bytes:
         try:
-            return encode(self._restored(value))
+            return msgpack.encode(self._restored(value))
         except _BAD as error:
             raise Undecodable(_reason(error)) from None
 
@@ -150,13 +149,13 @@ class Packs(Coding):
         )
 
     def listed(self, items: Iterable[bytes]) -> bytes:
-        return encode([Raw(item) for item in items])
+        return msgpack.encode([Raw(item) for item in items])
 
     def mapped(self, fields: Mapping[str, bytes]) -> bytes:
-        return encode({key: Raw(value) for key, value in fields.items()})
+        return msgpack.encode({key: Raw(value) for key, value in fields.items()})
 
     def snapshot(self, data: bytes) -> bytes:
-        return encode(Ext(_SNAPSHOT, data))
+        return msgpack.encode(Ext(_SNAPSHOT, data))
 
     def opened(self, data: bytes) -> bytes:
         found = _ext(data)
@@ -176,12 +175,12 @@ class Packs(Coding):
         listed = value[2] if type(value) is list and len(value) == _LEAST else ()
         return {item for item in listed if type(item) is str}
 
-    def named(self, data: bytes) -> Named:
+    def fault(self, data: bytes) -> str:
         fault = ""
         for value in _walk(_decoded(data, Any)):
             if isinstance(value, Undecodable):
                 fault = str(value)
-        return Named(called_in_packs(data), fault)
+        return fault
 
 
 def _marked(coding: Coding, data: bytes) -> bytes | None:
@@ -199,7 +198,9 @@ def _marked(coding: Coding, data: bytes) -> bytes | None:
 
 
 def _framed(frame: Frame, fields: bytes) -> bytes:
-    return encode(Ext(frame.code, encode([frame.module, frame.name, Raw(fields), *frame.rest])))
+    return msgpack.encode(
+        Ext(frame.code, msgpack.encode([frame.module, frame.name, Raw(fields), *frame.rest]))
+    )
 
 
 def _ext(data: bytes) -> Ext | None:
@@ -237,7 +238,7 @@ def _unwrapped(found: Ext, depth: int) -> Any:
 
 def _decoded(data: bytes, kind: Any) -> Any:
     try:
-        return decode(data, type=kind)
+        return msgpack.decode(data, type=kind)
     except _BAD as error:
         raise Undecodable(_reason(error)) from None
 

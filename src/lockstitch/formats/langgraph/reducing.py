@@ -10,10 +10,10 @@ from lockstitch.formats.langgraph.coding import (
     Coding,
     Item,
     Undecodable,
-    coding_of,
     is_role,
 )
 from lockstitch.formats.langgraph.snapshot import StoredCheckpoint, StoredWrite, ThreadSnapshot
+from lockstitch.formats.langgraph.texts import coding_of
 
 REMOVE_ALL = "__remove_all__"
 _PAIR = 2

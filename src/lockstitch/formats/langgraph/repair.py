@@ -30,8 +30,8 @@ from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History, SourcedMessage, trace_sources
-from lockstitch.formats.langgraph.calling import PICKLE, called
-from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable, coding_of, codings
+from lockstitch.formats.langgraph.calling import PICKLE, called, names_in
+from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable
 from lockstitch.formats.langgraph.conversation import (
     OPAQUE,
     ThreadReading,
@@ -68,6 +68,7 @@ from lockstitch.formats.langgraph.snapshot import (
     next_version,
     successor,
 )
+from lockstitch.formats.langgraph.texts import coding_of, codings
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.draft import Ledger
@@ -464,7 +465,7 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
             else:
                 yield find("LS902", place, text)
         try:
-            named = coding_of(reading.codings, value).named(value.data)
+            named = names_in(coding_of(reading.codings, value), value.data)
         except Undecodable as error:
             if not transcript.sealed:
                 yield find("LS907", place, f"channel {shown(name)} cannot be read: {error}")

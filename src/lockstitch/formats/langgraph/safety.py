@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from lockstitch.formats.langgraph.coding import COMPUTED, Name
+from msgspec import Struct
+
 from lockstitch.rules import ERROR, WARNING
 
+COMPUTED = "<computed>"
 # The types that LangGraph itself builds even when it is told to be strict.
 SAFE = {
     "builtins": ("frozenset", "set"),
@@ -47,6 +49,31 @@ SAFE = {
     "uuid": ("UUID",),
     "zoneinfo": ("ZoneInfo",),
 }
+
+
+class Name(Struct, frozen=True):
+    """What a stored value asks its reader to import and to call.
+
+    A module of ``COMPUTED`` is a name that is itself a value which has to be loaded first.
+    """
+
+    module: str
+    name: str
+    method: str = ""
+
+    def __str__(self) -> str:
+        """Write it as Python does."""
+        steps = (self.module, self.name, self.method)
+        return ".".join(step for step in steps if step)
+
+
+class Named(Struct, frozen=True):
+    """The names in a value, each once, and why a part of it could not be read, if so."""
+
+    names: tuple[Name, ...] = ()
+    fault: str = ""
+
+
 _METHODS = frozenset({Name("datetime", "datetime", "fromisoformat")})
 
 

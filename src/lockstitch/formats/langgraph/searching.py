@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from lockstitch.formats.langgraph.calling import PICKLE, called, may_call
-from lockstitch.formats.langgraph.coding import Undecodable, codings
+from lockstitch.formats.langgraph.coding import Undecodable
 from lockstitch.formats.langgraph.safety import unsafe
 from lockstitch.formats.langgraph.snapshot import Coded, UnsafeValue
+from lockstitch.formats.langgraph.texts import codings
 from lockstitch.rules import ERROR
 
 PICKLED = "a pickle, which can hold any code"

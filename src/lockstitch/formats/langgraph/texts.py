@@ -12,21 +12,19 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
-from msgspec.json import decode, encode
 
 from lockstitch.dialects.langchain import KWARGS, envelope_of, fields_of, type_of
 from lockstitch.formats import records
-from lockstitch.formats.langgraph.calling import called_in_texts, may_call_in_texts
+from lockstitch.formats.langgraph import packs
 from lockstitch.formats.langgraph.coding import (
     KINDS,
     Coding,
     Item,
-    Named,
     Undecodable,
     filled,
     is_message,
 )
-from lockstitch.formats.langgraph.snapshot import JSON, OVERWRITE
+from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, OVERWRITE, Coded
 from lockstitch.formats.lines import reading
 
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
@@ -49,7 +47,7 @@ class Texts(Coding):
 
     def fields(self, data: bytes) -> dict[str, bytes]:
         try:
-            found = decode(data, type=dict[str, Raw])
+            found = msgspec.json.decode(data, type=dict[str, Raw])
         except _BAD:
             return _sliced(data, "{")
         return {key: bytes(value) for key, value in found.items()}
@@ -58,7 +56,7 @@ class Texts(Coding):
         if data.lstrip()[:1] != b"[":
             return None
         try:
-            return [bytes(item) for item in decode(data, type=list[Raw])]
+            return [bytes(item) for item in msgspec.json.decode(data, type=list[Raw])]
         except _BAD:
             return list(_sliced(data, "[").values())
 
@@ -107,7 +105,7 @@ class Texts(Coding):
         inner = self._fields(view[KWARGS], origin.view[KWARGS], origin.fields)
         rest = {key: value for key, value in view.items() if key != KWARGS}
         outer = {**view, **{key: Raw(self._one(rest, origin, key)) for key in rest}}
-        return encode({**outer, KWARGS: Raw(inner)})
+        return msgspec.json.encode({**outer, KWARGS: Raw(inner)})
 
     def _one(self, rest: dict[str, Any], origin: Item, key: str) -> bytes:
         same = origin.view.get(key) is rest[key] and key in origin.frame
@@ -131,13 +129,13 @@ class Texts(Coding):
         return {"lc": 1, "type": "constructor", "id": path, KWARGS: filled(fields, kind)}
 
     def listed(self, items: Iterable[bytes]) -> bytes:
-        return encode([Raw(item) for item in items])
+        return msgspec.json.encode([Raw(item) for item in items])
 
     def mapped(self, fields: Mapping[str, bytes]) -> bytes:
-        return encode({key: Raw(value) for key, value in fields.items()})
+        return msgspec.json.encode({key: Raw(value) for key, value in fields.items()})
 
     def snapshot(self, data: bytes) -> bytes:
-        return encode({"lc": _ENGINE, "type": _SNAPSHOT, "value": Raw(data)})
+        return msgspec.json.encode({"lc": _ENGINE, "type": _SNAPSHOT, "value": Raw(data)})
 
     def opened(self, data: bytes) -> bytes:
         if _SNAPSHOT.encode() not in data[:60]:
@@ -162,11 +160,9 @@ class Texts(Coding):
             found = (found.get("args") or [None])[0]
         return {item for item in found if type(item) is str} if type(found) is list else set()
 
-    def named(self, data: bytes) -> Named:
-        if not may_call_in_texts(data):
-            return Named()
+    def fault(self, data: bytes) -> str:
         self.plain(data)
-        return Named(called_in_texts(data))
+        return ""
 
 
 def _sliced(data: bytes, opening: str) -> dict[str, bytes]:
@@ -216,3 +212,19 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     return "its bytes are no valid JSON"
+
+
+def codings() -> dict[str, Coding]:
+    """Give the known codings, by LangGraph's name for them; fresh ones for each thread."""
+    return {MSGPACK: packs.Packs(), JSON: Texts()}
+
+
+def coding_of(known: Mapping[str, Coding], value: Coded) -> Coding:
+    """Give the coding of a value, or say why there is none."""
+    if value.tag in known:
+        return known[value.tag]
+    if "+" in value.tag:
+        raise Undecodable("it is encrypted")
+    if value.tag == "pickle":
+        raise Undecodable("it is pickled, and loading that would run code")
+    raise Undecodable("its coding is not known")
