@@ -80,9 +80,9 @@ def _is_others(url: str) -> bool:
     if names_schema(url):
         return True
     try:
-        from lockstitch.formats.langgraph.postgres.tables import found  # noqa: PLC0415 - as above
+        from lockstitch.formats.langgraph.postgres.database import look_into  # noqa: PLC0415 - as above
 
-        known = found(url)
+        known = look_into(url)
     except (LockstitchError, ModuleNotFoundError):
         return False
     return bool(known.homes) and not known.is_own

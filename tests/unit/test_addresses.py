@@ -15,10 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from lockstitch import addresses
 from lockstitch.addresses import parsed, public, with_option
 from lockstitch.formats.langgraph.postgres import KIND
-from lockstitch.formats.langgraph.postgres.database import Database, options_of
-from lockstitch.formats.langgraph.postgres.tables import Home
-from lockstitch.formats.langgraph.postgres.threads import ThreadSource
-from lockstitch.formats.langgraph.postgres.work import Task
+from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema, parse_options
+from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadSource
 from lockstitch.places import Place
 
 SECRET = "s3kr1t"  # noqa: S105
@@ -202,9 +200,9 @@ def test_what_holds_an_address_is_shown_without_its_secret() -> None:
     kept = [
         parsed(address),
         Place(address),
-        options_of(address),
+        parse_options(address),
         Database(address).address,
         ThreadSource(address, "langgraph", KIND, "thread"),
-        Task(address, public(address), Home("public")),
+        SchemaTask(address, public(address), LangGraphSchema("public")),
     ]
     assert SECRET not in repr(kept)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from lockstitch.formats.doctor import Options
-    from lockstitch.formats.langgraph.postgres.work import Outcome, Task
+    from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadOutcome
 
 LANGGRAPH = "langgraph"
 _NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
@@ -46,9 +46,9 @@ def is_meant(target: str | None, form: str | None) -> bool:
     from lockstitch.sessions import psycopg_hint
 
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres.tables import found
+        from lockstitch.formats.langgraph.postgres.database import look_into
 
-        known = found(str(target))
+        known = look_into(str(target))
     if not known.homes and not known.is_own:
         raise UnknownFormat(f"{places.public(str(target))}: {_NEITHER}")
     return not known.is_own
@@ -107,14 +107,14 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def tasks(url: str, **how: Any) -> list[Task]:
+def tasks(url: str, **how: Any) -> list[SchemaTask]:
     """The work that a database means, one task for each schema."""
     from lockstitch.sessions import psycopg_hint
 
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import work
 
-        return work.tasks(url, places.public, **how)
+        return work.schema_tasks(url, places.public, **how)
 
 
 class How(Struct, frozen=True):
@@ -124,30 +124,30 @@ class How(Struct, frozen=True):
     session: str | None = None
 
 
-def outcomes(task: Task, how: How, title: str) -> Iterator[Outcome]:
+def outcomes(task: SchemaTask, how: How, title: str) -> Iterator[ThreadOutcome]:
     """Go through the threads of a schema with a progress bar."""
     from lockstitch.formats.langgraph.postgres import work
 
     workers = 1 if how.session is not None else _worth(task, how.workers)
     with ProgressBar(title, _estimate(task) if how.session is None else 0, "threads") as advance:
-        for page in work.rounds(task, workers, how.session):
+        for page in work.work_through(task, workers, how.session):
             advance(len(page))
             yield from page
 
 
-def _estimate(task: Task) -> int:
+def _estimate(task: SchemaTask) -> int:
     from lockstitch.formats.langgraph.postgres.database import Database
-    from lockstitch.formats.langgraph.postgres.reading import Reader
+    from lockstitch.formats.langgraph.postgres.reading import ThreadReader
 
     with Database(task.url, task.home.schema) as database:
-        return Reader(database, task.home).estimate() // task.shard.count
+        return ThreadReader(database, task.home).estimate() // task.shard.count
 
 
 # Below so many threads, starting other processes costs more than it saves.
 _WORTH_WORKERS = 2_000
 
 
-def _worth(task: Task, workers: int) -> int:
+def _worth(task: SchemaTask, workers: int) -> int:
     return workers if workers == 1 or _estimate(task) >= _WORTH_WORKERS else 1
 
 
@@ -182,9 +182,9 @@ def everything(target: str, asked: Asked) -> Iterator[Report]:
         from lockstitch.sessions import psycopg_hint
 
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres.tables import found
+            from lockstitch.formats.langgraph.postgres.database import look_into
 
-            known = found(target)
+            known = look_into(target)
         if not known.is_own and not known.homes:
             raise UnknownFormat(_NEITHER)
         # A store of our own is not divided: it goes with the first shard.
@@ -211,7 +211,7 @@ class Mending(Struct):
     failed: int = 0
     planned: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: ThreadOutcome) -> None:
         """Count a thread in."""
         self.states[outcome.state] = self.states.get(outcome.state, 0) + 1
         for found in outcome.report.findings:
@@ -234,7 +234,7 @@ class Wish(Struct, frozen=True):
     shard: Shard = Shard()
 
 
-def repair(target: str, wish: Wish) -> Iterator[Outcome]:
+def repair(target: str, wish: Wish) -> Iterator[ThreadOutcome]:
     """Repair the threads of a database: shown, and written if that is wanted."""
     from lockstitch import backups
 
@@ -246,7 +246,7 @@ def repair(target: str, wish: Wish) -> Iterator[Outcome]:
             yield outcome
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: ThreadOutcome) -> None:
     name = render.report_name(outcome.report)
     if outcome.report.error is not None:
         terminal.complain(f"{render.target_name(name)}: {outcome.report.error}")
@@ -309,13 +309,13 @@ def _undone(name: str, one: Any) -> dict[str, Any]:
 
 def past(target: str) -> list[dict[str, Any]]:
     """The runs that repaired something in a database, newest first."""
-    from lockstitch.formats.langgraph.postgres import undoing
+    from lockstitch.formats.langgraph.postgres import repairs
     from lockstitch.formats.langgraph.postgres.database import Database
 
     rows: list[dict[str, Any]] = []
     for task in tasks(target):
         with Database(task.url, task.home.schema) as database:
-            for one in undoing.past(database, task.home):
+            for one in repairs.past_runs(database, task.home):
                 status = "undone" if one.undone == one.repairs else "done"
                 facts = {"target": task.name, "run": one.run, "time": one.made.isoformat()}
                 counts = {"repairs": one.repairs, "undone": one.undone}

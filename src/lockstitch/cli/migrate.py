@@ -16,7 +16,7 @@ from lockstitch.places import is_postgres, pasted, public
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.integrations.langgraph.migrating.migration import Migrated, Migration
+    from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration
     from lockstitch.session.copying import Copy
     from lockstitch.stored import Failed
 
@@ -109,7 +109,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
 
         is_same = public(source).partition("?")[0] == public(target).partition("?")[0]
         return is_meant(source, _LANGGRAPH if is_same else form)
-    from lockstitch.integrations.langgraph.migrating.origins import file_of
+    from lockstitch.integrations.langgraph.migration.origins import file_of
 
     if file_of(source) is not None:
         return True
@@ -122,7 +122,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
 def _library() -> Iterator[Any]:
     """Give the library's function, or say what is missing for it."""
     try:
-        from lockstitch.integrations.langgraph.migrating import migration
+        from lockstitch.integrations.langgraph.migration import migration
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core", "ormsgpack"}:
             raise

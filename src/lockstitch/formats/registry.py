@@ -22,7 +22,7 @@ _CLASSES = {
     "opencode-export": ("opencode.format", "OpenCodeExport"),
     "goose": ("goose", "Goose"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
-    "langgraph": ("langgraph.format", "LangGraph"),
+    "langgraph": ("langgraph.sqlite", "LangGraph"),
     "list": ("plain", "PlainList"),
     "requests": ("requests", "Requests"),
 }

@@ -26,8 +26,8 @@ from lockstitch.dialects.fitting import SYSTEM_LABEL
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
+from lockstitch.formats.langgraph.journal import ThreadLine, line_of
 from lockstitch.heal import plan_stored
-from lockstitch.journal.checkpoints import Begun, line_of
 from lockstitch.journal.events import (
     Ended,
     Event,
@@ -138,7 +138,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
 def _refuse_renaming(source: Backend, name: str, new: str) -> None:
     """A thread of LangGraph is found by its id, which its journal holds, too."""
     first = next(iter(source.read(name, upto=1)), None) if new != name else None
-    if first is not None and isinstance(line_of(first.body), Begun):
+    if first is not None and isinstance(line_of(first.body), ThreadLine):
         raise UsageError(f"session {name}: is a thread of LangGraph, which keeps its name")
 
 
@@ -179,7 +179,7 @@ def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
     """Return the large values that a record names."""
     line = line_of(record.body)
     if line is not None:
-        names = () if isinstance(line, Begun) else line.blobs
+        names = () if isinstance(line, ThreadLine) else line.blobs
         return tuple(source.blobs([name])[name] for name in dict.fromkeys(names))
     event = event_of(record)
     if not isinstance(event, Unknown):

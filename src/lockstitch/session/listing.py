@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
-from lockstitch.journal.checkpoints import thread_spoken
+from lockstitch.formats.langgraph.journal import thread_spoken
 from lockstitch.journal.queries import Match, SearchWords, SessionSearch
 from lockstitch.journal.records import inbox_of, is_inbox
 from lockstitch.session.children import descendants

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Damaged, Held, LockstitchError, Moved, Unreadable, Unsure, UsageError
-from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
+from lockstitch.formats.langgraph.journal import ThreadLine, line_of, may_be_thread
 from lockstitch.journal.events import Noted, check_tags, entry_of, event_of
 from lockstitch.journal.records import NEW, JournalEntry
 from lockstitch.journal.salvage import (
@@ -273,7 +273,7 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
 
 def _is_thread(backend: Backend, session: str) -> bool:
     first = next(iter(backend.read(session, upto=1)), None)
-    return first is not None and isinstance(line_of(first.body), Begun)
+    return first is not None and isinstance(line_of(first.body), ThreadLine)
 
 
 def remove_planned(backend: Backend, removal: Removal, by: str | None = None) -> Removal | Spared:
@@ -416,7 +416,7 @@ def is_thread(found: Salvage) -> bool:
     """Whether a session keeps a thread of LangGraph."""
     if not may_be_thread(found.session):
         return False
-    return any(isinstance(line_of(one.body), Begun) for one in readable_records(found.records))
+    return any(isinstance(line_of(one.body), ThreadLine) for one in readable_records(found.records))
 
 
 def undo_rewrite(backend: Backend, session: str) -> Exchanged:

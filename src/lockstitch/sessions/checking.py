@@ -36,13 +36,13 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     """
     try:
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres import tables, work  # noqa: PLC0415
+            from lockstitch.formats.langgraph.postgres import database, work  # noqa: PLC0415
 
-            known = tables.found(url)
+            known = database.look_into(url)
             if known.is_own:
                 yield from _own(url)
-            for task in work.tasks(url, places.public, known=known, **how):
-                for page in work.rounds(task, how.get("workers", 1)):
+            for task in work.schema_tasks(url, places.public, known=known, **how):
+                for page in work.work_through(task, how.get("workers", 1)):
                     yield from (outcome.report for outcome in page)
             if not known.is_own and not known.homes:
                 raise UnknownFormat(_NEITHER)
@@ -134,7 +134,7 @@ def described(session: Opened) -> Report:
     if source.kind == POSTGRES:
         from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
-        return work.described(places.public(source.path), transcript)
+        return work.describe_thread(places.public(source.path), transcript)
     size, updated = _file_facts(source.path)
     if source.kind == SQLITE:
         # the file is that of others, too

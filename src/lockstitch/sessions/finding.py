@@ -48,7 +48,7 @@ def _threads(url: str, session: str | None) -> Iterator[Source]:
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
-        yield from work.sources(url, session)
+        yield from work.find_threads(url, session)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def opened(source: Source, *, follow_symlinks: bool = False, search: bool = Fals
         return opened_file(source, follow_symlinks=follow_symlinks, search=search)
     from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
-    return Opened(source, work.opened(source, search=search))
+    return Opened(source, work.open_thread(source, search=search))
 
 
 def searched(*, home: Path | None = None, environ: Mapping[str, str] | None = None) -> list[str]:

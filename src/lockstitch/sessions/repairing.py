@@ -203,7 +203,7 @@ def _save_rows(source: Source, mended: Mended, run: str, details: dict[str, Any]
     if source.kind == POSTGRES:
         from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
 
-        return work.apply(source, mended, run)
+        return work.store_thread(source, mended, run)
     from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     before, after = mended.before.records, mended.after.records

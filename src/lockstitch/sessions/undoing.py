@@ -145,15 +145,15 @@ def undo_threads(
     there is nothing to take back.
     """
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import undoing, work  # noqa: PLC0415 - as above
+        from lockstitch.formats.langgraph.postgres import repairs, work  # noqa: PLC0415 - as above
         from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
 
     done: list[UsageError] = []
     count = 0
-    for task in work.tasks(url, places.public):
+    for task in work.schema_tasks(url, places.public):
         try:
             with Database(task.url, task.home.schema) as database:
-                for one in undoing.undo(database, task.home, session=session, run=run):
+                for one in repairs.undo_repairs(database, task.home, session=session, run=run):
                     count += 1
                     yield task.name, one
         except UsageError as error:

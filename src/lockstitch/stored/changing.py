@@ -11,7 +11,7 @@ from lockstitch.compaction.ladder import Compaction, CompactionTask, ladder
 from lockstitch.compaction.plan import budget_of, calibrated
 from lockstitch.compaction.running import Clock, CompactOptions, Summarize, quiet, run
 from lockstitch.errors import Damaged, UsageError
-from lockstitch.journal.checkpoints import Begun, line_of, may_be_thread
+from lockstitch.formats.langgraph.journal import ThreadLine, line_of, may_be_thread
 from lockstitch.journal.events import Forked, Rewound
 from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
 from lockstitch.places import Place, public
@@ -162,7 +162,7 @@ def _existing(target: str, session: str | None) -> tuple[Place, str]:
 def _refuse_thread(backend: Backend, session: str) -> None:
     with suppress(Damaged):
         first = next(iter(backend.read(session, upto=1)), None) if may_be_thread(session) else None
-        if first is not None and isinstance(line_of(first.body), Begun):
+        if first is not None and isinstance(line_of(first.body), ThreadLine):
             raise UsageError(
                 "is a thread of LangGraph: its graph goes back and branches off"
                 " (get_state_history, update_state), and its saver copies it (copy_thread)"

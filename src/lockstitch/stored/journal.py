@@ -10,8 +10,8 @@ from msgspec import Struct, field, structs
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.formats.base import find
-from lockstitch.formats.langgraph.journaled import Conversation, conversation
-from lockstitch.journal.checkpoints import Thread, may_be_thread
+from lockstitch.formats.langgraph.journal import ThreadJournal, may_be_thread
+from lockstitch.formats.langgraph.journal_messages import JournalConversation, read_conversation
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.importing import import_events
 from lockstitch.journal.projection import project
@@ -46,7 +46,7 @@ class Journal(Struct):
     state: JournalState
     blobs: dict[str, bytes] = field(default_factory=dict)
     fault: Finding | None = None
-    thread: Conversation | None = None
+    thread: JournalConversation | None = None
 
     @property
     def view(self) -> JournalView:
@@ -132,7 +132,7 @@ def chosen(backend: Backend, session: str | None) -> str:
 def journal_of(backend: Backend, session: str) -> Journal:
     """Read a session up to the first damage, which the journal then names."""
     journal = Journal(session, [], JournalState())
-    thread = Thread()
+    thread = ThreadJournal()
     try:
         for record in backend.read(session):
             journal.records.append(record)
@@ -162,7 +162,7 @@ def _salvaged(backend: Backend, session: str) -> tuple[list[JournalRecord], dict
     return chain_entries(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
 
 
-def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
+def _threaded(journal: Journal, thread: ThreadJournal, backend: Backend) -> Journal:
     """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
     for name in sorted(thread.blobs):
         try:
@@ -170,9 +170,11 @@ def _threaded(journal: Journal, thread: Thread, backend: Backend) -> Journal:
         except Damaged as error:
             journal.fault = journal.fault or damage(0, str(error))
     try:
-        journal.thread = conversation(thread, lambda names: {n: journal.blobs[n] for n in names})
+        journal.thread = read_conversation(
+            thread, lambda names: {n: journal.blobs[n] for n in names}
+        )
     except (Damaged, KeyError):
-        journal.thread = Conversation([], [], 0)
+        journal.thread = JournalConversation([], [], 0)
     journal.state = JournalState()
     events = import_events(journal.thread.messages, LANGCHAIN).events
     at = journal.records[-1].at

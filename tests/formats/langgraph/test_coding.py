@@ -31,11 +31,14 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Overwrite
 from msgspec.msgpack import Ext, encode
 
-from lockstitch.formats.langgraph.calling import names_in
-from lockstitch.formats.langgraph.coding import Coding, Undecodable
-from lockstitch.formats.langgraph.packs import Packs
-from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.texts import Texts, codings
+from lockstitch.formats.langgraph.codec import (
+    Codec,
+    JsonCodec,
+    MsgpackCodec,
+    Undecodable,
+    new_codecs,
+)
+from lockstitch.formats.langgraph.safety import names_in, unsafe_names
 
 from .graphs import Colour, Note
 
@@ -91,7 +94,7 @@ def loaded(data: bytes) -> Any:
 
 @given(st.dictionaries(st.text(), SAFE, max_size=5))
 def test_a_map_comes_apart_and_together_again(value: dict[str, Any]) -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     data = packed(value)
     fields = coding.fields(data)
     assert coding.mapped(fields) == data
@@ -99,26 +102,26 @@ def test_a_map_comes_apart_and_together_again(value: dict[str, Any]) -> None:
     assert all(coding.encoded(coding.plain(part)) for part in fields.values())
     found = names_in(coding, data)
     assert found.fault == ""
-    assert {name.module for name in unsafe(found.names)} <= {Note.__module__}
+    assert {name.module for name in unsafe_names(found.names)} <= {Note.__module__}
 
 
 @given(st.lists(SAFE, max_size=6))
 def test_a_list_comes_apart_and_together_again(value: list[Any]) -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     data = packed(value)
     assert coding.listed(coding.items(data) or []) == data
 
 
 @given(SAFE)
 def test_what_stands_for_an_object_is_written_as_that_object(value: Any) -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     data = packed([value])
     assert loaded(coding.encoded(coding.plain(data))) == loaded(data)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
 def test_a_message_is_read_as_its_fields(message: BaseMessage) -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     item = coding.message(packed([message])[1:])
     assert item is not None
     assert (item.id, item.type, item.raw) == (message.id, message.type, packed([message])[1:])
@@ -128,7 +131,7 @@ def test_a_message_is_read_as_its_fields(message: BaseMessage) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
 def test_a_changed_message_keeps_all_but_the_change(message: BaseMessage) -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     item = coding.message(packed([message])[1:])
     assert item is not None
     written = coding.written({**item.view, "content": "other"}, item)
@@ -148,13 +151,13 @@ def test_a_changed_message_keeps_all_but_the_change(message: BaseMessage) -> Non
 )
 def test_a_new_message_is_the_one_that_langchain_makes(message: BaseMessage) -> None:
     brief = message.model_dump(exclude_defaults=True, exclude_none=True)
-    written = Packs().written({**brief, "type": message.type}, None)
-    [made] = loaded(Packs().listed([written]))
+    written = MsgpackCodec().written({**brief, "type": message.type}, None)
+    [made] = loaded(MsgpackCodec().listed([written]))
     assert (made, type(made)) == (message, type(message))
 
 
 def test_wrappings_are_told_and_taken_off() -> None:
-    coding = Packs()
+    coding = MsgpackCodec()
     inner = packed(["a"])
     assert coding.opened(packed(_DeltaSnapshot(["a"]))) == inner
     assert loaded(coding.snapshot(inner)) == _DeltaSnapshot(["a"])
@@ -171,8 +174,8 @@ def test_wrappings_are_told_and_taken_off() -> None:
 
 def test_names_of_an_application_are_told() -> None:
     value = {"a": [Note("n", Colour.RED, {"x"})], "b": (date(2026, 1, 2), timedelta(1), Decimal(1))}
-    found = names_in(Packs(), packed(value))
-    assert {str(name): severity for name, severity in unsafe(found.names).items()} == {
+    found = names_in(MsgpackCodec(), packed(value))
+    assert {str(name): severity for name, severity in unsafe_names(found.names).items()} == {
         "tests.formats.langgraph.graphs.Note": "warning",
         "tests.formats.langgraph.graphs.Colour": "warning",
     }
@@ -204,8 +207,8 @@ def crafted(path: Path) -> dict[str, bytes]:
 def test_what_runs_code_in_langgraph_does_nothing_here(how: str, tmp_path: Path) -> None:
     made = tmp_path / "made"
     data = crafted(made)[how]
-    coding = Packs()
-    found = unsafe(names_in(coding, data).names)
+    coding = MsgpackCodec()
+    found = unsafe_names(names_in(coding, data).names)
     for step in (coding.plain, coding.message, coding.items, coding.opened, coding.is_plain):
         step(data)
     assert not made.exists()
@@ -216,12 +219,12 @@ def test_what_runs_code_in_langgraph_does_nothing_here(how: str, tmp_path: Path)
 
 def test_old_json_names_are_told() -> None:
     value = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": ["x"]}
-    found = names_in(Texts(), msgspec.json.encode({"a": [value]}))
-    assert {str(name): severity for name, severity in unsafe(found.names).items()} == {
+    found = names_in(JsonCodec(), msgspec.json.encode({"a": [value]}))
+    assert {str(name): severity for name, severity in unsafe_names(found.names).items()} == {
         "os.system": "error"
     }
     harmless = {"lc": 2, "type": "constructor", "id": ["Set"], "method": None, "args": [["a"]]}
-    assert names_in(Texts(), msgspec.json.encode([harmless])).names == ()
+    assert names_in(JsonCodec(), msgspec.json.encode([harmless])).names == ()
 
 
 # Bytes that are nothing
@@ -246,7 +249,7 @@ DAMAGED = st.binary(max_size=60) | st.builds(
 )
 
 
-def steps(coding: Coding) -> list[Any]:
+def steps(coding: Codec) -> list[Any]:
     return [
         coding.fields,
         coding.items,
@@ -262,7 +265,7 @@ def steps(coding: Coding) -> list[Any]:
 
 @given(DAMAGED, st.integers(0, 400))
 def test_damage_is_said_and_nothing_else_happens(data: bytes, end: int) -> None:
-    for coding in codings().values():
+    for coding in new_codecs().values():
         for piece in (data, data[: len(data) - end]):
             for step in steps(coding):
                 with suppress(Undecodable):
@@ -282,7 +285,7 @@ def test_damage_is_said_and_nothing_else_happens(data: bytes, end: int) -> None:
     ids=["deep list", "long list", "long object", "deep json", "deep map", "noise"],
 )
 def test_hostile_bytes_cost_little(data: bytes) -> None:
-    for coding in codings().values():
+    for coding in new_codecs().values():
         for step in steps(coding):
             with suppress(Undecodable):
                 step(data)
@@ -292,6 +295,6 @@ def test_objects_in_objects_end_somewhere() -> None:
     data = encode("x")
     for _ in range(500):
         data = encode(Ext(0, b"\x93\xa1a\xa1b" + data))
-    found = names_in(Packs(), data)
+    found = names_in(MsgpackCodec(), data)
     assert found.fault == "it is nested too deep"
     assert [str(name) for name in found.names] == ["a.b"]

@@ -29,9 +29,8 @@ from lockstitch.errors import LockstitchError
 from lockstitch.formats import doctor, rows
 from lockstitch.formats.base import Context
 from lockstitch.formats.doctor import Options
-from lockstitch.formats.langgraph.format import LangGraph
-from lockstitch.formats.langgraph.loading import seconds_of
 from lockstitch.formats.langgraph.snapshot import branches, session_name
+from lockstitch.formats.langgraph.sqlite import LangGraph, seconds_of
 from lockstitch.formats.tables import Row
 from tests.formats.databases import rows as every_row
 

@@ -14,8 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from msgspec.msgpack import Ext, encode
 
-from lockstitch.formats.langgraph.calling import called, may_call
-from lockstitch.formats.langgraph.safety import unsafe
+from lockstitch.formats.langgraph.safety import called_names, may_call, unsafe_names
 from tests.postgres_server import shared
 
 from . import hiding
@@ -120,7 +119,9 @@ def test_methods_that_older_versions_of_langgraph_js_call_are_told() -> None:
     made = {"lc": 2, "type": "constructor", "id": ["Set"], "method": "constructor", "args": ["x"]}
     call = {"lc": 2, "type": "constructor", "id": ["Map"], "method": "groupBy", "args": [[1], made]}
     data = json.dumps({"a": call}).encode()
-    found = {str(name): severity for name, severity in unsafe(called("json", data)).items()}
+    found = {
+        str(name): severity for name, severity in unsafe_names(called_names("json", data)).items()
+    }
     assert found == {"JavaScript.Map.groupBy": "error", "JavaScript.Set.constructor": "error"}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.formats.langgraph.texts import Texts
+from lockstitch.formats.langgraph.codec import JsonCodec
 from tests.formats.databases import rows
 
 Run = Callable[..., tuple[int, str]]
@@ -223,7 +223,7 @@ def test_results_that_a_prompt_has_hidden_since(book: Book, lockstitch: Run) -> 
 
 
 def test_an_edge_from_several_nodes_is_due_once_all_have_come() -> None:
-    coding = Texts()
+    coding = JsonCodec()
     assert coding.members(b'["a","b"]') == {"a", "b"}
     assert coding.members(b'{"lc":2,"type":"constructor","id":["Set"],"args":[["a"]]}') == {"a"}
     assert coding.members(b"null") == set()

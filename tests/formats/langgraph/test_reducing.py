@@ -19,11 +19,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer, add_messages
 from langgraph.types import Overwrite
 
-from lockstitch.formats.langgraph.coding import Item, Undecodable
+from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, new_codecs
 from lockstitch.formats.langgraph.messages import add_ids, id_of, make_distinct, repeated_ids
 from lockstitch.formats.langgraph.reducing import apply_writes, read_stored
 from lockstitch.formats.langgraph.snapshot import Coded, StoredWrite
-from lockstitch.formats.langgraph.texts import codings
 
 SERDE = JsonPlusSerializer()
 IDS = st.sampled_from("abcde")
@@ -44,14 +43,14 @@ def written(*values: Any) -> list[StoredWrite]:
 
 def merged(left: list[BaseMessage], *values: Any) -> list[BaseMessage]:
     """What these updates make of a stored list, read back by LangGraph."""
-    known = codings()
+    known = new_codecs()
     base = read_stored(known["msgpack"], coded(left).data, 0, ())
     items = apply_writes(base, written(*values), known)
     return read(items)
 
 
-def read(items: list[Item]) -> list[BaseMessage]:
-    whole = codings()["msgpack"].listed(item.raw for item in items)
+def read(items: list[StoredMessage]) -> list[BaseMessage]:
+    whole = new_codecs()["msgpack"].listed(item.raw for item in items)
     return SERDE.loads_typed(("msgpack", whole))
 
 
@@ -121,18 +120,18 @@ def test_writes_count_in_the_order_of_their_tasks() -> None:
         StoredWrite("z", "~1", 1, "messages", coded([HumanMessage("then", id="2")])),
         StoredWrite("z", "~1", 0, "messages", coded([HumanMessage("first", id="1")])),
     ]
-    found = read(apply_writes([], values, codings()))
+    found = read(apply_writes([], values, new_codecs()))
     assert [message.content for message in found] == ["first", "then", "last"]
 
 
 @pytest.mark.parametrize("value", [[1], [{"a": 1}], 5, {"x": 1}, [["a", "b", "c"]]], ids=repr)
 def test_what_is_no_message_is_said(value: Any) -> None:
     with pytest.raises(Undecodable, match="no message"):
-        apply_writes([], written(value), codings())
+        apply_writes([], written(value), new_codecs())
 
 
 def test_nothing_is_nothing() -> None:
-    assert apply_writes([], written(None), codings()) == []
+    assert apply_writes([], written(None), new_codecs()) == []
 
 
 # Ids

@@ -13,9 +13,8 @@ from langchain_core.messages import HumanMessage
 
 from lockstitch.formats.doctor import Options
 from lockstitch.formats.langgraph.postgres import repairs, work
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.reading import Reader
-from lockstitch.formats.langgraph.postgres.tables import home_of
+from lockstitch.formats.langgraph.postgres.database import Database, find_schema
+from lockstitch.formats.langgraph.postgres.reading import ThreadReader
 
 from . import graphs, stage
 
@@ -52,13 +51,13 @@ def test_turns_of_a_live_program_are_all_kept(dsn: str) -> None:
         assert found.next == ()
 
 
-def planned(dsn: str) -> tuple[Database, Reader, work.Task]:
+def planned(dsn: str) -> tuple[Database, ThreadReader, work.SchemaTask]:
     """A database as a repair sees it, with its table made."""
-    home = home_of(dsn)
+    home = find_schema(dsn)
     database = Database(dsn, "public")
-    repairs.prepare(database, home)
-    task = work.Task(dsn, dsn, home, "by-hand", Options(), mends=True, writes=True)
-    return database, Reader(database, home), task
+    repairs.make_repairs_table(database, home)
+    task = work.SchemaTask(dsn, dsn, home, "by-hand", Options(), mends=True, writes=True)
+    return database, ThreadReader(database, home), task
 
 
 def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) -> None:
@@ -66,7 +65,7 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
     database, reader, task = planned(dsn)
     with database:
         [loaded] = reader.loaded([(stage.BROKEN, "")])
-        with work.Worker(task) as worker:
+        with work.SchemaWorker(task) as worker:
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
             outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
@@ -87,7 +86,7 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
             stage.BROKEN,
             loaded.snapshot.head.id,
         )
-        with work.Worker(task) as worker:
+        with work.SchemaWorker(task) as worker:
             outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
     assert outcome.state == work.MOVED
 
@@ -111,7 +110,7 @@ def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.M
     database, _, task = planned(dsn)
     monkeypatch.setattr(Database, "_transaction", cut)
     with database:
-        outcomes = [one for page in work.rounds(task) for one in page]
+        outcomes = [one for page in work.work_through(task) for one in page]
     assert not mishaps
     assert [one.state for one in outcomes] == [work.REPAIRED] * 3
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(3,)]

@@ -9,9 +9,8 @@ import pytest
 
 from lockstitch import sessions
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.reading import Reader
-from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema
+from lockstitch.formats.langgraph.postgres.reading import ThreadReader
 from lockstitch.stores.postgres.connections import Connection
 from lockstitch.stores.postgres.trust import Untrusted
 from tests.postgres_server import shared
@@ -324,7 +323,7 @@ def test_nothing_is_exchanged_while_it_is_read(planted: Planted) -> None:
 def test_what_was_exchanged_since_is_noticed(planted: Planted) -> None:
     """A look that was good for one transaction says nothing of the next one."""
     with Database(planted.dsn, "public") as database:
-        reader = Reader(database, Home("public"))
+        reader = ThreadReader(database, LangGraphSchema("public"))
         assert len(list(reader.loaded([(stage.BROKEN, "")]))) == 1
         database.writing(lambda _: None)
         planted.as_superuser("GRANT TRIGGER ON public.checkpoints TO mallory")

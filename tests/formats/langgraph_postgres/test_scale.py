@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from psycopg.sql import SQL
 
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.reading import Reader
-from lockstitch.formats.langgraph.postgres.tables import home_of
+from lockstitch.formats.langgraph.postgres.database import Database, find_schema
+from lockstitch.formats.langgraph.postgres.reading import ThreadReader
 from tests.postgres_server import shared
 
 from . import scale, stage
@@ -69,7 +68,7 @@ def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(Database, "_transaction", explained)
     with Database(full, "public") as database:
-        reader = Reader(database, home_of(full))
+        reader = ThreadReader(database, find_schema(full))
         pages = reader.pages(size=50)
         keys = next(pages)
         next(pages)
@@ -106,16 +105,16 @@ def test_memory_stays_flat_and_processes_share_the_threads(full: str) -> None:
 def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) -> None:
     stage.many(dsn, 30, 0)
     groups: list[int] = []
-    real = Reader._filled  # noqa: SLF001 - what is held at a time
+    real = ThreadReader._filled  # noqa: SLF001 - what is held at a time
 
-    def counted(self: Reader, connection: Any, heads: Any) -> Any:
+    def counted(self: ThreadReader, connection: Any, heads: Any) -> Any:
         groups.append(len(heads))
         return real(self, connection, heads)
 
     monkeypatch.setattr("lockstitch.formats.langgraph.postgres.reading.GROUP", 1000)
-    monkeypatch.setattr(Reader, "_filled", counted)
+    monkeypatch.setattr(ThreadReader, "_filled", counted)
     with Database(dsn, "public") as database:
-        reader = Reader(database, home_of(dsn))
+        reader = ThreadReader(database, find_schema(dsn))
         [page] = reader.pages()
         assert len(list(reader.loaded(page))) == 30
     assert max(groups) < 5

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.tables import homes
+from lockstitch.formats.langgraph.postgres.database import Database, find_schemas
 
 from . import graphs, stage
 
@@ -85,4 +84,4 @@ def test_nothing_of_ours_is_made_by_reading(dsn: str) -> None:
     tables = "SELECT count(*) FROM pg_class WHERE relname ~ '^lockstitch'"
     assert stage.ask(dsn, tables) == [(0,)]
     with Database(dsn):
-        assert [home.schema for _, home in homes(dsn)] == ["public"]
+        assert [home.schema for _, home in find_schemas(dsn)] == ["public"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstitch.formats.langgraph.postgres.reading import Loaded
-from lockstitch.formats.langgraph.postgres.repairs import apart, is_snapshot
+from lockstitch.formats.langgraph.postgres.reading import LoadedThread
+from lockstitch.formats.langgraph.postgres.repairs import is_snapshot, with_unique_versions
 from lockstitch.formats.langgraph.snapshot import (
     Coded,
     RepairedCheckpoint,
@@ -14,10 +14,10 @@ from lockstitch.formats.langgraph.snapshot import (
 )
 
 
-def loaded(**versions: float | str) -> Loaded:
+def loaded(**versions: float | str) -> LoadedThread:
     """A thread whose channels have these versions."""
     head = StoredCheckpoint("1", None, {"channel_versions": dict(versions)})
-    return Loaded(ThreadSnapshot("t", "", head), is_js=True)
+    return LoadedThread(ThreadSnapshot("t", "", head), is_js=True)
 
 
 def settled(**versions: float | str) -> RepairedCheckpoint:
@@ -26,7 +26,7 @@ def settled(**versions: float | str) -> RepairedCheckpoint:
 
 @pytest.mark.parametrize(("last", "new"), [(5, 5.5), (5.5, 5.75), (5.75, 5.875), (0, 0.5)])
 def test_numbers_lie_between_those_of_live_runs(last: float, new: float) -> None:
-    made = apart(loaded(messages=last, other=0), settled(messages=last + 1, other=0))
+    made = with_unique_versions(loaded(messages=last, other=0), settled(messages=last + 1, other=0))
     assert made.body["channel_versions"] == {"messages": new, "other": 0}
 
 
@@ -36,14 +36,14 @@ def test_repair_after_repair_never_meets_a_live_run() -> None:
     version: float = 7
     for _ in range(40):
         live = {version + step for step in range(1, 50)}
-        made = apart(loaded(messages=version), settled(messages=version + 1))
+        made = with_unique_versions(loaded(messages=version), settled(messages=version + 1))
         version = made.body["channel_versions"]["messages"]
         assert version not in taken | live
         taken |= live | {version}
 
 
 def test_texts_stay_as_they_are() -> None:
-    made = apart(loaded(messages="01.5"), settled(messages="02.5"))
+    made = with_unique_versions(loaded(messages="01.5"), settled(messages="02.5"))
     assert made.body["channel_versions"] == {"messages": "02.5"}
 
 

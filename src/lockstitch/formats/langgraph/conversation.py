@@ -24,7 +24,7 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
-from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable
+from lockstitch.formats.langgraph.codec import Codec, StoredMessage, Undecodable, codec_of
 from lockstitch.formats.langgraph.reducing import (
     BrokenChain,
     apply_writes,
@@ -58,14 +58,13 @@ from lockstitch.formats.langgraph.snapshot import (
     waiting_tasks,
     wanted,
 )
-from lockstitch.formats.langgraph.texts import coding_of
 
 _LONGEST = 10_000
 # The keys under which a task is given its call, in several versions.
 _KEYS = ("tool_call", "lg_tool_call", "toolCall")
 
 
-def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Item]:
+def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
     """Give, for the calls that lack a result and failed, the messages that say so."""
     for write in reading.snapshot.head.writes if lacking else ():
         text = _text(reading, write) if write.channel == ERROR else ""
@@ -80,7 +79,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Item]:
                 "status": "error",
             }
             raw = reading.coding.written(view, None)
-            item = reading.coding.message(raw) or Item(view, raw, reading.coding.tag)
+            item = reading.coding.message(raw) or StoredMessage(view, raw, reading.coding.tag)
             item.record = write.record
             yield item
 
@@ -88,7 +87,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Item]:
 def _text(reading: ThreadReading, write: StoredWrite) -> str:
     """Return what was raised, as LangGraph has written it; empty if that cannot be read."""
     try:
-        found = coding_of(reading.codings, write.value).plain(write.value.data)
+        found = codec_of(reading.codings, write.value).plain(write.value.data)
     except Undecodable:
         return ""
     if type(found) is dict:
@@ -185,10 +184,10 @@ class ThreadReading(Struct):
     """
 
     snapshot: ThreadSnapshot
-    codings: dict[str, Coding]
+    codings: dict[str, Codec]
     channel: str | None = None
-    base: list[Item] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
+    base: list[StoredMessage] = field(default_factory=list)
+    items: list[StoredMessage] = field(default_factory=list)
     changes: bool = False
     due: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
@@ -197,7 +196,7 @@ class ThreadReading(Struct):
     others: list[ThreadReading] = field(default_factory=list)
 
     @property
-    def coding(self) -> Coding:
+    def coding(self) -> Codec:
         """The coding of the head."""
         return self.codings[self.snapshot.coding]
 
@@ -251,7 +250,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         reading.base = replay_channel(snapshot, channel, reading.codings)
     elif channel in head.values and head.values[channel].tag not in OPAQUE:
         value = head.values[channel]
-        coding = coding_of(reading.codings, value)
+        coding = codec_of(reading.codings, value)
         reading.changes = coding.opened(value.data) is not value.data
         reading.base = read_stored(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _with_pending(reading, channel))
@@ -259,7 +258,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         reading.items += failed_results(reading, open_calls(reading.items, real=True))
 
 
-def _with_runs(reading: ThreadReading, items: list[Item]) -> list[Item]:
+def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[StoredMessage]:
     """Merge the messages of runs of subgraphs that had not returned, as their nodes return them.
 
     Such a run was given the conversation, or its end, and goes on with it under the same ids. One
@@ -286,7 +285,7 @@ def _with_runs(reading: ThreadReading, items: list[Item]) -> list[Item]:
     return items
 
 
-def _with_pending(reading: ThreadReading, channel: str) -> list[Item]:
+def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
     """Merge what hangs on the head: the input of its run, then what its tasks returned."""
     head = reading.snapshot.head
     items = list(reading.base)
@@ -300,7 +299,7 @@ def _with_pending(reading: ThreadReading, channel: str) -> list[Item]:
     return apply_writes(apply_writes(items, said, reading.codings), returned, reading.codings)
 
 
-def _start(reading: ThreadReading, channel: str) -> tuple[Coding, bytes] | None:
+def _start(reading: ThreadReading, channel: str) -> tuple[Codec, bytes] | None:
     """Give the messages of an input that no node has taken up yet.
 
     Once the node that takes it up has returned, they are among its writes; and a repair that keeps
@@ -316,7 +315,7 @@ def _start(reading: ThreadReading, channel: str) -> tuple[Coding, bytes] | None:
     fields = fields_in(reading, value)
     if fields is None or channel not in fields:
         return None
-    return coding_of(reading.codings, value), fields[channel]
+    return codec_of(reading.codings, value), fields[channel]
 
 
 def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
@@ -324,7 +323,7 @@ def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
     if value.tag in OPAQUE:
         return None
     try:
-        return coding_of(reading.codings, value).fields(value.data)
+        return codec_of(reading.codings, value).fields(value.data)
     except Undecodable:
         return None
 
@@ -339,7 +338,7 @@ def _channel(reading: ThreadReading) -> str | None:
         return PREVIOUS if PREVIOUS in head.values and _holds(reading, PREVIOUS) else None
     value = head.values.get(MESSAGES)
     if value is not None and value.tag not in OPAQUE:
-        coding = coding_of(reading.codings, value)
+        coding = codec_of(reading.codings, value)
         items = coding.items(coding.opened(value.data))
         if items is not None and all(coding.message(item) is not None for item in items):
             return MESSAGES
@@ -356,7 +355,7 @@ def _holds(reading: ThreadReading, channel: str) -> bool:
     """Whether a channel holds a list of messages, and nothing else."""
     value = reading.snapshot.head.values[channel]
     try:
-        coding = coding_of(reading.codings, value)
+        coding = codec_of(reading.codings, value)
         items = coding.items(coding.opened(value.data)) or []
         return bool(items) and all(coding.message(item) is not None for item in items)
     except Undecodable:
@@ -375,13 +374,13 @@ def is_due(reading: ThreadReading, name: str) -> bool:
         return is_trigger(name)
     if name.startswith(JOIN):
         nodes = set(name.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
-        return coding_of(reading.codings, value).members(value.data) == nodes
+        return codec_of(reading.codings, value).members(value.data) == nodes
     if reading.is_old and name in reading.nodes:
-        return value.data == coding_of(reading.codings, value).encoded(name)
+        return value.data == codec_of(reading.codings, value).encoded(name)
     return False
 
 
-def open_calls(items: Sequence[Item], *, real: bool = False) -> set[str]:
+def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
     """Give the ids of the calls in a conversation that have no answer in it.
 
     With ``real`` a placeholder is no answer.

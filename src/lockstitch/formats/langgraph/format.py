@@ -1,112 +1,93 @@
-"""LangGraph: the checkpoints of ``SqliteSaver``, in a file that the program names.
+"""Threads for the one doctor: a format whose store is a database of checkpoints.
 
-Both of LangGraph for Python and of LangGraph.js. A repair adds one checkpoint behind the last one
-of a thread; no row that LangGraph wrote is ever changed.
+A store of such a kind gives two functions: records to a snapshot, and the records with one more
+checkpoint. All the rest is the same wherever the checkpoints are.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
-from msgspec import structs
-
-from lockstitch.errors import Unreadable
-from lockstitch.formats.base import Context
-from lockstitch.formats.langgraph import loading
-from lockstitch.formats.langgraph.coding import Coding
-from lockstitch.formats.langgraph.loading import CHECKPOINTS, WRITES, coding_in, snapshot_of
-from lockstitch.formats.langgraph.snapshot import (
-    JSON,
-    Coded,
-    RepairedCheckpoint,
-    ThreadSnapshot,
-    session_name,
+from lockstitch.formats.base import Context, Format, Transcript
+from lockstitch.formats.history import SourcedMessage, trace_sources
+from lockstitch.formats.langgraph.codec import Undecodable
+from lockstitch.formats.langgraph.conversation import ThreadReading
+from lockstitch.formats.langgraph.messages import make_distinct, repeated_ids
+from lockstitch.formats.langgraph.repair import (
+    DROPPED,
+    HIDDEN,
+    read_thread,
+    repair_checkpoint,
+    repair_other,
 )
-from lockstitch.formats.langgraph.texts import codings
-from lockstitch.formats.langgraph.thread import ThreadFormat
+from lockstitch.formats.langgraph.snapshot import RepairedCheckpoint, ThreadSnapshot, session_name
 from lockstitch.formats.records import Record
-from lockstitch.formats.tables import Columns, Layout, Row, RowFormat, new_row
-from lockstitch.formats.untrusted import text_of
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import RULES
 
-if TYPE_CHECKING:
-    from lockstitch.formats.untrusted import Connection
+DONE = "was put into the conversation"
 
 
-class LangGraph(ThreadFormat, RowFormat):
-    """One session a thread, and one a subgraph of it that has a memory of its own."""
+class ThreadFormat(Format):
+    """A store of LangGraph's threads."""
 
-    name = "langgraph"
-    title = "LangGraph"
-    layout = Layout((CHECKPOINTS, WRITES), "")
-    adds = True
+    dialect = "langchain"
+    survived = "LS901"
 
-    def claims(self, name: str, head: Any) -> bool:
-        return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}
-
-    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
-        return loading.listed(base)
-
-    def rows(self, base: Connection, session: str) -> list[Row]:
-        return loading.loaded(base, session)
-
-    def search(self, base: Connection, rows: list[Row]) -> None:
-        loading.search(base, rows)
-
-    def session_of(self, row: Row) -> str:
-        return session_name(row.stored["thread_id"], row.stored["checkpoint_ns"])
-
-    def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
-        return table == CHECKPOINTS.name and loading.is_followed(base, columns)
-
+    @abstractmethod
     def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
-        rows = [row for row in records if isinstance(row, Row)]
-        if not rows:
-            raise Unreadable("holds no such thread")
-        return snapshot_of(rows)
+        """Make a snapshot of the records of one namespace; the greatest id is the head."""
 
+    @abstractmethod
     def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
-        kept = [row for row in records if not row.is_new]
-        head = kept[0]
-        columns = _columns(head.value, new)
-        made = new_row(CHECKPOINTS, {**columns, "checkpoint_id": new.id})
-        return [*kept, structs.replace(made, fresh=_shown(new))]
+        """Give the records with one more checkpoint.
 
+        A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
+        """
 
-def _columns(head: Columns, new: RepairedCheckpoint) -> Columns:
-    """Give the columns of a new checkpoint, of the same kinds as those of the head."""
-    coding = codings()[coding_in(head)]
-    metadata = json.dumps(new.metadata, ensure_ascii=False, separators=_separators(head))
-    return {
-        **head,
-        "checkpoint_id": new.id,
-        "parent_checkpoint_id": new.parent,
-        "checkpoint": _alike(head.get("checkpoint"), _blob(coding, new)),
-        "metadata": _alike(head.get("metadata"), metadata.encode("utf-8", "replace")),
-    }
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether it is that thread, or a subgraph of it with a memory of its own."""
+        return own == session or (own or "").startswith(session_name(session, "-")[:-1])
 
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return True
 
-def _blob(coding: Coding, new: RepairedCheckpoint) -> bytes:
-    values = coding.mapped({name: value.data for name, value in new.values.items()})
-    fields: dict[str, bytes] = {}
-    for name, value in new.body.items():
-        if name == "channel_versions":
-            fields["channel_values"] = values
-        fields[name] = value.data if isinstance(value, Coded) else coding.encoded(value)
-    return coding.mapped({**fields, "channel_values": values})
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        return read_thread(self.snapshot(records, context), records, context)
 
+    def forced(self, transcript: Transcript) -> Transcript:
+        reading: ThreadReading = transcript.state
+        return read_thread(
+            reading.snapshot, transcript.records, transcript.context, reading.channel, forced=True
+        )
 
-def _alike(old: Any, new: bytes) -> Any:
-    return text_of(new) if type(old) is str else new
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Put what hangs on the head into its conversation, with an id for each message."""
+        reading: ThreadReading = transcript.state
+        views = [item.view for item in reading.items]
+        beside = [other for other in reading.others if repair_other(other, transcript, ledger)]
+        if not (reading.is_folded or repeated_ids(views) or transcript.forced or beside):
+            return list(transcript.records)
+        if transcript.forced:
+            place = transcript.records[reading.snapshot.head.record].place
+            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
+        for found in transcript.findings:
+            if HIDDEN in found.message or DROPPED in found.message:
+                text = found.message.replace(HIDDEN, DONE).replace(DROPPED, DONE)
+                ledger.note(RULES[found.code], "brought back", found.place, text)
+            elif found.code == "LS906":
+                ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
+        return self.stitch(
+            transcript, trace_sources(transcript.history, make_distinct(views)), ledger
+        )
 
-
-def _separators(head: Columns) -> tuple[str, str]:
-    return (",", ":") if coding_in(head) == JSON else (", ", ": ")
-
-
-def _shown(new: RepairedCheckpoint) -> bytes:
-    """Say what is new, for a person to look at: not the state, which is that of the head."""
-    sizes = {name: len(new.values[name].data) for name in sorted(new.changed)}
-    about = {"checkpoint": new.id, "behind": new.parent, "bytes": sizes}
-    return json.dumps({**about, "metadata": new.metadata.get("lockstitch")}).encode()
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    ) -> list[Record]:
+        try:
+            new = repair_checkpoint(transcript, strands, {change.code for change in ledger.changes})
+        except Undecodable:
+            return list(transcript.records)
+        return list(transcript.records) if new is None else self.added(transcript.records, new)

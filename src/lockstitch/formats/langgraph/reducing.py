@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lockstitch.formats.langgraph.coding import (
+from lockstitch.formats.langgraph.codec import (
     REMOVED,
-    Coding,
-    Item,
+    Codec,
+    StoredMessage,
     Undecodable,
+    codec_of,
     is_role,
 )
 from lockstitch.formats.langgraph.snapshot import StoredCheckpoint, StoredWrite, ThreadSnapshot
-from lockstitch.formats.langgraph.texts import coding_of
 
 REMOVE_ALL = "__remove_all__"
 _PAIR = 2
@@ -24,7 +24,9 @@ class BrokenChain(ValueError):
     """Says which checkpoint or write of a chain of changes is gone."""
 
 
-def merge_messages(left: Sequence[Item], right: Sequence[Item]) -> list[Item]:
+def merge_messages(
+    left: Sequence[StoredMessage], right: Sequence[StoredMessage]
+) -> list[StoredMessage]:
     """Merge an update: what has a known id takes its place, the rest goes behind.
 
     The removal of a message that is not there, which LangGraph refuses, does nothing.
@@ -49,14 +51,14 @@ def merge_messages(left: Sequence[Item], right: Sequence[Item]) -> list[Item]:
 
 
 def apply_writes(
-    left: Sequence[Item], writes: Iterable[StoredWrite], codings: Mapping[str, Coding]
-) -> list[Item]:
+    left: Sequence[StoredMessage], writes: Iterable[StoredWrite], codings: Mapping[str, Codec]
+) -> list[StoredMessage]:
     """Merge writes, in the order in which LangGraph applies them."""
     found = list(left)
     for write in sorted(writes, key=lambda write: write.order):
         if write.value.tag in _EMPTY:
             continue
-        coding = coding_of(codings, write.value)
+        coding = codec_of(codings, write.value)
         instead = coding.overwriting(write.value.data)
         if instead is None:
             found = merge_messages(found, read_update(coding, write.value.data, write.record))
@@ -66,12 +68,12 @@ def apply_writes(
 
 
 def read_update(
-    coding: Coding, data: bytes, record: int, path: tuple[str | int, ...] = ()
-) -> list[Item]:
+    coding: Codec, data: bytes, record: int, path: tuple[str | int, ...] = ()
+) -> list[StoredMessage]:
     """Read the messages of an update: one or a list of them, in any form that a reducer takes."""
     parts = coding.items(data)
     items = [_one(coding, part) for part in ([data] if parts is None else parts)]
-    found: list[Item] = []
+    found: list[StoredMessage] = []
     for number, item in enumerate(items):
         if item is not None:
             item.record, item.path = record, (*path, number)
@@ -79,7 +81,7 @@ def read_update(
     return found
 
 
-def _one(coding: Coding, data: bytes) -> Item | None:
+def _one(coding: Codec, data: bytes) -> StoredMessage | None:
     """Read one message of an update; what is none yet becomes one, as the reducer makes it."""
     found = coding.message(data)
     if found is not None and (found.frame is not None or not coding.objects):
@@ -93,7 +95,7 @@ def _one(coding: Coding, data: bytes) -> Item | None:
             raise Undecodable("it holds something that is no message")
         return found
     raw = coding.written(view, None)
-    return coding.message(raw) or Item(view, raw, coding.tag)
+    return coding.message(raw) or StoredMessage(view, raw, coding.tag)
 
 
 def _coerce(value: Any) -> dict[str, Any] | None:
@@ -113,8 +115,8 @@ _TYPES = {"user": "human", "assistant": "ai", "developer": "system"}
 
 
 def read_stored(
-    coding: Coding, data: bytes, record: int, path: tuple[str | int, ...]
-) -> list[Item]:
+    coding: Codec, data: bytes, record: int, path: tuple[str | int, ...]
+) -> list[StoredMessage]:
     """Read the value of a channel that holds a conversation; raises if it holds anything else."""
     whole = coding.opened(data)
     parts = coding.items(whole)
@@ -122,7 +124,7 @@ def read_stored(
         if coding.plain(whole) is None:
             return []
         raise Undecodable("it is no list of messages")
-    found: list[Item] = []
+    found: list[StoredMessage] = []
     for number, part in enumerate(parts):
         item = coding.message(part)
         if item is None:
@@ -134,14 +136,14 @@ def read_stored(
 
 
 def replay_channel(
-    snapshot: ThreadSnapshot, channel: str, codings: Mapping[str, Coding]
-) -> list[Item]:
+    snapshot: ThreadSnapshot, channel: str, codings: Mapping[str, Codec]
+) -> list[StoredMessage]:
     """Compute a conversation of which only changes are stored: from the last full value on."""
     chain = _chain(snapshot, channel)
-    items: list[Item] = []
+    items: list[StoredMessage] = []
     if channel in chain[-1].values:
         seed = chain[-1].values[channel]
-        coding = coding_of(codings, seed)
+        coding = codec_of(codings, seed)
         items = read_stored(coding, seed.data, chain[-1].record, (channel,))
     writes = (write for stored in reversed(chain) for write in _changes(stored, channel))
     for write in writes:

@@ -30,8 +30,13 @@ from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats import doctor
 from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History, SourcedMessage, trace_sources
-from lockstitch.formats.langgraph.calling import PICKLE, called, names_in
-from lockstitch.formats.langgraph.coding import Coding, Item, Undecodable
+from lockstitch.formats.langgraph.codec import (
+    Codec,
+    StoredMessage,
+    Undecodable,
+    codec_of,
+    new_codecs,
+)
 from lockstitch.formats.langgraph.conversation import (
     OPAQUE,
     ThreadReading,
@@ -48,8 +53,14 @@ from lockstitch.formats.langgraph.reducing import (
     read_stored,
     read_update,
 )
-from lockstitch.formats.langgraph.safety import unsafe
-from lockstitch.formats.langgraph.searching import PICKLED, field_with
+from lockstitch.formats.langgraph.safety import (
+    PICKLE,
+    PICKLED,
+    called_names,
+    field_with,
+    names_in,
+    unsafe_names,
+)
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
     INTERRUPT,
@@ -68,7 +79,6 @@ from lockstitch.formats.langgraph.snapshot import (
     next_version,
     successor,
 )
-from lockstitch.formats.langgraph.texts import coding_of, codings
 from lockstitch.formats.records import Record
 from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.draft import Ledger
@@ -92,9 +102,9 @@ def _read_other(reading: ThreadReading, name: str) -> ThreadReading | None:
     value = snapshot.head.values[name]
     if value.tag in OPAQUE or value.tag != snapshot.coding:
         return None
-    other = ThreadReading(snapshot, codings(), name)
+    other = ThreadReading(snapshot, new_codecs(), name)
     try:
-        coding = coding_of(other.codings, value)
+        coding = codec_of(other.codings, value)
         other.changes = coding.opened(value.data) is not value.data
         other.base = read_stored(coding, value.data, snapshot.head.record, (name,))
     except Undecodable:
@@ -106,12 +116,12 @@ def _read_other(reading: ThreadReading, name: str) -> ThreadReading | None:
     return other
 
 
-def _is_conversation(items: Sequence[Item]) -> bool:
+def _is_conversation(items: Sequence[StoredMessage]) -> bool:
     spoken_to = any(item.type in _SPOKEN_TO for item in items)
     return spoken_to and all(item.frame is not None for item in items)
 
 
-def _other_results(other: ThreadReading) -> Iterator[Item]:
+def _other_results(other: ThreadReading) -> Iterator[StoredMessage]:
     """Give the results of open calls that wait to be written to the channel."""
     lacking = open_calls(other.base, real=True)
     for write in other.snapshot.head.writes if lacking else ():
@@ -119,7 +129,7 @@ def _other_results(other: ThreadReading) -> Iterator[Item]:
             continue
         try:
             items = read_update(
-                coding_of(other.codings, write.value), write.value.data, write.record
+                codec_of(other.codings, write.value), write.value.data, write.record
             )
         except Undecodable:
             continue
@@ -183,7 +193,7 @@ def read_thread(
 
     With ``forced``, a thread that waits for a person is understood as if it did not.
     """
-    reading = ThreadReading(snapshot, codings())
+    reading = ThreadReading(snapshot, new_codecs())
     transcript = Transcript(
         context, records, History("langchain", [], [], []), session=context.name, state=reading
     )
@@ -227,7 +237,7 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
     An earlier step may have left their results, which are then ``Snapshot.earlier``. None where a
     person is asked, and where nothing can be told.
     """
-    reading = ThreadReading(snapshot, codings())
+    reading = ThreadReading(snapshot, new_codecs())
     if snapshot.head.fault:
         return "", set()
     try:
@@ -365,7 +375,7 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
             yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
 
 
-def _is_failure(item: Item) -> bool:
+def _is_failure(item: StoredMessage) -> bool:
     content = fields_of(item.view).get("content")
     return item.type == "tool" and type(content) is str and content.startswith((FAILED, CANCELLED))
 
@@ -417,7 +427,7 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
                 yield find("LS901", _place(transcript, item.record), text)
 
 
-def _results_in(reading: ThreadReading, write: StoredWrite) -> list[Item]:
+def _results_in(reading: ThreadReading, write: StoredWrite) -> list[StoredMessage]:
     """Return the real results that a step wrote."""
     try:
         items = [item for item in apply_writes([], [write], reading.codings) if item.type == "tool"]
@@ -454,7 +464,7 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         if value.tag == PICKLE:
             told.add(PICKLED)
             yield find("LS902", place, _loading(PICKLED))
-        for one, severity in unsafe(called(value.tag, value.data)).items():
+        for one, severity in unsafe_names(called_names(value.tag, value.data)).items():
             if one in told:
                 continue
             told.add(one)
@@ -465,7 +475,7 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
             else:
                 yield find("LS902", place, text)
         try:
-            named = names_in(coding_of(reading.codings, value), value.data)
+            named = names_in(codec_of(reading.codings, value), value.data)
         except Undecodable as error:
             if not transcript.sealed:
                 yield find("LS907", place, f"channel {shown(name)} cannot be read: {error}")
@@ -484,7 +494,7 @@ def _outside_channels(transcript: Transcript, told: set[Any]) -> Iterator[Findin
     if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
         harmful.add(PICKLED)
         yield find("LS902", _place(transcript, head.record), _loading(PICKLED))
-    for one, severity in unsafe(called(whole.tag, whole.data) if whole else ()).items():
+    for one, severity in unsafe_names(called_names(whole.tag, whole.data) if whole else ()).items():
         if severity != WARNING and str(one) not in harmful:
             harmful.add(str(one))
             place = _place(transcript, head.record, *field_with(one, whole))
@@ -559,7 +569,7 @@ def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
     if start is None or not is_first_input(head.versions, (w.channel for w in head.writes)):
         return None
     try:
-        coding = coding_of(reading.codings, start)
+        coding = codec_of(reading.codings, start)
         fields = coding.fields(start.data)
         old, new = (coding.items(part) for part in (fields[str(reading.channel)], value.data))
     except (Undecodable, KeyError):
@@ -573,7 +583,7 @@ def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
     return Coded(start.tag, coding.mapped({**fields, str(reading.channel): listed}))
 
 
-def _with_id(coding: Coding, given: bytes, new: bytes) -> bytes | None:
+def _with_id(coding: Codec, given: bytes, new: bytes) -> bytes | None:
     """Return a message of an input under the id it has in the conversation; None if it has none."""
     found, known = coding.message(given), coding.message(new)
     if known is None or known.id is None:
@@ -618,7 +628,7 @@ def _value(reading: ThreadReading, strands: Sequence[SourcedMessage]) -> Coded:
     return Coded(coding.tag, coding.snapshot(whole) if reading.changes else whole)
 
 
-def _origin(reading: ThreadReading, number: int) -> Item | None:
+def _origin(reading: ThreadReading, number: int) -> StoredMessage | None:
     """Give the message that one was made of, if its bytes can be used."""
     if not 0 <= number < len(reading.items):
         return None

@@ -1,12 +1,32 @@
-"""What a stored value makes LangGraph import and call, and how much that is to be feared."""
+"""What a stored value makes LangGraph import and call, and how much that is to be feared.
+
+What a stored value makes its reader call, found in its bytes: also where it is badly formed.
+
+A reader calls as it goes: what stands before the place where a value breaks off, and what is under
+a key that stands there twice, has been called by the time anybody sees the result. So names are
+not looked for in a decoded value, which has lost these, but in the order of the bytes.
+
+Values that run code, in all that a thread has: not only in the checkpoint that is its head.
+
+LangGraph loads older checkpoints for time travel, for forks and for lists of what was, writes with
+the checkpoint they hang on, and the checkpoints of subgraphs with their runs. Most of a database
+is such rows, so that their bytes are searched, and only what may be harmful is looked into.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
+from lockstitch.formats.langgraph.codec import NESTING, Codec, Undecodable, new_codecs
+from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, Coded, UnsafeValue
 from lockstitch.rules import ERROR, WARNING
 
 COMPUTED = "<computed>"
@@ -51,7 +71,7 @@ SAFE = {
 }
 
 
-class Name(Struct, frozen=True):
+class CalledName(Struct, frozen=True):
     """What a stored value asks its reader to import and to call.
 
     A module of ``COMPUTED`` is a name that is itself a value which has to be loaded first.
@@ -67,17 +87,17 @@ class Name(Struct, frozen=True):
         return ".".join(step for step in steps if step)
 
 
-class Named(Struct, frozen=True):
+class CalledNames(Struct, frozen=True):
     """The names in a value, each once, and why a part of it could not be read, if so."""
 
-    names: tuple[Name, ...] = ()
+    names: tuple[CalledName, ...] = ()
     fault: str = ""
 
 
-_METHODS = frozenset({Name("datetime", "datetime", "fromisoformat")})
+_METHODS = frozenset({CalledName("datetime", "datetime", "fromisoformat")})
 
 
-def unsafe(names: Iterable[Name]) -> dict[Name, str]:
+def unsafe_names(names: Iterable[CalledName]) -> dict[CalledName, str]:
     """Give the names that are not known to be harmless, each with its severity.
 
     A name in the standard library, one that has to be computed first, or one that is written as
@@ -87,14 +107,308 @@ def unsafe(names: Iterable[Name]) -> dict[Name, str]:
     return {name: _severity(name) for name in names if not _is_safe(name)}
 
 
-def _is_safe(name: Name) -> bool:
+def _is_safe(name: CalledName) -> bool:
     if name.method:
         return name in _METHODS
     return name.name in SAFE.get(name.module, ())
 
 
-def _severity(name: Name) -> str:
+def _severity(name: CalledName) -> str:
     top = name.module.partition(".")[0]
     if name.module == COMPUTED or top in sys.stdlib_module_names or name.method:
         return ERROR
     return WARNING if name.name.lstrip("_")[:1].isupper() else ERROR
+
+
+# Extensions of msgpack that name something.
+METHOD = 3
+NAMING = range(6)
+_BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+_JAVASCRIPT = "JavaScript"
+# Methods that only build what is named.
+_BUILDING = frozenset({"construct", "model_construct", "from"})
+# How many bytes behind its first one a value has, or how many of them say how long it is.
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_FIXED |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXTENSION = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_FIXED_EXTENSION = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_SHORT_TEXT = range(0xA0, 0xC0)
+_LONGER_TEXT = 0xD9
+_RESERVED = 0xC1
+_NONE = -1
+# LangGraph's reader, which calls itself for each, comes no deeper.
+_DEEPEST = 1000
+
+
+# msgpack
+
+
+def _pack_text(text: str) -> bytes:
+    return msgspec.msgpack.encode(text)
+
+
+_PAIRS = b"|".join(
+    re.escape(_pack_text(module) + _pack_text(name))
+    for module, names in SAFE.items()
+    for name in names
+)
+# A set of first bytes in front is what lets the search run over all others.
+_HEADER = rb"[\xc7-\xc9\xd4-\xd8](?:(?<=[\xd4-\xd8])|(?<=\xc7).|(?<=\xc8)..|(?<=\xc9)....)"
+# Whatever may be the beginning of an extension that calls something, but for what is harmless.
+# A method stands behind the arguments, so that it is always looked at.
+_SUSPECT = re.compile(
+    _HEADER + rb"(?:[\x00-\x02\x04\x05](?![\x93\x94](?:" + _PAIRS + rb"))|\x03)", re.DOTALL
+)
+_LISTS = range(0x93, 0xA0)
+_STRETCH = 4096
+# How far from its first byte it can be told what an extension calls: two texts of 255 bytes.
+_FARTHEST = 600
+
+
+def called_in_msgpack(data: bytes) -> tuple[CalledName, ...]:
+    """Return all that a reader of msgpack imports and calls, each once."""
+    names: dict[CalledName, None] = {}
+    if _SUSPECT.search(data) is not None:
+        for code, inner in _extensions(data):
+            if code in NAMING:
+                names[_name(code, inner)] = None
+    return tuple(names)
+
+
+def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
+    """Whether msgpack may call what is an error; false only if it surely does not.
+
+    What stands at the same place in ``harmless``, which surely calls nothing, is not looked at.
+    """
+    for start, end in _unlike(data, harmless):
+        at = start
+        while (found := _SUSPECT.search(data, at, end + _FARTHEST)) and found.start() < end:
+            at = found.start() + 1
+            name = _head_of(data, found.end()) if data[found.end() - 1] != METHOD else None
+            if name is None or ERROR in unsafe_names([name]).values():
+                return True
+    return False
+
+
+def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+    """Give the stretches in which bytes differ from others, or are not followed by the same ones.
+
+    Checkpoints follow each other with the same messages at the same places, and comparing is many
+    times faster than searching.
+    """
+    start = None
+    for at in range(0, len(data), _STRETCH):
+        upto = at + _STRETCH + _FARTHEST
+        if data[at:upto] != other[at:upto]:
+            start = at if start is None else start
+        elif start is not None:
+            yield start, at
+            start = None
+    if start is not None:
+        yield start, len(data)
+
+
+def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Give the extensions in a value as a reader meets them, as far as the bytes make sense."""
+    left = [(0, len(data), 0)]
+    while left:
+        at, end, depth = left.pop()
+        while at < end and data[at] != _RESERVED:
+            start, size, code = _measure(data, at)
+            at = start + size
+            if at > end:
+                break
+            if code in NESTING and depth < _DEEPEST:
+                yield code, data[start:at]
+                left.append((start, at, depth + 1))
+
+
+def _measure(data: bytes, at: int) -> tuple[int, int, int]:
+    """Give where the content of a value begins, how long it is, and the code of an extension.
+
+    Of a list and a map that is what says how many are in it: these follow one by one.
+    """
+    first = data[at]
+    if first in _FIXED_EXTENSION:
+        return at + 2, _FIXED_EXTENSION[first], data[at + 1] if at + 1 < len(data) else _NONE
+    if first in _EXTENSION:
+        start = at + 2 + _EXTENSION[first]
+        code = data[start - 1] if start <= len(data) else _NONE
+        return start, int.from_bytes(data[at + 1 : start - 1]), code
+    if first in _COUNTED:
+        start = at + 1 + _COUNTED[first]
+        return start, int.from_bytes(data[at + 1 : start]), _NONE
+    return at + 1, first & 0x1F if first in _SHORT_TEXT else _FIXED.get(first, 0), _NONE
+
+
+def _name(code: int, data: bytes) -> CalledName:
+    """Tell what is called as LangGraph does: by whatever stands at 0 and 1, in a list or a map."""
+    try:
+        value = msgspec.msgpack.decode(data)
+    except _BAD:
+        # With more behind it, LangGraph reads it all the same.
+        return (None if code == METHOD else _head_of(data, 0)) or CalledName(COMPUTED, "")
+    parts = dict(enumerate(value)) if type(value) in (list, str) else value
+    parts = parts if type(parts) is dict else {}
+    module, name, method = (parts.get(place) for place in (0, 1, METHOD))
+    if type(module) is not str or type(name) is not str:
+        return CalledName(COMPUTED, "")
+    return CalledName(module, name, str(method) if code == METHOD else "")
+
+
+def _head_of(data: bytes, at: int) -> CalledName | None:
+    """Read the two texts at the beginning of a list; None if that is not what stands there."""
+    if at >= len(data) or data[at] not in _LISTS:
+        return None
+    found: list[str] = []
+    at += 1
+    for _ in range(2):
+        if at >= len(data) or not (data[at] in _SHORT_TEXT or data[at] == _LONGER_TEXT):
+            return None
+        start, size, _ = _measure(data, at)
+        at = start + size
+        try:
+            found.append(data[start:at].decode())
+        except UnicodeDecodeError:
+            return None
+    return CalledName(*found)
+
+
+# JSON
+
+_MESSAGE = rb"""
+"lc"\s*:\s*1\s*,\s*"type"\s*:\s*"constructor"\s*,\s*"id"\s*:\s*\[\s*"langchain(?:_core)?"
+(?:\s*,\s*"\w+")*\s*,\s*"\w*Message(?:Chunk)?"\s*\]
+|"lc"\s*:\s*2\s*,\s*"type"\s*:\s*"undefined"
+"""
+_HARMLESS = re.compile(_MESSAGE, re.VERBOSE)
+# Keys that make an object one that calls; letters that are written as numbers; other encodings.
+_KEYS = re.compile(rb'"lc"|"id"\s*:\s*[\[{]|\\u00[67]|\x00')
+_CALLS = 2
+
+
+def may_call_in_json(data: bytes) -> bool:
+    """Whether JSON may call anything; false only if it surely does not."""
+    if _KEYS.search(data) is None:
+        return False
+    return _KEYS.search(_HARMLESS.sub(b" ", data)) is not None
+
+
+def called_in_json(data: bytes) -> tuple[CalledName, ...]:
+    """Return all that a reader of JSON imports and calls, each once."""
+    names: dict[CalledName, None] = {}
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if found.get("lc") == _CALLS and found.get("type") == "constructor":
+            names.update(dict.fromkeys(_names_of_path(found.get("id"), found.get("method"))))
+        return found
+
+    if may_call_in_json(data):
+        with suppress(ValueError, RecursionError, MemoryError):
+            # The very parser that LangGraph uses: it sees what stands there twice, or is cut off.
+            json.loads(data, object_pairs_hook=look)
+    return tuple(names)
+
+
+def _names_of_path(path: Any, method: Any) -> Iterator[CalledName]:
+    """Give what an object names; LangGraph.js has single words that it knows itself."""
+    steps = list(path) if isinstance(path, list | dict | str) else []
+    methods = [one for one in (method if isinstance(method, list) else [method]) if one]
+    methods = [one for one in methods if one not in _BUILDING]
+    if len(steps) == 1 and methods:
+        yield CalledName(_JAVASCRIPT, str(steps[0]), str(methods[0]))
+    if len(steps) <= 1:
+        return
+    if not all(type(step) is str for step in steps):
+        yield CalledName(COMPUTED, "")
+        return
+    module, name = ".".join(steps[:-1]), steps[-1]
+    yield from (CalledName(module, name, str(one)) for one in methods or [""])
+
+
+# Both
+
+PICKLE = "pickle"
+
+
+def called_names(tag: str, data: bytes) -> tuple[CalledName, ...]:
+    """Return what a value in any coding calls; nothing for one that no reader looks into."""
+    if tag == MSGPACK:
+        return called_in_msgpack(data)
+    return called_in_json(data) if tag == JSON else ()
+
+
+def may_call(tag: str, data: bytes, harmless: bytes = b"") -> bool:
+    """Whether a value may call what is an error; false only if it surely does not.
+
+    ``harmless`` is a value of the same tag for which that is so, which may be much alike.
+    """
+    if tag == MSGPACK:
+        return may_call_in_msgpack(data, harmless)
+    return tag == PICKLE or (tag == JSON and may_call_in_json(data))
+
+
+def names_in(coding: Codec, data: bytes) -> CalledNames:
+    """Return all that a reader would import and call, however deep it is hidden."""
+    if coding.tag == JSON and not may_call_in_json(data):
+        return CalledNames()
+    fault = coding.fault(data)
+    return CalledNames(called_names(coding.tag, data), fault)
+
+
+PICKLED = "a pickle, which can hold any code"
+
+
+class KeptValue(Struct, frozen=True):
+    """A value somewhere in a thread: its row, and what it is in there."""
+
+    place: str
+    namespace: str
+    value: Coded
+
+
+def find_unsafe(values: Iterable[KeptValue]) -> list[UnsafeValue]:
+    """Return what runs code, each thing that is called once in a namespace, where it is first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    harmless: dict[str, bytes] = {}
+    for one in values:
+        tag, data = one.value.tag, one.value.data
+        if not may_call(tag, data, harmless.get(tag, b"")):
+            harmless[tag] = data
+            continue
+        for step, name in _harmful(one.value):
+            place = ".".join((one.place, *step))
+            found.setdefault((one.namespace, name), []).append(place)
+    return [
+        UnsafeValue(places[0], name, namespace, len(places))
+        for (namespace, name), places in found.items()
+    ]
+
+
+def _harmful(value: Coded) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Give what a value calls that is an error, each with the field that it is in."""
+    if value.tag == PICKLE:
+        yield (), PICKLED
+        return
+    for name, severity in unsafe_names(called_names(value.tag, value.data)).items():
+        if severity == ERROR:
+            yield field_with(name, value), str(name)
+
+
+def field_with(name: object, value: Coded) -> tuple[str, ...]:
+    """Return the path to the field of a checkpoint that calls something; empty if it is hidden."""
+    try:
+        coding = new_codecs()[value.tag]
+        fields = coding.fields(value.data)
+        for field, data in fields.items():
+            if name in called_names(value.tag, data):
+                inner = coding.fields(data) if field == "channel_values" else {}
+                steps = [
+                    key for key, part in inner.items() if name in called_names(value.tag, part)
+                ]
+                return (field, *steps[:1])
+    except Undecodable:
+        pass
+    return ()

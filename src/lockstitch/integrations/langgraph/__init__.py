@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.guard import Guard
     from lockstitch.integrations.langgraph.hooks import heal_hook
     from lockstitch.integrations.langgraph.middleware import HealMiddleware
-    from lockstitch.integrations.langgraph.migrating.migration import Migration, migrate
+    from lockstitch.integrations.langgraph.migration.migration import Migration, migrate
     from lockstitch.integrations.langgraph.reconciler import areconcile, reconcile
     from lockstitch.integrations.langgraph.report import Counters, Reconciled
-    from lockstitch.integrations.langgraph.saving.saver import Saver
+    from lockstitch.integrations.langgraph.saver.saver import Saver
 
 __all__ = [
     "Counters",
@@ -36,12 +36,12 @@ _HOMES = {
     "Counters": "report",
     "Guard": "guard",
     "HealMiddleware": "middleware",
-    "Migration": "migrating.migration",
+    "Migration": "migration.migration",
     "Reconciled": "report",
-    "Saver": "saving.saver",
+    "Saver": "saver.saver",
     "areconcile": "reconciler",
     "heal_hook": "hooks",
-    "migrate": "migrating.migration",
+    "migrate": "migration.migration",
     "reconcile": "reconciler",
 }
 _NEEDS = {

@@ -16,8 +16,8 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Interrupt, Send
 
 from lockstitch.errors import LockstitchError
+from lockstitch.formats.langgraph.journal import ThreadJournal
 from lockstitch.integrations.langgraph import Saver, migrate
-from lockstitch.journal.checkpoints import Thread
 from lockstitch.stores.opening import open_backend
 from tests.inprocess import command
 from tests.integrations.langgraph.migrating.shapes import SHAPES, Tools, on
@@ -308,7 +308,7 @@ def test_indexes_of_writes_and_writes_without_a_checkpoint(
         with Saver(target) as new:
             assert_same(old, new, "1")
     with open_backend(target, create=False) as store:
-        thread = Thread()
+        thread = ThreadJournal()
         for record in store.read("langgraph.1"):
             thread.apply(record)
     head = config["configurable"]["checkpoint_id"]

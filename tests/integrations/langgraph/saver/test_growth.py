@@ -13,8 +13,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.prebuilt import create_react_agent
 
+from lockstitch.formats.langgraph.journal import ThreadJournal
 from lockstitch.integrations.langgraph import Saver
-from lockstitch.journal.checkpoints import Thread
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 
@@ -64,7 +64,7 @@ def test_a_turn_takes_as_many_bytes_late_as_early(make: Any, durability: Any) ->
     assert stored_once(thread)
 
 
-def stored_once(thread: Thread) -> bool:
+def stored_once(thread: ThreadJournal) -> bool:
     """Tell whether the text of every result is in the journal as often as there are results."""
     whole = b"".join(map(bytes, thread.items))
     return whole.count(b"found " * 100) == 30 * 2

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from lockstitch.integrations.langgraph import Saver, saving
-from lockstitch.journal import checkpoints
+from lockstitch.formats.langgraph import journal
+from lockstitch.integrations.langgraph import Saver
+from lockstitch.integrations.langgraph import saver as saver_room
 from tests.integrations.langgraph.saver.worker import CONFIG, answering
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
 
-_OURS = (str(Path(saving.__file__).parent), checkpoints.__file__)
+_OURS = (str(Path(saver_room.__file__).parent), journal.__file__)
 
 
 class Interrupt:

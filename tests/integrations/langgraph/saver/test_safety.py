@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.integrations.langgraph import Saver
-from lockstitch.integrations.langgraph.saving.serde import SafeSerializer, names_in
+from lockstitch.integrations.langgraph.saver.serializer import SafeSerializer, names_in
 
 CONFIG: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
 

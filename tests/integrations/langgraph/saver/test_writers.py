@@ -15,7 +15,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 
 from lockstitch.errors import Closed, Conflict, Held, Unsure
 from lockstitch.integrations.langgraph import Saver
-from lockstitch.integrations.langgraph.saving.threads import Patience
+from lockstitch.integrations.langgraph.saver.threads import CommitPatience
 from lockstitch.stores.opening import open_backend
 from tests.integrations.langgraph.saver.places import Where
 from tests.integrations.langgraph.saver.worker import CONFIG, answering, working
@@ -214,7 +214,7 @@ def test_what_a_task_wrote_is_stored_with_the_checkpoint_behind_it(
     assert before.pending_writes == [("task", "x", 1)]
 
 
-class Endless(Patience):
+class Endless(CommitPatience):
     """Waits for as long as it takes."""
 
     def seconds(self, items: int) -> float:
@@ -222,7 +222,7 @@ class Endless(Patience):
 
 
 def test_what_never_comes_is_not_waited_for_again_and_again() -> None:
-    patience = Patience()
+    patience = CommitPatience()
     waited = 0
     for _ in range(1000):
         if patience.seconds(100) > 0:

@@ -3,22 +3,42 @@
 Everything is named with its schema and every setting holds for one transaction, so that a pooler
 which gives each transaction another connection changes nothing. Every transaction makes sure for
 itself that the tables are such as may be used, and holds them, so that none is exchanged meanwhile.
+
+Which tables of LangGraph's savers a PostgreSQL holds, and in which schemas.
+
+The saver of Python makes them in the first schema of the search path, that of LangGraph.js in one
+that its user names. So all schemas are looked at, unless the address names one (``?schema=name``,
+or a search path in libpq's own ``options``).
+
+Statements of LangGraph's own saver, run without its schema in the search path.
+
+With the schema there, as the saver itself would have it, whoever may create functions in it could
+have them called in the place of the server's own.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, LiteralString, Self, TypeVar
 
 import psycopg
 from msgspec import Struct
 from psycopg import IsolationLevel
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from lockstitch import addresses
-from lockstitch.errors import Busy, LockstitchError, Moved, Unreadable, Unsure, UsageError
+from lockstitch.errors import (
+    Busy,
+    LockstitchError,
+    Moved,
+    UnknownFormat,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
 from lockstitch.stores.postgres import trust
 from lockstitch.stores.postgres.connections import (
     Connection,
@@ -62,11 +82,11 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-class Gone(Unreadable):
+class ServerGone(Unreadable):
     """The server cannot be reached any more: going on with other threads is of no use."""
 
 
-class Options(Struct, frozen=True):
+class DatabaseOptions(Struct, frozen=True):
     """What an address says beyond what libpq knows.
 
     That is a schema, and whose tables are trusted.
@@ -82,7 +102,7 @@ class Options(Struct, frozen=True):
         return f"Options({addresses.public(self.dsn)!r}, {self.schema!r})"
 
 
-def options_of(url: str) -> Options:
+def parse_options(url: str) -> DatabaseOptions:
     """Take an address apart into what libpq reads and what is ours."""
     found = addresses.parsed(url)
     if found is None:
@@ -94,7 +114,7 @@ def options_of(url: str) -> Options:
         lease = 0.0
     if not 0 < lease < float("inf"):
         raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
-    return Options(
+    return DatabaseOptions(
         found.plain,
         found.last("schema") or None,
         found.all_of("owner"),
@@ -109,7 +129,7 @@ class Database:
     """
 
     def __init__(self, url: str, schema: str | None = None) -> None:
-        self.options = options_of(url)
+        self.options = parse_options(url)
         self.address: ServerAddress = address_of(self.options.dsn)
         self._schema = schema
         self._shown = addresses.public(url)
@@ -218,24 +238,170 @@ class Database:
         try:
             return self.address.connect()
         except Unreadable as error:
-            raise Gone(str(error)) from None
+            raise ServerGone(str(error)) from None
 
     def _after(self, error: psycopg.Error, *, may_repeat: bool, is_read: bool) -> None:
         """Decide after an error: returns if the work may be done again."""
         if is_rolled_back(error):
             if may_repeat and is_worth_another_try(error):
                 return
-            raise translated(error, self.address.url) from None
+            raise translate_sqlstate(error, self.address.url) from None
         self.close()
         if not is_read:
             raise Unsure(f"{self.address.url}: the connection was lost in a write") from None
         if not may_repeat:
             text = "the connection was lost while reading, several times"
-            raise Gone(f"{self.address.url}: {text}; nothing was written") from None
+            raise ServerGone(f"{self.address.url}: {text}; nothing was written") from None
 
 
-def translated(error: psycopg.Error, where: str) -> LockstitchError:
+def translate_sqlstate(error: psycopg.Error, where: str) -> LockstitchError:
     """Say what a reported error means; its own text may quote what was stored."""
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
     return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
+
+
+_FIND = """
+SELECT n.nspname,
+    EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.oid AND a.attname = 'task_path'),
+    (SELECT count(*) FROM pg_attribute a WHERE a.atttypid IN ('text'::regtype, 'varchar'::regtype)
+        AND (a.attrelid, a.attname) IN ((c.oid, 'thread_id'), (c.oid, 'checkpoint_id'),
+            (b.oid, 'version'), (w.oid, 'task_id')))
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class b ON b.relnamespace = n.oid AND b.relname = 'checkpoint_blobs'
+JOIN pg_class w ON w.relnamespace = n.oid AND w.relname = 'checkpoint_writes'
+WHERE c.relname = 'checkpoints' AND n.nspname !~ '^pg_'
+    AND (c.relkind IN ('r', 'p') OR n.nspname = %(schema)s::text)
+ORDER BY n.nspname
+"""
+# What the search path is when nobody has changed it for the transaction.
+_RESET = """
+SELECT set_config('search_path', reset_val, true) FROM pg_settings WHERE name = 'search_path'
+"""
+_IS_OWN = """
+SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'lockstitch' AND c.relname = 'versions'
+"""
+_WHOLE = 4
+
+
+class LangGraphSchema(Struct, frozen=True):
+    """A schema with LangGraph's tables; LangGraph.js has no paths of tasks in them."""
+
+    schema: str
+    has_paths: bool = True
+
+    def sql(self, statement: LiteralString, **names: Composable) -> Composed:
+        """Put the names of the tables into a statement, to be run with values, be it none."""
+        path = SQL("task_path" if self.has_paths else "''")
+        # Where there are values, psycopg takes a single percent sign for the place of one.
+        schema = self.schema.replace("%", "%%")
+        found = {name: Identifier(schema, name) for name in (*TABLES, *OUR_TABLES)}
+        return SQL(statement).format(task_path=path, **found, **names)
+
+
+class DatabaseContent(Struct, frozen=True):
+    """What a database holds: a store of Lockstitch's own, schemas of LangGraph, or both."""
+
+    is_own: bool
+    homes: tuple[LangGraphSchema, ...]
+
+
+def look_into(url: str) -> DatabaseContent:
+    """Look what a database holds."""
+    with Database(url) as database:
+        return database.looking(lambda connection: _look_into(connection, database))
+
+
+def _look_into(connection: Connection, database: Database) -> DatabaseContent:
+    """Look what a database holds; schemas that are not to be trusted come last.
+
+    So whoever goes through all of them has done what he can before he is told of a stranger's.
+    """
+    [(own,)] = connection.execute(_IS_OWN).fetchall()
+    options = database.options
+    listed = connection.execute(_FIND, {"schema": options.schema}).fetchall()
+    schemas = {options.schema} if options.schema else _path(connection, has_one=options.has_path)
+    homes = [
+        LangGraphSchema(schema, has_paths=paths)
+        for schema, paths, columns in listed
+        if columns == _WHOLE and (schemas is None or schema in schemas)
+    ]
+    strange = {home for home in homes if _is_strange(connection, database, home)}
+    homes.sort(key=lambda home: home in strange)
+    if not own and len(strange) == len(homes):
+        for home in homes:
+            database.require_trusted(connection, home.schema, TABLES, writes=False)
+    if listed and not homes and all(row[2] < _WHOLE for row in listed):
+        raise Unreadable(
+            f"{database.address.url}: its checkpoints are of another shape than those of "
+            "PostgresSaver: of the shallow saver, which keeps no history that a repair could build "
+            "on, or of LangGraph Platform; they are not supported"
+        )
+    return DatabaseContent(bool(own), tuple(homes))
+
+
+def _is_strange(connection: Connection, database: Database, home: LangGraphSchema) -> bool:
+    wanted = trust.Wanted(home.schema, TABLES, database.options.owners)
+    return bool(trust.doubts(connection, wanted))
+
+
+def _path(connection: Connection, *, has_one: bool) -> set[str] | None:
+    """Give the schemas of a search path that the address itself sets; None if it sets none."""
+    if not has_one:
+        return None
+    connection.execute(_RESET)
+    [(schemas,)] = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
+    connection.execute(trust.SAFELY)
+    return set(schemas)
+
+
+def find_schemas(
+    url: str, known: DatabaseContent | None = None
+) -> list[tuple[str, LangGraphSchema]]:
+    """Give the schemas with LangGraph's tables, each with an address that names it."""
+    made = (known or look_into(url)).homes
+    if not made and known is None:
+        schema = parse_options(url).schema
+        where = f"its schema {schema}" if schema else "it"
+        raise UnknownFormat(
+            f"{Database(url).address.url}: {where} holds no checkpoints of LangGraph: the tables "
+            "checkpoints, checkpoint_blobs and checkpoint_writes are not there"
+        )
+    if len(made) == 1:
+        return [(url, made[0])]
+    return [(with_schema(url, home.schema), home) for home in made]
+
+
+def find_schema(url: str) -> LangGraphSchema:
+    """Give the one schema that an address leads to."""
+    [(_, home), *others] = find_schemas(url)
+    if others:
+        names = ", ".join(sorted([home.schema, *(other.schema for _, other in others)]))
+        raise Unreadable(f"several schemas hold checkpoints: {names}; add ?schema=NAME")
+    return home
+
+
+def with_schema(url: str, schema: str) -> str:
+    """Give an address that names a schema."""
+    return addresses.with_option(url, "schema", schema)
+
+
+_TABLE = re.compile(r"(\b(?:from|join)\s+)(checkpoint(?:s|_blobs|_writes))\b", re.IGNORECASE)
+
+
+def qualifying_cursor(schema: str) -> Any:
+    """Return a class of cursors that put the schema before the names of the saver's tables."""
+    name = Identifier(schema).as_string()
+
+    class Qualifying(psycopg.Cursor[Any]):
+        """Runs statements in which tables have no schema."""
+
+        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            if isinstance(query, str):
+                place = name if params is None else name.replace("%", "%%")
+                query = _TABLE.sub(lambda found: f"{found[1]}{place}.{found[2]}", query)
+            return super().execute(query, params, **options)
+
+    return Qualifying

@@ -2,6 +2,13 @@
 
 What is kept in memory is one page of names and, of a group of threads, the heads with their
 values; a group is so small that its values are a few megabytes, however large single threads are.
+
+The statements that read checkpoints: each finds its rows by a primary key, and no others.
+
+A list of threads comes from hopping over the primary key from one thread to the next; what joins
+two sets of rows looks them up one by one (``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep
+it from being turned into a join), because a join would be planned from estimates that are worst for
+the few threads that are huge.
 """
 
 from __future__ import annotations
@@ -15,11 +22,9 @@ import msgspec
 from msgspec import Struct, field
 from psycopg import sql
 
-from lockstitch.formats.langgraph.postgres import queries
-from lockstitch.formats.langgraph.postgres.database import Database
-from lockstitch.formats.langgraph.postgres.tables import Home
+from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema
 from lockstitch.formats.langgraph.repair import unanswered_calls
-from lockstitch.formats.langgraph.searching import Kept, searched
+from lockstitch.formats.langgraph.safety import KeptValue, find_unsafe
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
     ERROR,
@@ -43,6 +48,151 @@ from lockstitch.formats.langgraph.snapshot import (
 )
 from lockstitch.stores.postgres.connections import Connection
 
+# Threads and their namespaces behind a place, in the order of the primary key.
+KEYS = """
+WITH RECURSIVE walk AS (
+    (SELECT c.thread_id, c.checkpoint_ns, 1 AS number FROM {checkpoints} c
+    WHERE {first} ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id LIMIT 1)
+    UNION ALL
+    SELECT f.thread_id, f.checkpoint_ns, w.number + 1 FROM walk w CROSS JOIN LATERAL (
+        SELECT c.thread_id, c.checkpoint_ns FROM {checkpoints} c
+        WHERE (c.thread_id, c.checkpoint_ns) > (w.thread_id, w.checkpoint_ns) {bound}
+        ORDER BY c.thread_id, c.checkpoint_ns, c.checkpoint_id LIMIT 1
+    ) f WHERE w.number < %(size)s
+)
+SELECT thread_id, checkpoint_ns FROM walk
+"""
+FIRST_OF_ALL = "true {bound}"
+FIRST_BEHIND = "(c.thread_id, c.checkpoint_ns) > (%(thread)s, %(namespace)s) {bound}"
+FIRST_OF_THREAD = "c.thread_id = %(thread)s {bound}"
+BOUND = "AND c.thread_id <= %(thread)s"
+
+_VERSIONS = """
+jsonb_each_text(CASE jsonb_typeof(c.checkpoint -> 'channel_versions')
+    WHEN 'object' THEN c.checkpoint -> 'channel_versions' ELSE '{{}}' END) v
+"""
+_BLOB = """
+SELECT b.type, b.blob FROM {checkpoint_blobs} b WHERE b.thread_id = k.thread
+AND b.checkpoint_ns = k.namespace AND b.channel = v.key AND b.version = v.value LIMIT 1
+"""
+_WRITE = """
+FROM {checkpoint_writes} w WHERE w.thread_id = k.thread AND w.checkpoint_ns = k.namespace
+AND w.checkpoint_id = c.checkpoint_id
+"""
+
+HEADS = (
+    """
+SELECT k.thread, k.namespace, c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata,
+    (SELECT coalesce(sum(octet_length(f.blob)), 0) FROM """  # noqa: S608 - all of it our own
+    + _VERSIONS
+    + " CROSS JOIN LATERAL ("
+    + _BLOB
+    + """) f) + (SELECT coalesce(sum(octet_length(w.blob)), 0) """
+    + _WRITE
+    + """)
+FROM unnest(%(threads)s::text[], %(namespaces)s::text[]) WITH ORDINALITY
+    AS k(thread, namespace, number)
+CROSS JOIN LATERAL (
+    SELECT checkpoint_id, parent_checkpoint_id, checkpoint, metadata FROM {checkpoints} c
+    WHERE c.thread_id = k.thread AND c.checkpoint_ns = k.namespace
+    ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT 1
+) c
+ORDER BY k.number
+"""
+)
+
+_CHECKPOINT = """
+FROM unnest(%(threads)s::text[], %(namespaces)s::text[], %(ids)s::text[]) WITH ORDINALITY
+    AS k(thread, namespace, id, number)
+CROSS JOIN LATERAL (
+    SELECT c.checkpoint_id, c.checkpoint FROM {checkpoints} c
+    WHERE c.thread_id = k.thread AND c.checkpoint_ns = k.namespace AND c.checkpoint_id = k.id
+    LIMIT 1
+) c
+"""
+BLOBS = (
+    "SELECT k.number - 1, v.key, f.type, f.blob "
+    + _CHECKPOINT
+    + " CROSS JOIN LATERAL "
+    + _VERSIONS
+    + " CROSS JOIN LATERAL ("
+    + _BLOB
+    + ") f WHERE %(channels)s::text[] IS NULL OR v.key = ANY(%(channels)s::text[])"
+)
+# Which of them have a value beside the row, without the value.
+TAGS = BLOBS.replace("f.type, f.blob", "f.type, NULL::bytea", 1)
+WRITES = (
+    "SELECT k.number - 1, w.task_id, w.path, w.idx, w.channel, w.type, w.blob "
+    + _CHECKPOINT
+    + " CROSS JOIN LATERAL (SELECT w.task_id, {task_path} AS path, w.idx, w.channel, w.type, "
+    + "w.blob "
+    + _WRITE
+    + " OFFSET 0) w WHERE %(channels)s::text[] IS NULL OR w.channel = ANY(%(channels)s::text[])"
+)
+
+# The last checkpoints of every namespace, and what they hang on.
+PARENTS = """
+SELECT k.number - 1, p.checkpoint_id, p.parent_checkpoint_id
+FROM unnest(%(threads)s::text[], %(namespaces)s::text[]) WITH ORDINALITY
+    AS k(thread, namespace, number)
+CROSS JOIN LATERAL (
+    SELECT c.checkpoint_id, c.parent_checkpoint_id FROM {checkpoints} c
+    WHERE c.thread_id = k.thread AND c.checkpoint_ns = k.namespace
+    ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
+) p
+"""
+SOURCES = """
+SELECT c.checkpoint_id, c.metadata ->> 'source', c.metadata ? 'lockstitch' FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
+    AND c.checkpoint_id = ANY(%(ids)s::text[])
+"""
+METADATA = """
+SELECT c.checkpoint_id, c.metadata FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
+    AND c.checkpoint_id = ANY(%(ids)s::text[])
+"""
+ANCESTORS = """
+SELECT c.checkpoint_id, c.parent_checkpoint_id, c.checkpoint, c.metadata FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
+    AND c.checkpoint_id < %(before)s
+ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
+"""
+# The namespaces of a thread in which something was stored behind a checkpoint.
+LATER = """
+SELECT c.checkpoint_ns FROM {checkpoints} c
+WHERE c.thread_id = %(thread)s AND c.checkpoint_ns > '' GROUP BY c.checkpoint_ns
+HAVING max(c.checkpoint_id) > %(behind)s
+"""
+# Roughly how many threads there are, from what the server has counted anyway, or from the size.
+ESTIMATE = """
+SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples
+    ELSE coalesce(s.n_distinct, pg_relation_size(c.oid) / 4000) END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname
+    AND s.attname = 'thread_id'
+WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints'
+"""
+
+# All that a thread has, for whoever looks for what should not be there; {runs} are namespaces.
+_EVERYWHERE = """
+WHERE t.thread_id = %(thread)s AND (t.checkpoint_ns = %(namespace)s {runs})
+"""
+EVERY_CHECKPOINT = (
+    "SELECT t.checkpoint_ns, t.checkpoint_id, 'json', "
+    "convert_to(t.checkpoint::text, 'UTF8'), convert_to(t.metadata::text, 'UTF8') "
+    "FROM {checkpoints} t" + _EVERYWHERE
+)
+EVERY_BLOB = (
+    "SELECT t.checkpoint_ns, t.channel || '.' || t.version, t.type, t.blob, NULL::bytea "
+    "FROM {checkpoint_blobs} t" + _EVERYWHERE
+)
+EVERY_WRITE = (
+    "SELECT t.checkpoint_ns, t.task_id || '.' || t.idx, t.type, t.blob, NULL::bytea "
+    "FROM {checkpoint_writes} t" + _EVERYWHERE
+)
+RUNS = "OR position(':' in t.checkpoint_ns) > 0"
+
+
 PAGE = 200
 # How many bytes of values are in memory at a time, unless one thread alone has more.
 GROUP = 4 << 20
@@ -50,20 +200,20 @@ LINE = 64
 WHOLE_LINE = 5000
 _ANCESTORS = 256
 # How many steps back a result is looked for.
-_FAR = 1000
+_FARTHEST = 1000
 _NAMESPACES = 10_000
 # How many rows are fetched at a time of all that a thread has.
 _AT_ONCE = 20
 _EVERYTHING = {
-    "checkpoints": queries.EVERY_CHECKPOINT,
-    "checkpoint_blobs": queries.EVERY_BLOB,
-    "checkpoint_writes": queries.EVERY_WRITE,
+    "checkpoints": EVERY_CHECKPOINT,
+    "checkpoint_blobs": EVERY_BLOB,
+    "checkpoint_writes": EVERY_WRITE,
 }
 
 Key = tuple[str, str]
 
 
-class Loaded(Struct):
+class LoadedThread(Struct):
     """A snapshot as it was read, and what LangGraph keeps in the row instead of beside it.
 
     ``inline`` are those values; LangGraph.js has none and leaves the field out of the row.
@@ -88,7 +238,7 @@ class Loaded(Struct):
             return 0.0
 
 
-class _Head(Struct):
+class _CheckpointRow(Struct):
     key: Key
     id: str
     parent: str | None
@@ -102,13 +252,13 @@ def is_kept(namespace: str) -> bool:
     return ":" not in namespace
 
 
-class Reader:
+class ThreadReader:
     """Reads the threads of one schema.
 
     Lost turns are looked for among the last ``line`` checkpoints of a thread.
     """
 
-    def __init__(self, database: Database, home: Home, line: int = LINE) -> None:
+    def __init__(self, database: Database, home: LangGraphSchema, line: int = LINE) -> None:
         self._database = database
         self.home = home
         self._line = line
@@ -117,33 +267,33 @@ class Reader:
         """Say roughly how many threads there are; 0 if the server does not know."""
         values = {"schema": self.home.schema}
         found = self._database.reading(
-            lambda connection: connection.execute(queries.ESTIMATE, values).fetchall()
+            lambda connection: connection.execute(ESTIMATE, values).fetchall()
         )
         return int(found[0][0] or 0) if found else 0
 
     def pages(self, size: int = PAGE) -> Iterator[list[Key]]:
         """Yield the threads and their namespaces, in the order of the database."""
-        first, values = queries.FIRST_OF_ALL, {"thread": "", "namespace": "", "size": size}
+        first, values = FIRST_OF_ALL, {"thread": "", "namespace": "", "size": size}
         while True:
             where, bound = sql.SQL(first), sql.SQL("")
-            keys = self.home.sql(queries.KEYS, first=where.format(bound=bound), bound=bound)
+            keys = self.home.sql(KEYS, first=where.format(bound=bound), bound=bound)
             page = self._database.reading(partial(_keys, statement=keys, values=values))
             if page:
                 yield page
             if len(page) < size:
                 return
-            first = queries.FIRST_BEHIND
+            first = FIRST_BEHIND
             values = {"thread": page[-1][0], "namespace": page[-1][1], "size": size}
 
     def of_thread(self, thread: str) -> list[Key]:
         """Give the namespaces of one thread."""
-        bound = sql.SQL(queries.BOUND)
-        first = sql.SQL(queries.FIRST_OF_THREAD).format(bound=bound)
-        statement = self.home.sql(queries.KEYS, first=first, bound=bound)
+        bound = sql.SQL(BOUND)
+        first = sql.SQL(FIRST_OF_THREAD).format(bound=bound)
+        statement = self.home.sql(KEYS, first=first, bound=bound)
         values = {"thread": thread, "size": _NAMESPACES}
         return self._database.reading(partial(_keys, statement=statement, values=values))
 
-    def loaded(self, keys: Sequence[Key]) -> Iterator[Loaded]:
+    def loaded(self, keys: Sequence[Key]) -> Iterator[LoadedThread]:
         """Give the threads with their values; those that are gone meanwhile are left out."""
         left = list(keys)
         while left:
@@ -152,9 +302,9 @@ class Reader:
 
     def _next_group(
         self, connection: Connection, keys: Sequence[Key]
-    ) -> tuple[list[Loaded], list[Key]]:
+    ) -> tuple[list[LoadedThread], list[Key]]:
         """Read as many of some threads as fit into memory, and give those that are left."""
-        groups = [*_grouped(self._heads(connection, keys))]
+        groups = [*_group_heads(self._heads(connection, keys))]
         if not groups:
             return [], []
         left = [head.key for group in groups[1:] for head in group]
@@ -162,7 +312,7 @@ class Reader:
         self._add_lost(connection, [one.snapshot for one in made])
         return made, left
 
-    def complete(self, loaded: Loaded) -> bool:
+    def complete(self, loaded: LoadedThread) -> bool:
         """Look for results that an earlier step left; tell whether there is anything.
 
         A prompt that came after a batch was broken off hides what hangs on earlier checkpoints.
@@ -176,8 +326,8 @@ class Reader:
     def _add_earlier(self, connection: Connection, snapshot: ThreadSnapshot, channel: str) -> None:
         """Read what was written to a channel behind earlier checkpoints, nearest first."""
         key = snapshot.thread, snapshot.namespace
-        values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FAR}
-        rows = connection.execute(self.home.sql(queries.PARENTS), values).fetchall()
+        values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FARTHEST}
+        rows = connection.execute(self.home.sql(PARENTS), values).fetchall()
         parents = {own: parent for _, own, parent in rows}
         known = {one.id for one in snapshot.ancestors}
         chain: list[str] = []
@@ -198,7 +348,7 @@ class Reader:
         # Which call failed is told by the tasks of the checkpoint itself.
         tasks = self._blobs(connection, [(key, one) for one in failed], [TASKS])
         about = {"thread": key[0], "namespace": key[1], "ids": [*failed]}
-        found = dict(connection.execute(self.home.sql(queries.METADATA), about).fetchall())
+        found = dict(connection.execute(self.home.sql(METADATA), about).fetchall())
         snapshot.failed = [
             StoredCheckpoint(
                 one, values=_coded_blobs(blobs), metadata=_dict(found.get(one)), writes=writes
@@ -206,16 +356,16 @@ class Reader:
             for (one, writes), blobs in zip(failed.items(), tasks, strict=True)
         ]
 
-    def search(self, loaded: Loaded) -> None:
+    def search(self, loaded: LoadedThread) -> None:
         """Look for values that run code in all rows of a thread, and tell its snapshot."""
         loaded.snapshot.unsafe = self._database.reading(
-            lambda connection: searched(self._kept(connection, loaded.key))
+            lambda connection: find_unsafe(self._kept(connection, loaded.key))
         )
 
-    def _kept(self, connection: Connection, key: Key) -> Iterator[Kept]:
+    def _kept(self, connection: Connection, key: Key) -> Iterator[KeptValue]:
         """Give all values of a thread; those of single runs of subgraphs are the thread's own."""
         thread, namespace = key
-        runs = sql.SQL("" if namespace else queries.RUNS)
+        runs = sql.SQL("" if namespace else RUNS)
         values = {"thread": thread, "namespace": namespace}
         for table, query in _EVERYTHING.items():
             statement = self.home.sql(query, runs=runs)
@@ -223,22 +373,24 @@ class Reader:
                 cursor.itersize = _AT_ONCE
                 for space, own, tag, data, metadata in cursor.execute(statement, values):
                     place = f"{table}.{own}"
-                    yield Kept(place, space, Coded(tag or "", data or b""))
+                    yield KeptValue(place, space, Coded(tag or "", data or b""))
                     if metadata:
                         # LangGraph.js loads it as it loads values, as did old versions of Python.
-                        yield Kept(f"{place}.metadata", space, Coded(JSON, metadata))
+                        yield KeptValue(f"{place}.metadata", space, Coded(JSON, metadata))
 
-    def now(self, connection: Connection, key: Key) -> Loaded | None:
+    def now(self, connection: Connection, key: Key) -> LoadedThread | None:
         """Read a thread once more, in the transaction of a connection; None if it is gone."""
         found = self._filled(connection, self._heads(connection, [key]))
         return found[0] if found else None
 
-    def _filled(self, connection: Connection, heads: Sequence[_Head]) -> list[Loaded]:
+    def _filled(
+        self, connection: Connection, heads: Sequence[_CheckpointRow]
+    ) -> list[LoadedThread]:
         """Read what belongs to some heads."""
         rows = [(head.key, head.id) for head in heads]
         blobs, writes = self._blobs(connection, rows), self._writes(connection, rows)
         made = [
-            _loaded(head, found, hung)
+            _make_thread(head, found, hung)
             for head, found, hung in zip(heads, blobs, writes, strict=True)
         ]
         for one in made:
@@ -252,7 +404,7 @@ class Reader:
         if not any(map(is_trigger, head.values)) and OWN not in head.metadata:
             return
         values = {"thread": snapshot.thread, "behind": min(starts_of(head))}
-        rows = connection.execute(self.home.sql(queries.LATER), values).fetchall()
+        rows = connection.execute(self.home.sql(LATER), values).fetchall()
         keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
         heads = self._heads(connection, keys) if keys else []
         begun = [
@@ -264,11 +416,11 @@ class Reader:
 
     # Statements
 
-    def _heads(self, connection: Connection, keys: Sequence[Key]) -> list[_Head]:
+    def _heads(self, connection: Connection, keys: Sequence[Key]) -> list[_CheckpointRow]:
         values = {"threads": [key[0] for key in keys], "namespaces": [key[1] for key in keys]}
-        rows = connection.execute(self.home.sql(queries.HEADS), values).fetchall()
+        rows = connection.execute(self.home.sql(HEADS), values).fetchall()
         return [
-            _Head((thread, space), own, parent, _dict(body), _dict(metadata), int(size))
+            _CheckpointRow((thread, space), own, parent, _dict(body), _dict(metadata), int(size))
             for thread, space, own, parent, body, metadata, size in rows
         ]
 
@@ -281,8 +433,10 @@ class Reader:
         only_tags: bool = False,
     ) -> list[dict[str, tuple[str, bytes | None]]]:
         found: list[dict[str, tuple[str, bytes | None]]] = [{} for _ in rows]
-        statement = self.home.sql(queries.TAGS if only_tags else queries.BLOBS)
-        for number, channel, tag, blob in _binary(connection, statement, _values(rows, channels)):
+        statement = self.home.sql(TAGS if only_tags else BLOBS)
+        for number, channel, tag, blob in _fetch_binary(
+            connection, statement, _values(rows, channels)
+        ):
             found[number][channel] = tag, blob
         return found
 
@@ -293,8 +447,8 @@ class Reader:
         channels: Sequence[str] | None = None,
     ) -> list[list[StoredWrite]]:
         found: list[list[StoredWrite]] = [[] for _ in rows]
-        statement = self.home.sql(queries.WRITES)
-        for number, task, path, index, channel, tag, blob in _binary(
+        statement = self.home.sql(WRITES)
+        for number, task, path, index, channel, tag, blob in _fetch_binary(
             connection, statement, _values(rows, channels)
         ):
             value = Coded(tag or "", blob)
@@ -341,12 +495,12 @@ class Reader:
     ) -> tuple[dict[str, StoredCheckpoint], str, bool]:
         """Give one page of checkpoints before an id, the last id in it, and whether more follow."""
         values = {"thread": key[0], "namespace": key[1], "before": before, "size": _ANCESTORS}
-        rows = connection.execute(self.home.sql(queries.ANCESTORS), values).fetchall()
+        rows = connection.execute(self.home.sql(ANCESTORS), values).fetchall()
         owners = [(key, row[0]) for row in rows]
         blobs = self._blobs(connection, owners, channels, only_tags=True)
         found: dict[str, StoredCheckpoint] = {}
         for (own, parent, checkpoint, metadata), inside in zip(rows, blobs, strict=True):
-            head = _Head(key, own, parent, _dict(checkpoint), _dict(metadata), 0)
+            head = _CheckpointRow(key, own, parent, _dict(checkpoint), _dict(metadata), 0)
             stored, _ = _stored(head, inside)
             stored.values = {name: v for name, v in stored.values.items() if name in channels}
             stored.missing = ()
@@ -358,7 +512,7 @@ class Reader:
         values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": self._line}
         values["namespaces"] = [key[1] for key in keys]
         parents: list[list[tuple[str, str | None]]] = [[] for _ in keys]
-        for number, own, parent in connection.execute(self.home.sql(queries.PARENTS), values):
+        for number, own, parent in connection.execute(self.home.sql(PARENTS), values):
             parents[number].append((own, parent))
         for snapshot, rows in zip(snapshots, parents, strict=True):
             lines = branches(snapshot.head.id, rows)
@@ -375,7 +529,7 @@ class Reader:
         """Count the turns of branches that nobody left on purpose."""
         ids = [own for line in lines for own in line]
         values = {"thread": snapshot.thread, "namespace": snapshot.namespace, "ids": ids}
-        rows = connection.execute(self.home.sql(queries.SOURCES), values).fetchall()
+        rows = connection.execute(self.home.sql(SOURCES), values).fetchall()
         is_turn = {own: source == "input" and not ours for own, source, ours in rows}
         counted = [
             LostBranch(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines
@@ -400,7 +554,7 @@ def _values(rows: Sequence[tuple[Key, str]], channels: Sequence[str] | None) -> 
     }
 
 
-def _binary(
+def _fetch_binary(
     connection: Connection, statement: sql.Composed, values: dict[str, Any]
 ) -> Iterable[tuple[Any, ...]]:
     """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
@@ -409,8 +563,8 @@ def _binary(
     return connection.execute(statement, values, binary=True).fetchall()
 
 
-def _grouped(heads: Iterable[_Head]) -> Iterator[list[_Head]]:
-    group: list[_Head] = []
+def _group_heads(heads: Iterable[_CheckpointRow]) -> Iterator[list[_CheckpointRow]]:
+    group: list[_CheckpointRow] = []
     size = 0
     for head in heads:
         if group and size + head.size > GROUP:
@@ -422,22 +576,22 @@ def _grouped(heads: Iterable[_Head]) -> Iterator[list[_Head]]:
         yield group
 
 
-def _loaded(
-    head: _Head, blobs: dict[str, tuple[str, bytes | None]], writes: list[StoredWrite]
-) -> Loaded:
+def _make_thread(
+    head: _CheckpointRow, blobs: dict[str, tuple[str, bytes | None]], writes: list[StoredWrite]
+) -> LoadedThread:
     stored, inline = _stored(head, blobs)
     stored.writes = writes
     is_js = "channel_values" not in head.checkpoint
     tag = blobs[MESSAGES][0] if MESSAGES in blobs else MSGPACK
     thread, namespace = head.key
     coding = JSON if is_js or tag == JSON else MSGPACK
-    return Loaded(
+    return LoadedThread(
         ThreadSnapshot(thread, namespace, stored, coding=coding), inline, is_js, head.size
     )
 
 
 def _stored(
-    head: _Head, blobs: dict[str, tuple[str, bytes | None]]
+    head: _CheckpointRow, blobs: dict[str, tuple[str, bytes | None]]
 ) -> tuple[StoredCheckpoint, dict[str, Any]]:
     inline = _dict(head.checkpoint.get("channel_values"))
     body = {name: value for name, value in head.checkpoint.items() if name != "channel_values"}

@@ -2,6 +2,11 @@
 
 A ``Task`` is a piece of work that any process can do: it holds an address, not a connection. What
 comes back are outcomes, one for each thread and namespace that a new prompt resumes.
+
+LangGraph's threads in a PostgreSQL, as the one doctor sees them.
+
+The records of a thread are its head, with all that belongs to it, and a record for every write
+that hangs on it. A repair adds one more: the checkpoint that will be stored.
 """
 
 from __future__ import annotations
@@ -17,28 +22,148 @@ from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
+from lockstitch.addresses import public
 from lockstitch.errors import LockstitchError, Moved, Unreadable
 from lockstitch.formats import doctor
-from lockstitch.formats.base import Transcript
+from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs, threads
-from lockstitch.formats.langgraph.postgres.database import Database, Gone
+from lockstitch.formats.langgraph.format import ThreadFormat
+from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs
+from lockstitch.formats.langgraph.postgres.database import (
+    Database,
+    DatabaseContent,
+    LangGraphSchema,
+    ServerGone,
+    find_schema,
+    find_schemas,
+)
 from lockstitch.formats.langgraph.postgres.reading import (
     PAGE,
     WHOLE_LINE,
     Key,
-    Loaded,
-    Reader,
+    LoadedThread,
+    ThreadReader,
     is_kept,
 )
-from lockstitch.formats.langgraph.postgres.tables import Found, Home, home_of, homes
-from lockstitch.formats.langgraph.snapshot import session_name
+from lockstitch.formats.langgraph.snapshot import (
+    RepairedCheckpoint,
+    StoredCheckpoint,
+    ThreadSnapshot,
+    session_name,
+)
+from lockstitch.formats.records import Record
 from lockstitch.formats.sources import Source
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.report import Report
 from lockstitch.rules import Finding
+
+
+class ThreadRecord(Record, eq=False):
+    """A record of a thread: the thread as it was read, a write on it, or the new checkpoint."""
+
+    loaded: LoadedThread | None = None
+    snapshot: ThreadSnapshot | None = None
+    new: RepairedCheckpoint | None = None
+
+
+class ThreadSource(Source, frozen=True):
+    """A thread in a PostgreSQL: the path is the address of its database."""
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"ThreadSource({public(self.path)!r}, {self.session!r})"
+
+    @property
+    def form(self) -> Format:
+        """The format itself."""
+        return THREADS
+
+
+class PostgresThreads(ThreadFormat):
+    """The threads of LangGraph's savers for PostgreSQL, of Python and of LangGraph.js."""
+
+    name = "langgraph"
+    title = "LangGraph"
+    kinds: tuple[str, ...] = (KIND,)
+
+    def claims(self, name: str, head: Any) -> bool:
+        return False
+
+    def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
+        read = next(
+            one.snapshot for one in records if isinstance(one, ThreadRecord) and one.snapshot
+        )
+        new = new_in(records)
+        if new is None:
+            return read
+        head = StoredCheckpoint(new.id, new.parent, new.body, new.values, new.metadata)
+        head.record = len(records) - 1
+        return structs.replace(read, head=head, ancestors=[read.head, *read.ancestors])
+
+    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
+        kept = [one for one in records if not (isinstance(one, ThreadRecord) and one.new)]
+        return [*kept, ThreadRecord(f"checkpoints.{new.id}", {"id": new.id}, fresh=b"", new=new)]
+
+
+THREADS = PostgresThreads()
+
+
+def new_in(records: Sequence[Record]) -> RepairedCheckpoint | None:
+    """Give the checkpoint that a repair adds to some records."""
+    return next((one.new for one in records if isinstance(one, ThreadRecord) and one.new), None)
+
+
+def records_of(loaded: LoadedThread) -> list[Record]:
+    """Give the records of a thread, each part of which is told the number of its record."""
+    records: list[Record] = []
+    snapshot = _number_records(loaded.snapshot, records)
+    first = records[0]
+    assert isinstance(first, ThreadRecord)  # noqa: S101 - the head's own
+    first.loaded, first.snapshot = loaded, snapshot
+    return records
+
+
+def _number_records(snapshot: ThreadSnapshot, records: list[Record]) -> ThreadSnapshot:
+    """Give a snapshot with the numbers of its records, which are added to those that there are."""
+    head = snapshot.head
+    number = len(records)
+    records.append(_record(f"checkpoints.{head.id}", number))
+    parts = [[*head.writes], [*snapshot.earlier]]
+    for part in parts:
+        for place, write in enumerate(part):
+            part[place] = structs.replace(write, record=len(records))
+            records.append(_record(f"checkpoint_writes.{write.task}.{write.number}", len(records)))
+    failed: list[StoredCheckpoint] = []
+    for one in snapshot.failed:
+        writes = [structs.replace(write, record=len(records)) for write in one.writes]
+        records.append(_record(f"checkpoints.{one.id}", len(records)))
+        failed.append(structs.replace(one, writes=writes))
+    return structs.replace(
+        snapshot,
+        head=structs.replace(head, writes=parts[0], record=number),
+        earlier=parts[1],
+        failed=failed,
+        runs=[_number_records(run, records) for run in snapshot.runs],
+    )
+
+
+def _record(place: str, number: int) -> ThreadRecord:
+    return ThreadRecord(place, {"place": place}, start=number, end=number)
+
+
+def loaded_of(transcript: Transcript) -> LoadedThread:
+    """Give the thread as it was read, of which a transcript was made."""
+    records = transcript.records
+    return next(one.loaded for one in records if isinstance(one, ThreadRecord) and one.loaded)
+
+
+def parse_thread(loaded: LoadedThread) -> Transcript:
+    """Understand a thread that was read."""
+    context = Context(b"", session_name(*loaded.key))
+    return THREADS.parse(records_of(loaded), context)
+
 
 # What became of a thread.
 OK = "ok"
@@ -53,7 +178,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Task(Struct, frozen=True):
+class SchemaTask(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
     Without ``mends`` nothing is worked out, without ``writes`` nothing is written. Threads of
@@ -63,7 +188,7 @@ class Task(Struct, frozen=True):
 
     url: str
     name: str
-    home: Home
+    home: LangGraphSchema
     run: str = ""
     options: Options = Options()
     mends: bool = False
@@ -76,7 +201,7 @@ class Task(Struct, frozen=True):
         return f"Task({self.name!r}, {self.home!r}, {self.run!r})"
 
 
-class Outcome(Struct):
+class ThreadOutcome(Struct):
     """What became of one thread: its report, and what a repair did or would do."""
 
     key: Key
@@ -88,65 +213,65 @@ class Outcome(Struct):
     backup: str | None = None
 
 
-def tasks(
-    url: str, name: Callable[[str], str], *, known: Found | None = None, **how: Any
-) -> list[Task]:
+def schema_tasks(
+    url: str, name: Callable[[str], str], *, known: DatabaseContent | None = None, **how: Any
+) -> list[SchemaTask]:
     """Give the task of every schema that holds threads; ``name`` takes the password out."""
-    given = {key: value for key, value in how.items() if key in Task.__struct_fields__}
-    return [Task(each, name(each), home, **given) for each, home in homes(url, known)]
+    given = {key: value for key, value in how.items() if key in SchemaTask.__struct_fields__}
+    return [SchemaTask(each, name(each), home, **given) for each, home in find_schemas(url, known)]
 
 
 # One thread
 
 
-def sources(url: str, session: str | None = None) -> Iterator[Source]:
+def find_threads(url: str, session: str | None = None) -> Iterator[Source]:
     """Give the threads of a database, all or those of one name."""
-    for each, home in homes(url):
+    for each, home in find_schemas(url):
         with Database(each, home.schema) as database:
-            reader = Reader(database, home)
-            pages = reader.pages() if session is None else iter([_named(reader, session)])
+            reader = ThreadReader(database, home)
+            pages = reader.pages() if session is None else iter([_find_keys(reader, session)])
             for page in pages:
                 for key in page:
                     if is_kept(key[1]):
                         name = session_name(*key)
-                        yield threads.ThreadSource(each, threads.FORM.name, KIND, name)
+                        yield ThreadSource(each, THREADS.name, KIND, name)
 
 
-def opened(source: Source, *, search: bool = False) -> Transcript:
+def open_thread(source: Source, *, search: bool = False) -> Transcript:
     """Read one thread and understand it; ``search`` looks into all that it has."""
-    home = home_of(source.path)
+    home = find_schema(source.path)
     with Database(source.path, home.schema) as database:
-        reader = Reader(database, home, line=WHOLE_LINE)
+        reader = ThreadReader(database, home, line=WHOLE_LINE)
         session = str(source.session)
-        for key in found_in(reader, session):
+        for key in keys_of_session(reader, session):
             if session_name(*key) == session:
                 for loaded in reader.loaded([key]):
                     reader.complete(loaded)
                     if search:
                         reader.search(loaded)
-                    return threads.opened(loaded)
+                    return parse_thread(loaded)
     raise Unreadable(f"there is no thread {source.session}")
 
 
-def apply(source: Source, mended: Mended, run: str) -> str:
+def store_thread(source: Source, mended: Mended, run: str) -> str:
     """Store the repair of one thread; gives where it is noted. ``Moved`` if it went on."""
-    new = threads.new_in(mended.after.records)
+    new = new_in(mended.after.records)
     assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
-    home = home_of(source.path)
+    home = find_schema(source.path)
     with Database(source.path, home.schema) as database:
-        repairs.prepare(database, home)
-        loaded = threads.loaded_of(mended.before)
-        note = repairs.Note(run, details_of(mended))
-        number = repairs.store(database, Reader(database, home), loaded, new, note)
+        repairs.make_repairs_table(database, home)
+        loaded = loaded_of(mended.before)
+        note = repairs.RepairNote(run, details_of(mended))
+        number = repairs.store_repair(database, ThreadReader(database, home), loaded, new, note)
     return f"{home.schema}.lockstitch_repairs {number}"
 
 
-def described(name: str, transcript: Transcript) -> Report:
+def describe_thread(name: str, transcript: Transcript) -> Report:
     """Say what a thread is, without judging it."""
-    loaded = threads.loaded_of(transcript)
+    loaded = loaded_of(transcript)
     return Report(
         target=name,
-        format=threads.FORM.name,
+        format=THREADS.name,
         session=session_name(*loaded.key),
         messages=len(transcript.history.messages),
         reachable=transcript.turns,
@@ -159,32 +284,34 @@ def described(name: str, transcript: Transcript) -> Report:
     )
 
 
-def judged(name: str, loaded: Loaded) -> Outcome:
+def judge_thread(name: str, loaded: LoadedThread) -> ThreadOutcome:
     """Say what is wrong with a thread."""
-    transcript = threads.opened(loaded)
-    report = described(name, transcript)
-    report.findings = doctor.findings_of(threads.FORM, transcript)
-    return Outcome(loaded.key, BROKEN if report.findings else OK, report)
+    transcript = parse_thread(loaded)
+    report = describe_thread(name, transcript)
+    report.findings = doctor.findings_of(THREADS, transcript)
+    return ThreadOutcome(loaded.key, BROKEN if report.findings else OK, report)
 
 
-def planned(task: Task, loaded: Loaded) -> tuple[Outcome, Mended]:
+def plan_thread(task: SchemaTask, loaded: LoadedThread) -> tuple[ThreadOutcome, Mended]:
     """Work out the repair of a thread."""
-    transcript = threads.opened(loaded)
-    mended = doctor.mend(threads.FORM, transcript, task.options)
-    report = described(task.name, transcript)
+    transcript = parse_thread(loaded)
+    mended = doctor.mend(THREADS, transcript, task.options)
+    report = describe_thread(task.name, transcript)
     report.findings = mended.findings
     state = BROKEN if mended.findings else OK
-    made = Outcome(loaded.key, state, report, mended.remaining, mended.changes, mended.quarantine)
+    made = ThreadOutcome(
+        loaded.key, state, report, mended.remaining, mended.changes, mended.quarantine
+    )
     return made, mended
 
 
-class Worker:
+class SchemaWorker:
     """Does tasks over one connection."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SchemaTask) -> None:
         self._task = task
         self.database = Database(task.url, task.home.schema)
-        self.reader = Reader(self.database, task.home)
+        self.reader = ThreadReader(self.database, task.home)
         self.name = task.name
 
     def __enter__(self) -> Self:
@@ -195,37 +322,37 @@ class Worker:
         """Close its connection."""
         self.database.close()
 
-    def each(self, keys: Sequence[Key]) -> Iterator[Outcome]:
+    def each(self, keys: Sequence[Key]) -> Iterator[ThreadOutcome]:
         """Do what is to be done with some threads; one that fails does not end the others."""
         below = _below(keys)
         for loaded in self.reader.loaded([key for key in keys if is_kept(key[1])]):
             loaded.snapshot.below = below.get(loaded.key, ())
             try:
                 yield self._one(loaded)
-            except Gone:
+            except ServerGone:
                 raise
             except LockstitchError as error:
                 yield _failed(self._task.name, loaded.key, str(error))
             except (RecursionError, MemoryError):
                 yield _failed(self._task.name, loaded.key, "is too large or too deep")
 
-    def _one(self, loaded: Loaded) -> Outcome:
+    def _one(self, loaded: LoadedThread) -> ThreadOutcome:
         task = self._task
         if task.search:
             self.reader.search(loaded)
         if not task.mends:
-            outcome = judged(task.name, loaded)
+            outcome = judge_thread(task.name, loaded)
             is_more = bool(outcome.report.findings) and self.reader.complete(loaded)
-            return judged(task.name, loaded) if is_more else outcome
-        outcome, mended = planned(task, loaded)
+            return judge_thread(task.name, loaded) if is_more else outcome
+        outcome, mended = plan_thread(task, loaded)
         if outcome.report.findings and self.reader.complete(loaded):
-            outcome, mended = planned(task, loaded)
-        new = threads.new_in(mended.after.records) if mended.changed else None
+            outcome, mended = plan_thread(task, loaded)
+        new = new_in(mended.after.records) if mended.changed else None
         if new is None or not task.writes:
             return outcome
-        note = repairs.Note(task.run, details_of(mended))
+        note = repairs.RepairNote(task.run, details_of(mended))
         try:
-            number = repairs.store(self.database, self.reader, loaded, new, note)
+            number = repairs.store_repair(self.database, self.reader, loaded, new, note)
         except Moved:
             outcome.state = MOVED
             return outcome
@@ -251,38 +378,40 @@ def details_of(mended: Mended) -> dict[str, Any]:
     }
 
 
-def _failed(name: str, key: Key, error: str) -> Outcome:
+def _failed(name: str, key: Key, error: str) -> ThreadOutcome:
     session = session_name(*key)
-    return Outcome(key, FAILED, Report(name, threads.FORM.name, session, error=error))
+    return ThreadOutcome(key, FAILED, Report(name, THREADS.name, session, error=error))
 
 
 # Many threads
 
 
-class Page(Struct, frozen=True):
+class TaskPage(Struct, frozen=True):
     """Some threads, and what to do with them."""
 
-    task: Task
+    task: SchemaTask
     keys: list[Key]
 
 
-def do_page(page: Page) -> list[Outcome]:
+def do_page(page: TaskPage) -> list[ThreadOutcome]:
     """Do one page, in whatever process."""
     return list(_worker(page.task).each(page.keys))
 
 
-def rounds(task: Task, workers: int = 1, session: str | None = None) -> Iterator[list[Outcome]]:
+def work_through(
+    task: SchemaTask, workers: int = 1, session: str | None = None
+) -> Iterator[list[ThreadOutcome]]:
     """Go through all threads, or one; gives the outcomes page by page, in their order."""
     if task.writes:
         with Database(task.url, task.home.schema) as database:
-            repairs.prepare(database, task.home)
+            repairs.make_repairs_table(database, task.home)
     with Database(task.url, task.home.schema) as database:
-        reader = Reader(database, task.home)
+        reader = ThreadReader(database, task.home)
         if session is not None:
-            keys = iter([found_in(reader, session)])
+            keys = iter([keys_of_session(reader, session)])
         else:
             keys = _pages_in(task.shard, reader.pages())
-        yield from spread(do_page, (Page(task, page) for page in keys), workers)
+        yield from spread_work(do_page, (TaskPage(task, page) for page in keys), workers)
 
 
 def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
@@ -300,15 +429,15 @@ def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
         yield due
 
 
-def found_in(reader: Reader, session: str) -> list[Key]:
+def keys_of_session(reader: ThreadReader, session: str) -> list[Key]:
     """Give the thread of a name; or that and the namespace, if the name has one."""
-    found = _named(reader, session)
+    found = _find_keys(reader, session)
     if not found:
         raise Unreadable(f"there is no thread {session}")
     return found
 
 
-def _named(reader: Reader, session: str) -> list[Key]:
+def _find_keys(reader: ThreadReader, session: str) -> list[Key]:
     found = reader.of_thread(session)
     if not found and "#" in session:
         thread, _, namespace = session.partition("#")
@@ -316,20 +445,20 @@ def _named(reader: Reader, session: str) -> list[Key]:
     return found
 
 
-_workers: dict[Task, Worker] = {}
+_workers: dict[SchemaTask, SchemaWorker] = {}
 
 
-def _worker(task: Task) -> Worker:
+def _worker(task: SchemaTask) -> SchemaWorker:
     """Give this process's worker for a task, with the connection that it has."""
     if task not in _workers:
         for old in _workers.values():
             old.__exit__()
         _workers.clear()
-        _workers[task] = Worker(task)
+        _workers[task] = SchemaWorker(task)
     return _workers[task]
 
 
-def spread(work: Callable[[A], R], tasks: Iterable[A], workers: int) -> Iterator[R]:
+def spread_work(work: Callable[[A], R], tasks: Iterable[A], workers: int) -> Iterator[R]:
     """Do tasks in other processes, a few ahead of what was asked for; or here, if one is enough."""
     if workers == 1:
         try:

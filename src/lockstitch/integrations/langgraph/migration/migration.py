@@ -22,16 +22,15 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.integrations.langgraph.migrating.carrying import CarryingSerializer
-from lockstitch.integrations.langgraph.migrating.origins import (
-    Origin,
-    Stamp,
-    ThreadView,
-    origin_of,
+from lockstitch.formats.langgraph.journal import ThreadJournal, session_of
+from lockstitch.integrations.langgraph.migration.origins import Origin, Stamp, ThreadView, origin_of
+from lockstitch.integrations.langgraph.migration.thread_copy import (
+    CarryingSerializer,
+    Staged,
+    Staging,
+    entry_of,
 )
-from lockstitch.integrations.langgraph.migrating.staging import Staged, Staging, entry_of
-from lockstitch.integrations.langgraph.saving import keeping
-from lockstitch.journal.checkpoints import Thread, session_of
+from lockstitch.integrations.langgraph.saver import maintenance
 from lockstitch.journal.records import JournalRecord
 from lockstitch.places import place_of, public
 from lockstitch.stored.journal import opened
@@ -113,7 +112,7 @@ def migrate(  # noqa: PLR0913 - options by name
         store = _opened(target, create=not dry_run)
         if store is not None:
             stack.enter_context(store)
-        work = _Work(origin, store, serde, dry_run=dry_run)
+        work = _MigrationWork(origin, store, serde, dry_run=dry_run)
         done = [work.migrated(one, advance) for one in (known if thread is None else [thread])]
         if thread is None:
             came = set(origin.threads()) - set(known)
@@ -143,7 +142,7 @@ def _opened(target: str, *, create: bool) -> Backend | None:
     return None
 
 
-class _Work:
+class _MigrationWork:
     """Copies one thread after the other from one database into one store."""
 
     def __init__(
@@ -213,7 +212,7 @@ class _Work:
 
     def _gone_on(self, view: ThreadView, copy: list[JournalRecord]) -> Staged:
         """Leave a copy alone that is in use; raises ``Held`` if its source has gone on, too."""
-        thread = Thread()
+        thread = ThreadJournal()
         for record in copy:
             thread.apply(record)
         spots = view.spots()
@@ -248,21 +247,21 @@ class _Work:
 # Taking it back
 
 
-class Undone(Struct, frozen=True):
+class UndoneMigration(Struct, frozen=True):
     """A thread that a migration had copied, and why it was left, if it was."""
 
     thread: str
     error: str | None = None
 
 
-def undo(target: str, run: str, thread: str | None = None) -> Iterator[Undone]:
+def undo(target: str, run: str, thread: str | None = None) -> Iterator[UndoneMigration]:
     """Take away what a migration brought into a store, unless somebody has used it since."""
     store = _opened(target, create=False)
     if store is None:
         raise Unreadable(f"{public(target)}: there is no such store")
     store.close()
     with open_backend(address_of(target)) as backend:
-        found = [thread] if thread is not None else list(keeping.threads(backend))
+        found = [thread] if thread is not None else list(maintenance.list_thread_ids(backend))
         for one in found:
             records = list(backend.read(session_of(one)))
             ours = [record.key.startswith(f"{run}-") for record in records]
@@ -272,15 +271,15 @@ def undo(target: str, run: str, thread: str | None = None) -> Iterator[Undone]:
 
 def _undone(
     backend: Backend, thread: str, records: list[JournalRecord], ours: list[bool]
-) -> Undone:
+) -> UndoneMigration:
     first = ours.index(True)
     if not all(ours[first:]):
-        return Undone(thread, "it has gone on since it was copied, and was left alone")
+        return UndoneMigration(thread, "it has gone on since it was copied, and was left alone")
     try:
         lease = backend.acquire(session_of(thread), wait=_WAIT, create=False)
         try:
             if lease.head.digest != records[-1].digest:
-                return Undone(thread, "it goes on at this moment, and was left alone")
+                return UndoneMigration(thread, "it goes on at this moment, and was left alone")
             if first:
                 kept = [entry_of(backend, one, one.key) for one in records[:first]]
                 backend.replace(lease, kept, lease.head.seq)
@@ -289,5 +288,5 @@ def _undone(
         finally:
             backend.release(lease)
     except LockstitchError as error:
-        return Undone(thread, str(error))
-    return Undone(thread)
+        return UndoneMigration(thread, str(error))
+    return UndoneMigration(thread)

@@ -3,21 +3,29 @@
 A checkpoint holds all of a thread's state, and a thread has one for every step, so that most of
 a database is never looked at: of each thread the last checkpoint is read with the writes on it,
 and its ancestors only where the conversation is stored as changes.
+
+LangGraph: the checkpoints of ``SqliteSaver``, in a file that the program names.
+
+Both of LangGraph for Python and of LangGraph.js. A repair adds one checkpoint behind the last one
+of a thread; no row that LangGraph wrote is ever changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from msgspec import field
+from msgspec import field, structs
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats.langgraph.coding import Undecodable
+from lockstitch.formats.base import Context
+from lockstitch.formats.langgraph.codec import Codec, Undecodable, codec_of, new_codecs
+from lockstitch.formats.langgraph.format import ThreadFormat
 from lockstitch.formats.langgraph.repair import unanswered_calls
-from lockstitch.formats.langgraph.searching import Kept, searched
+from lockstitch.formats.langgraph.safety import KeptValue, find_unsafe
 from lockstitch.formats.langgraph.snapshot import (
     ERROR,
     JSON,
@@ -26,6 +34,7 @@ from lockstitch.formats.langgraph.snapshot import (
     TASK,
     Coded,
     LostBranch,
+    RepairedCheckpoint,
     StoredCheckpoint,
     StoredWrite,
     ThreadSnapshot,
@@ -37,11 +46,20 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
-from lockstitch.formats.langgraph.texts import coding_of, codings
+from lockstitch.formats.records import Record
 from lockstitch.formats.schemas import names_of
 from lockstitch.formats.sqlite import bound, quoted, slot
-from lockstitch.formats.tables import Columns, Row, Table, row_of, sorting
-from lockstitch.formats.untrusted import Connection
+from lockstitch.formats.tables import (
+    Columns,
+    Layout,
+    Row,
+    RowFormat,
+    Table,
+    new_row,
+    row_of,
+    sorting,
+)
+from lockstitch.formats.untrusted import Connection, text_of
 
 CHECKPOINTS = Table(
     "checkpoints", session="thread_id", key="checkpoint_id", order=("checkpoint_ns",)
@@ -58,7 +76,7 @@ _EPOCH = 0x01B21DD213814000
 _TICKS = 10_000_000
 
 
-class Head(Row, eq=False):
+class HeadRow(Row, eq=False):
     """The last checkpoint of a thread, with what the rest of the thread says about it."""
 
     lost: list[LostBranch] = field(default_factory=list)
@@ -69,7 +87,7 @@ class Head(Row, eq=False):
 # Sessions
 
 
-def listed(base: Connection) -> Iterator[tuple[Any, ...]]:
+def list_threads(base: Connection) -> Iterator[tuple[Any, ...]]:
     """Give the threads, and the subgraphs that remember: id, project, time, title."""
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in _ALL)
     last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
@@ -98,7 +116,7 @@ def _pairs(base: Connection) -> Iterator[tuple[str, str]]:
         found = base.execute(beyond, bound((thread, namespace))).fetchone()
 
 
-def _found(base: Connection, session: str) -> Head:
+def _find_head(base: Connection, session: str) -> HeadRow:
     """Give the head of the thread, or of the subgraph in a thread, that a name means."""
     head = _head(base, session, "")
     if head is None and MARK in session:
@@ -122,21 +140,21 @@ def seconds_of(checkpoint: str) -> float:
 # Rows
 
 
-def loaded(base: Connection, session: str) -> list[Row]:
+def load_thread(base: Connection, session: str) -> list[Row]:
     """Give the rows that tell the state of a thread: the head comes first."""
-    head = _found(base, session)
+    head = _find_head(base, session)
     thread, namespace = (head.stored[name] for name in _ALL)
     head.lost = _lost(base, thread, namespace, str(head.stored["checkpoint_id"]))
     head.below = _below(base, thread, namespace)
     rows = [*_space(base, head), *_runs(base, head)]
-    _number(rows)
+    _number_rows(rows)
     channel, lacking = unanswered_calls(snapshot_of(rows))
     if lacking:
         known = {(row.table, row.rowid) for row in rows}
-        parent = stored_of(head, 0, codings()).parent
+        parent = stored_of(head, 0, new_codecs()).parent
         earlier = _earlier(base, thread, namespace, parent, channel)
         rows += (row for row in earlier if (row.table, row.rowid) not in known)
-        _number(rows)
+        _number_rows(rows)
     return rows
 
 
@@ -145,7 +163,7 @@ def _space(base: Connection, head: Row) -> Iterator[Row]:
     thread, namespace = (head.stored[name] for name in _ALL)
     yield head
     yield from _writes(base, thread, namespace, head.stored["checkpoint_id"])
-    stored = stored_of(head, 0, codings())
+    stored = stored_of(head, 0, new_codecs())
     for ancestor in _ancestors(base, thread, namespace, stored):
         yield ancestor
         channels = wanted(stored)
@@ -155,7 +173,7 @@ def _space(base: Connection, head: Row) -> Iterator[Row]:
 def _runs(base: Connection, head: Row) -> Iterator[Row]:
     """Give the rows of the runs of subgraphs that hang on a head, and of those within them."""
     thread, namespace = (head.stored[name] for name in _ALL)
-    stored = stored_of(head, 0, codings())
+    stored = stored_of(head, 0, new_codecs())
     query = (
         "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
         "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
@@ -166,12 +184,12 @@ def _runs(base: Connection, head: Row) -> Iterator[Row]:
         if not is_run_in(own, namespace):
             continue
         run = _head(base, thread, own)
-        if run is not None and hangs_on(stored_of(run, 0, codings()), namespace, stored):
+        if run is not None and hangs_on(stored_of(run, 0, new_codecs()), namespace, stored):
             yield from _space(base, run)
             yield from _runs(base, run)
 
 
-def _number(rows: list[Row]) -> None:
+def _number_rows(rows: list[Row]) -> None:
     for number, row in enumerate(rows):
         row.start = row.end = number
 
@@ -189,16 +207,16 @@ def _earlier(
         if any(row.stored.get("channel") == ERROR for row in hung):
             # Which call failed is told by the tasks of the checkpoint itself.
             own = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
-            yield from _selected(base, CHECKPOINTS, own, (thread, namespace, parent))
+            yield from _select(base, CHECKPOINTS, own, (thread, namespace, parent))
         yield from hung
         found = base.execute(query, bound((thread, namespace, parent))).fetchone()
         parent = None if found is None else found[0]
 
 
-def _head(base: Connection, thread: str, namespace: str) -> Head | None:
+def _head(base: Connection, thread: str, namespace: str) -> HeadRow | None:
     query = _where("checkpoints", (*_ALL,), "ORDER BY checkpoint_id DESC LIMIT 1")
-    for row in _selected(base, CHECKPOINTS, query, (thread, namespace)):
-        return Head(**{name: getattr(row, name) for name in Row.__struct_fields__})
+    for row in _select(base, CHECKPOINTS, query, (thread, namespace)):
+        return HeadRow(**{name: getattr(row, name) for name in Row.__struct_fields__})
     return None
 
 
@@ -211,7 +229,7 @@ def _writes(
 ) -> Iterator[Row]:
     query = _where("writes", (*_ALL, "checkpoint_id"), "")
     chosen = None if channels is None else set(channels)
-    found = [*_selected(base, WRITES, query, (thread, namespace, checkpoint))]
+    found = [*_select(base, WRITES, query, (thread, namespace, checkpoint))]
     found.sort(key=lambda row: [sorting(row.stored[name]) for name in WRITES.order])
     for row in found:
         if chosen is None or row.stored.get("channel") in chosen:
@@ -229,11 +247,11 @@ def _ancestors(
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
     while lacking and parent is not None and parent not in seen:
         seen.add(parent)
-        found = next(_selected(base, CHECKPOINTS, query, (thread, namespace, parent)), None)
+        found = next(_select(base, CHECKPOINTS, query, (thread, namespace, parent)), None)
         if found is None:
             return
         yield found
-        stored = stored_of(found, 0, codings())
+        stored = stored_of(found, 0, new_codecs())
         lacking -= stored.values.keys()
         parent = stored.parent
 
@@ -243,7 +261,7 @@ def _where(table: str, names: Iterable[str], rest: str) -> str:
     return f"SELECT {_EVERYTHING} FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
 
 
-def _selected(base: Connection, table: Table, query: str, values: Iterable[str]) -> Iterator[Row]:
+def _select(base: Connection, table: Table, query: str, values: Iterable[str]) -> Iterator[Row]:
     names = names_of(base, table.name)
     query = query.replace(_EVERYTHING, ", ".join(("rowid", *map(quoted, names))), 1)
     for rowid, *columns in base.execute(query, bound(values)):
@@ -293,32 +311,32 @@ def is_followed(base: Connection, columns: Columns) -> bool:
 # All that a thread has
 
 
-def search(base: Connection, rows: list[Row]) -> None:
+def search_thread(base: Connection, rows: list[Row]) -> None:
     """Look for values that run code in all rows of a thread; the head of some rows is told them.
 
     Those of single runs of subgraphs belong to the thread itself.
     """
-    head = next((row for row in rows if isinstance(row, Head)), None)
+    head = next((row for row in rows if isinstance(row, HeadRow)), None)
     if head is not None:
         thread, namespace = (head.stored[name] for name in _ALL)
-        head.unsafe = searched(_kept(base, thread, namespace))
+        head.unsafe = find_unsafe(_kept(base, thread, namespace))
 
 
-def _kept(base: Connection, thread: str, namespace: str) -> Iterator[Kept]:
+def _kept(base: Connection, thread: str, namespace: str) -> Iterator[KeptValue]:
     own = "checkpoint_ns = CAST(? AS TEXT)"
     runs = "" if namespace else f" OR instr(checkpoint_ns, '{TASK}') > 0"
     where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
     for table in (CHECKPOINTS, WRITES):
         query = f"SELECT {_EVERYTHING} FROM {table.name} {where}"  # noqa: S608 - names of our own
-        for row in _selected(base, table, query, (thread, namespace)):
+        for row in _select(base, table, query, (thread, namespace)):
             columns = row.stored
             space, tag = _text(columns.get("checkpoint_ns")), tag_of(columns)
             place = row.place if table is CHECKPOINTS else _place_of_write(row)
             value = columns.get("checkpoint" if table is CHECKPOINTS else "value")
-            yield Kept(place, space, Coded(tag, _raw(value)))
+            yield KeptValue(place, space, Coded(tag, _raw(value)))
             if columns.get("metadata"):
                 # Always JSON, and loaded as that by LangGraph.js and by old versions.
-                yield Kept(f"{place}.metadata", space, Coded(JSON, _raw(columns["metadata"])))
+                yield KeptValue(f"{place}.metadata", space, Coded(JSON, _raw(columns["metadata"])))
 
 
 def _place_of_write(row: Row) -> str:
@@ -336,7 +354,7 @@ def snapshot_of(rows: list[Row]) -> ThreadSnapshot:
     for number, row in enumerate(rows):
         spaces.setdefault(_text(row.value.get("checkpoint_ns")), []).append((number, row))
     snapshot = _snapshot(thread, namespace, spaces)
-    if isinstance(first, Head):
+    if isinstance(first, HeadRow):
         snapshot.lost, snapshot.below, snapshot.unsafe = first.lost, first.below, first.unsafe
     return snapshot
 
@@ -345,7 +363,7 @@ def _snapshot(
     thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row]]]
 ) -> ThreadSnapshot:
     """Make a snapshot of one namespace of several, with the runs that are right within it."""
-    known = codings()
+    known = new_codecs()
     rows = spaces[namespace]
     stored = [stored_of(row, number, known) for number, row in rows if row.table == "checkpoints"]
     by_id = {one.id: one for one in stored}
@@ -407,7 +425,7 @@ def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
     )
     stored.whole = value = Coded(tag_of(columns), _raw(columns.get("checkpoint")))
     try:
-        coding = coding_of(known, value)
+        coding = codec_of(known, value)
         fields = coding.fields(value.data)
         values = coding.fields(fields.pop("channel_values", coding.mapped({})))
         stored.body = {
@@ -450,3 +468,81 @@ def _raw(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     return value.encode("utf-8", "surrogateescape") if type(value) is str else b""
+
+
+class LangGraph(ThreadFormat, RowFormat):
+    """One session a thread, and one a subgraph of it that has a memory of its own."""
+
+    name = "langgraph"
+    title = "LangGraph"
+    layout = Layout((CHECKPOINTS, WRITES), "")
+    adds = True
+
+    def claims(self, name: str, head: Any) -> bool:
+        return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}
+
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+        return list_threads(base)
+
+    def rows(self, base: Connection, session: str) -> list[Row]:
+        return load_thread(base, session)
+
+    def search(self, base: Connection, rows: list[Row]) -> None:
+        search_thread(base, rows)
+
+    def session_of(self, row: Row) -> str:
+        return session_name(row.stored["thread_id"], row.stored["checkpoint_ns"])
+
+    def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
+        return table == CHECKPOINTS.name and is_followed(base, columns)
+
+    def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
+        rows = [row for row in records if isinstance(row, Row)]
+        if not rows:
+            raise Unreadable("holds no such thread")
+        return snapshot_of(rows)
+
+    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
+        kept = [row for row in records if not row.is_new]
+        head = kept[0]
+        columns = _columns(head.value, new)
+        made = new_row(CHECKPOINTS, {**columns, "checkpoint_id": new.id})
+        return [*kept, structs.replace(made, fresh=_shown(new))]
+
+
+def _columns(head: Columns, new: RepairedCheckpoint) -> Columns:
+    """Give the columns of a new checkpoint, of the same kinds as those of the head."""
+    coding = new_codecs()[coding_in(head)]
+    metadata = json.dumps(new.metadata, ensure_ascii=False, separators=_separators(head))
+    return {
+        **head,
+        "checkpoint_id": new.id,
+        "parent_checkpoint_id": new.parent,
+        "checkpoint": _alike(head.get("checkpoint"), _blob(coding, new)),
+        "metadata": _alike(head.get("metadata"), metadata.encode("utf-8", "replace")),
+    }
+
+
+def _blob(coding: Codec, new: RepairedCheckpoint) -> bytes:
+    values = coding.mapped({name: value.data for name, value in new.values.items()})
+    fields: dict[str, bytes] = {}
+    for name, value in new.body.items():
+        if name == "channel_versions":
+            fields["channel_values"] = values
+        fields[name] = value.data if isinstance(value, Coded) else coding.encoded(value)
+    return coding.mapped({**fields, "channel_values": values})
+
+
+def _alike(old: Any, new: bytes) -> Any:
+    return text_of(new) if type(old) is str else new
+
+
+def _separators(head: Columns) -> tuple[str, str]:
+    return (",", ":") if coding_in(head) == JSON else (", ", ": ")
+
+
+def _shown(new: RepairedCheckpoint) -> bytes:
+    """Say what is new, for a person to look at: not the state, which is that of the head."""
+    sizes = {name: len(new.values[name].data) for name in sorted(new.changed)}
+    about = {"checkpoint": new.id, "behind": new.parent, "bytes": sizes}
+    return json.dumps({**about, "metadata": new.metadata.get("lockstitch")}).encode()

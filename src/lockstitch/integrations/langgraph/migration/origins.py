@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.formats.langgraph.format import LangGraph
+from lockstitch.formats.langgraph.sqlite import LangGraph
 from lockstitch.formats.schemas import require_known
 from lockstitch.formats.sqlite import bound, reading
 from lockstitch.formats.untrusted import Connection as Database
@@ -27,8 +27,8 @@ from lockstitch.places import is_own_database, is_postgres, path_of, public
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-    from lockstitch.formats.langgraph.postgres.tables import Home
-    from lockstitch.integrations.langgraph.saving.values import Serializer
+    from lockstitch.formats.langgraph.postgres.database import LangGraphSchema
+    from lockstitch.integrations.langgraph.saver.codec import Serializer
     from lockstitch.stores.postgres.connections import Connection
 
 T = TypeVar("T")
@@ -129,9 +129,9 @@ class Origin(ABC):
 def origin_of(source: str) -> Origin | None:
     """Tell which database of LangGraph's an address or a file is; None for any other."""
     if is_postgres(source):
-        from lockstitch.formats.langgraph.postgres.tables import found, home_of  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.database import find_schema, look_into  # noqa: PLC0415
 
-        return PostgresOrigin(source, home_of(source)) if found(source).homes else None
+        return PostgresOrigin(source, find_schema(source)) if look_into(source).homes else None
     path = file_of(source)
     return None if path is None else SqliteOrigin(path)
 
@@ -229,10 +229,10 @@ class _SqliteThread(ThreadView):
 class PostgresOrigin(Origin):
     """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL."""
 
-    def __init__(self, url: str, home: Home) -> None:
-        from lockstitch.formats.langgraph.postgres.database import Database, Gone  # noqa: PLC0415
+    def __init__(self, url: str, home: LangGraphSchema) -> None:
+        from lockstitch.formats.langgraph.postgres.database import Database, ServerGone  # noqa: PLC0415
 
-        self.fatal = (Gone,)
+        self.fatal = (ServerGone,)
         self._database = Database(url, home.schema)
         self._home = home
         place = public(url).partition("?")[0]
@@ -263,11 +263,11 @@ class PostgresOrigin(Origin):
     def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         with _needed("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
-        from lockstitch.formats.langgraph.postgres.qualifying import qualifying  # noqa: PLC0415
+        from lockstitch.formats.langgraph.postgres.database import qualifying_cursor  # noqa: PLC0415
 
         def once(base: Connection) -> T:
             before = base.cursor_factory
-            base.cursor_factory = qualifying(self._home.schema)
+            base.cursor_factory = qualifying_cursor(self._home.schema)
             try:
                 saver = PostgresSaver(base)  # type: ignore[arg-type]
                 return work(_PostgresThread(base, self._home, thread, saver, serde))
@@ -278,7 +278,9 @@ class PostgresOrigin(Origin):
 
 
 class _PostgresThread(ThreadView):
-    def __init__(self, base: Connection, home: Home, thread: str, saver: Any, serde: Any) -> None:
+    def __init__(
+        self, base: Connection, home: LangGraphSchema, thread: str, saver: Any, serde: Any
+    ) -> None:
         super().__init__(thread, saver, serde)
         self._base = base
         self._home = home

@@ -6,20 +6,35 @@ change. Whoever writes a list writes what differs from the looks of the last one
 messages are compared in one go, so that a change made in place is seen like any other. What holds
 objects of other classes (a tool's artefact, say) is serialised for that. Not seen is a change to
 an equal value of another type (1 and True).
+
+Messages that were made for somebody who has let go of them, to be given to the next reader.
+
+To make a thousand messages anew for every run costs more than all else that a checkpointer does.
+Most of them need not be: a server drops what a turn gave it long before the next turn comes, and
+Python counts who holds an object. If nobody but the list kept here holds a message, nor anything in
+it that could be changed, and it still looks as it did, then to hand it out again is the same as to
+make an equal one. Whatever is held by anybody, or is nested too deep to tell, is made anew.
+
+What is known of a thread's objects, so that most need not be serialised or read again.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
+from sys import getrefcount
 from typing import Any
 from uuid import UUID
 
 from langchain_core import messages as lc
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 # Only these very classes: an application's own subclass goes through the serialiser.
@@ -145,7 +160,7 @@ class _Full(JsonPlusSerializer):
 _FULL = _Full()
 
 
-class Look:
+class ObjectImage:
     """What an object looked like when it was stored; ``item`` is its number, if it has one.
 
     ``is_whole`` says that an equal object can be made of it, without the stored bytes; ``shape``
@@ -223,13 +238,13 @@ _FIELDS = attrgetter("__dict__")
 _EXTRAS = attrgetter("__pydantic_extra__")
 
 
-class _Trunk:
+class _SharedImages:
     """Looks side by side, as lists that are compared in one go."""
 
     __slots__ = ("extras", "faces", "kinds", "looks", "printed", "shapes", "unread")
 
     def __init__(self) -> None:
-        self.looks: list[Look] = []
+        self.looks: list[ObjectImage] = []
         self.kinds: list[type] = []
         self.faces: list[Any] = []
         self.extras: list[Any] = []
@@ -238,7 +253,7 @@ class _Trunk:
         self.unread: list[int] = []
         self.shapes: dict[tuple[str, ...] | None, list[int]] = {}
 
-    def extend(self, looks: list[Look]) -> None:
+    def extend(self, looks: list[ObjectImage]) -> None:
         """Take in more; lists that are interrupted in between are never used again."""
         done = len(self.looks)
         self.kinds += [one.kind for one in looks]
@@ -253,7 +268,7 @@ class _Trunk:
         self.looks += looks
 
 
-class Known:
+class KnownList:
     """What the objects of a stored list look like.
 
     A list that goes on from another one shares its beginning, so that it costs only what is new.
@@ -261,16 +276,16 @@ class Known:
 
     __slots__ = ("_size", "_trunk", "are_items", "number")
 
-    def __init__(self, number: int, looks: list[Look]) -> None:
+    def __init__(self, number: int, looks: list[ObjectImage]) -> None:
         self.number = number
         # Only messages are made anew from what is known; all else is read anew.
         self.are_items = all(one.kind in KINDS for one in looks)
-        self._trunk = _Trunk()
+        self._trunk = _SharedImages()
         self._trunk.extend(looks)
         self._size = len(looks)
 
     @property
-    def looks(self) -> list[Look]:
+    def looks(self) -> list[ObjectImage]:
         """What the objects look like; not to be changed."""
         return self._part(self._trunk.looks, 0, self._size)
 
@@ -298,15 +313,15 @@ class Known:
         """Count the objects."""
         return self._size
 
-    def grown(self, number: int, head: int, middle: list[Look], tail: int) -> Known:
+    def grown(self, number: int, head: int, middle: list[ObjectImage], tail: int) -> KnownList:
         """Give the list that has others between a head and a tail of this one."""
         trunk = self._trunk
         is_end = head == self._size == len(trunk.looks) and not tail
         are_items = self.are_items and all(one.kind in KINDS for one in middle)
         if not is_end or are_items != self.are_items or not head:
             end = trunk.looks[self._size - tail : self._size]
-            return Known(number, [*trunk.looks[:head], *middle, *end])
-        made = Known(number, [])
+            return KnownList(number, [*trunk.looks[:head], *middle, *end])
+        made = KnownList(number, [])
         made.are_items = are_items
         made._trunk = trunk
         made._trunk.extend(middle)
@@ -375,3 +390,165 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - an application's own comparison
         return False
+
+
+# So many lists are kept: a thread has few runs at a time, and few channels of messages.
+_LISTS = 4
+_CALLS, _ARGS = itemgetter("tool_calls"), itemgetter("args")
+
+
+class Spares:
+    """The objects of the lists that were given out or stored last."""
+
+    def __init__(self) -> None:
+        self._lists: OrderedDict[int, list[Any]] = OrderedDict()
+
+    def keep(self, number: int, objects: list[Any]) -> None:
+        """Keep the objects of a list, in the place of one that it goes on from."""
+        for known, kept in list(self._lists.items()):
+            if known == number or (kept and objects and kept[0] is objects[0]):
+                del self._lists[known]
+        self._lists[number] = objects
+        if len(self._lists) > _LISTS:
+            self._lists.popitem(last=False)
+
+    def get(self, number: int) -> list[Any] | None:
+        """Give the objects of a list that are kept, whoever has them; not to be changed."""
+        return self._lists.get(number)
+
+    def taken(self, known: KnownList) -> list[Any]:
+        """Give objects that are nobody's and look as those of a list do; none, if there are none.
+
+        In the place of every one that is somebody's stands an equal one, or None if only its
+        stored bytes can tell what it is read as.
+        """
+        objects = self._lists.pop(known.number, None)
+        if objects is None or not _COUNTS or not known.are(objects):
+            return []
+        looks = known.looks
+        for place in _held(objects, known.shapes):
+            objects[place] = looks[place].copy() if looks[place].is_whole else None
+        return objects
+
+
+def _held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -> set[int]:
+    """Tell which messages somebody else holds, or something in them, or may hold."""
+    held = set(_above(objects, range(len(objects)), _BASES[0]))
+    held.update(shapes.get(None, ()))
+    fields = list(map(_FIELDS, objects))
+    held.update(_above(fields, range(len(objects)), _BASES[1]))
+    extras = list(map(_EXTRAS, objects))
+    held.update(_above(extras, range(len(objects)), _BASES[2]))
+    del extras
+    for names, places in shapes.items():
+        own = [fields[place] for place in places] if names else []
+        for name in names or ():
+            held.update(_above(list(map(itemgetter(name), own)), places, _BASES[3]))
+        if names and "tool_calls" in names:
+            held.update(_held_calls(own, places))
+    return held
+
+
+def _held_calls(fields: list[Any], places: list[int]) -> Iterator[int]:
+    """Tell which messages have a call that somebody else holds, or its arguments."""
+    lists = list(map(_CALLS, fields))
+    calls = list(chain.from_iterable(lists))
+    for values, base in ((calls, _BASES[4]), (list(map(_ARGS, calls)), _BASES[5])):
+        owners = (at for at, one in zip(places, lists, strict=True) for _ in one)
+        yield from _above(values, owners, base)
+
+
+def _above(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
+    """Give the owners of values that are held by more than whoever is known to hold them."""
+    counts = list(map(getrefcount, values))
+    if max(counts, default=0) <= base:
+        return []
+    return [owner for owner, count in zip(owners, counts, strict=True) if count > base]
+
+
+def _measured() -> list[int]:
+    """Count how often what nobody else holds is held, wherever it is looked at."""
+    call = {"name": "f", "args": {"n": 1}, "id": "1", "type": "tool_call"}
+    samples = [HumanMessage("x"), AIMessage("x", tool_calls=[call])]
+    del call
+    looks = [ObjectImage(one) for one in samples]
+    objects = [one.copy() for one in looks]
+    del samples
+    found = [max(map(getrefcount, objects))]
+    fields = list(map(_FIELDS, objects))
+    found.append(max(list(map(getrefcount, fields))))
+    extras = list(map(_EXTRAS, objects))
+    found.append(max(list(map(getrefcount, extras))))
+    del extras
+    own = [fields[1]]
+    found.append(max(list(map(getrefcount, list(map(itemgetter("additional_kwargs"), own))))))
+    lists = list(map(_CALLS, own))
+    calls = list(chain.from_iterable(lists))
+    found.append(max(list(map(getrefcount, calls))))
+    found.append(max(list(map(getrefcount, list(map(_ARGS, calls))))))
+    return found
+
+
+# Only where every reference is counted, at once.
+_is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
+_COUNTS = sys.implementation.name == "cpython" and bool(_is_locked())
+_BASES = _measured() if _COUNTS else [0] * 6
+
+
+# So many lists are known, of those that were read or stored last.
+_KEPT_LISTS = 24
+# So many objects are known again that were stored last: what a task wrote is soon a part of the
+# checkpoint, and LangGraph may have given it an id meanwhile.
+_OBJECTS = 1024
+
+
+class ThreadMemory:
+    """What the items and the last lists of a thread look like."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, ObjectImage] = {}
+        self._ids: dict[tuple[str, str], int] = {}
+        self._lists: OrderedDict[int, KnownList] = OrderedDict()
+        self._objects: dict[str, dict[int, tuple[Any, ObjectImage]]] = {}
+        self.spares = Spares()
+
+    def keep_item(self, look: ObjectImage) -> None:
+        """Know what an item looks like, from now on."""
+        self.items[look.item] = look
+        if name := look.name:
+            self._ids[name] = max(look.item, self._ids.get(name, -1))
+
+    def named(self, kind: str, name: str | None) -> int | None:
+        """Give the last item of a message with an id."""
+        return self._ids.get((kind, name)) if name else None
+
+    def keep(self, space: str, value: Any, look: ObjectImage) -> None:
+        """Know again an object that was stored, until the next checkpoint of its namespace."""
+        kept = self._objects.setdefault(space, {})
+        kept[id(value)] = (value, look)
+        if len(kept) > _OBJECTS:
+            del kept[next(iter(kept))]
+
+    def drop(self, space: str) -> None:
+        """Let go of the objects of a namespace."""
+        self._objects.pop(space, None)
+
+    def look(self, space: str, value: Any) -> ObjectImage | None:
+        """Give what an object looked like when it was stored, if it is known."""
+        found = self._objects.get(space, {}).get(id(value))
+        return found[1] if found is not None and found[0] is value else None
+
+    def keep_list(self, known: KnownList) -> None:
+        """Know a list from now on, until others have taken its place."""
+        self._lists[known.number] = known
+        self._lists.move_to_end(known.number)
+        if len(self._lists) > _KEPT_LISTS:
+            self._lists.popitem(last=False)
+
+    def known(self, number: int) -> KnownList | None:
+        """Give what is known of a list."""
+        return self._lists.get(number)
+
+    def last(self, most: int) -> list[KnownList]:
+        """Give the lists that were used last, the last first."""
+        return list(self._lists.values())[: -most - 1 : -1]

@@ -1,4 +1,7 @@
-"""A checkpointer on the journal stores: linear in bytes and time, checked, with one true head."""
+"""A checkpointer on the journal stores: linear in bytes and time, checked, with one true head.
+
+A run that brings a new message finds a valid conversation, whatever the last one left behind.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import announce, is_guarded
+from lockstitch.formats.langgraph.journal import CheckpointNode, ThreadJournal
+from lockstitch.integrations.langgraph.caller import announce, announcing, is_guarded
+from lockstitch.integrations.langgraph.pending_writes import may_be_broken
+from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
 from lockstitch.integrations.langgraph.run_ids import (
     Overtaken,
@@ -22,25 +28,34 @@ from lockstitch.integrations.langgraph.run_ids import (
     ThreadPlace,
     place_of,
 )
-from lockstitch.integrations.langgraph.saving import keeping
-from lockstitch.integrations.langgraph.saving.errands import Errands
-from lockstitch.integrations.langgraph.saving.listing import Spot, newest, newest_threads
-from lockstitch.integrations.langgraph.saving.mending import mended
-from lockstitch.integrations.langgraph.saving.recording import (
-    Putting,
+from lockstitch.integrations.langgraph.saver import maintenance
+from lockstitch.integrations.langgraph.saver.codec import (
+    CheckpointPut,
+    ValueEncoder,
     config_of,
+    encode_writes,
     histories,
     is_about,
     metadata_of,
     tuple_of,
-    written,
 )
-from lockstitch.integrations.langgraph.saving.schemas import Schemas, connect
-from lockstitch.integrations.langgraph.saving.serde import SafeSerializer
-from lockstitch.integrations.langgraph.saving.threads import Live, Prepared, Threads
-from lockstitch.integrations.langgraph.saving.turns import Turns
-from lockstitch.integrations.langgraph.saving.values import Encoder
-from lockstitch.journal.checkpoints import Node, Thread
+from lockstitch.integrations.langgraph.saver.maintenance import (
+    Spot,
+    newest_checkpoints,
+    newest_threads,
+)
+from lockstitch.integrations.langgraph.saver.serializer import (
+    GraphSchemas,
+    SafeSerializer,
+    connect_graphs,
+)
+from lockstitch.integrations.langgraph.saver.threads import (
+    CallExecutor,
+    LiveThread,
+    LiveThreads,
+    PreparedLine,
+    RunTurns,
+)
 from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_given
 
@@ -54,7 +69,32 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.integrations.langgraph.report import Reconciled
     from lockstitch.stores.base import Backend
+
+
+def reconcile_on_load(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
+    """Reconcile a thread before a run begins on it with something new; None if all is well."""
+    if not (may_be_broken(saved) or any(map(may_be_broken, _subgraphs(saver, saved)))):
+        return None
+    conf = saved.config["configurable"]
+    names = ("thread_id", "checkpoint_ns")
+    config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
+    # LangGraph drops whatever waits for a person when something new is said.
+    task = Reconciler(graph, config, channel=None, force=True, saver=saver)
+    with announcing(None):
+        report = run_reconciler(task)
+    return report if report.changed else None
+
+
+def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
+    """Give the heads of the subgraphs of a thread that keep a history of their own."""
+    thread = saved.config["configurable"]["thread_id"]
+    for name in saver.namespaces(thread):
+        if name and ":" not in name:
+            place = {"thread_id": thread, "checkpoint_ns": name}
+            yield from saver.list({"configurable": place}, limit=1)
+
 
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
@@ -97,19 +137,19 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> None:
         if ttl is not None and not ttl > 0:
             raise UsageError("ttl is a number of seconds greater than 0")
-        self.schemas = Schemas()
+        self.schemas = GraphSchemas()
         super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
-        connect()
+        connect_graphs()
         self.ttl = ttl
         self.reconcile = reconcile
         self._backend = open_given(url)
         self._counting = CounterBook()
-        self._turns = Turns(self._backend, turn_wait)
-        self._threads = Threads(self._backend, wait, cache, self._counting, self._turns.leases)
+        self._turns = RunTurns(self._backend, turn_wait)
+        self._threads = LiveThreads(self._backend, wait, cache, self._counting, self._turns.leases)
         announce()
         self._lineage = RunRegistry(RunProgress)
         self._wait = wait
-        self._errands = Errands()
+        self._errands = CallExecutor()
 
     def __enter__(self) -> Self:
         """Give the saver itself."""
@@ -158,7 +198,13 @@ class Saver(BaseCheckpointSaver[Any]):
         saved, is_head = self._saved(config)
         is_new = run and saved and run.brings_input(config, saved)
         is_last = place_of(config).checkpoint is None
-        if run and saved and is_new and is_last and (report := mended(self, run.graph, saved)):
+        if (
+            run
+            and saved
+            and is_new
+            and is_last
+            and (report := reconcile_on_load(self, run.graph, saved))
+        ):
             self._counting.heal(report)
             saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
@@ -179,7 +225,7 @@ class Saver(BaseCheckpointSaver[Any]):
             return self._tuple(config, place.namespace, node, live), is_head
 
     def _tuple(
-        self, config: RunnableConfig, namespace: str, node: Node, live: Live
+        self, config: RunnableConfig, namespace: str, node: CheckpointNode, live: LiveThread
     ) -> CheckpointTuple:
         thread = config["configurable"]["thread_id"]
         return tuple_of(thread, namespace, node, live.objects(self.serde))
@@ -208,7 +254,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
         if config is None:
             threads = newest_threads(self._backend)
-            return newest(threads, lambda thread: self._places(thread, None, None))
+            return newest_checkpoints(threads, lambda thread: self._places(thread, None, None))
         conf = config["configurable"]
         ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
         found = self._places(conf["thread_id"], *ids)
@@ -264,15 +310,15 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> RunnableConfig:
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
-        putting = Putting(config, checkpoint, metadata, new_versions)
+        putting = CheckpointPut(config, checkpoint, metadata, new_versions)
         run = None if is_guarded() else self._lineage.writing(config, is_put=True)
         self._lineage.note_input(run if self.reconcile else None, place, metadata)
 
-        def prepare(live: Live) -> Prepared:
+        def prepare(live: LiveThread) -> PreparedLine:
             if run is not None:
                 self._require_head(live.thread, place, checkpoint["id"], run)
             encoder = self._encoder(live)
-            return Prepared(putting.line(place, live.thread, encoder), encoder)
+            return PreparedLine(putting.line(place, live.thread, encoder), encoder)
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
@@ -281,7 +327,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 
     def _require_head(
-        self, thread: Thread, place: ThreadPlace, checkpoint: str, run: RunProgress
+        self, thread: ThreadJournal, place: ThreadPlace, checkpoint: str, run: RunProgress
     ) -> None:
         """Refuse a checkpoint that would hide another writer's turn."""
         latest = thread.latest(place.namespace)
@@ -306,17 +352,17 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store what a task wrote, durably."""
         place = place_of(config)
 
-        def prepare(live: Live) -> Prepared | None:
+        def prepare(live: LiveThread) -> PreparedLine | None:
             self._require_there(live.thread, place)
             encoder = self._encoder(live)
-            line = written(place, writes, (task_id, task_path), encoder, live.thread)
-            return None if line is None else Prepared(line, encoder)
+            line = encode_writes(place, writes, (task_id, task_path), encoder, live.thread)
+            return None if line is None else PreparedLine(line, encoder)
 
         # In memory there is no commit that two could share.
         is_patient = not isinstance(self._backend, MemoryBackend)
         self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
-    def _require_there(self, thread: Thread, place: ThreadPlace) -> None:
+    def _require_there(self, thread: ThreadJournal, place: ThreadPlace) -> None:
         """Refuse writes to a checkpoint that was removed: they would outlive it."""
         is_there = thread.node(place.namespace, place.checkpoint or "") is not None
         if not is_there and self._lineage.is_known(place):
@@ -325,8 +371,8 @@ class Saver(BaseCheckpointSaver[Any]):
                 " was removed since this run read it; nothing was written"
             )
 
-    def _encoder(self, live: Live) -> Encoder:
-        return Encoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
+    def _encoder(self, live: LiveThread) -> ValueEncoder:
+        return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Give the version behind another; texts, as other savers write them, are continued."""
@@ -340,7 +386,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Remove a thread: every checkpoint, every write, every byte."""
         live = self._threads.get(str(thread_id))
         with live.lock:
-            keeping.delete(self._backend, live.session, self._wait)
+            maintenance.delete_thread(self._backend, live.session, self._wait)
             live.forget()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -351,26 +397,32 @@ class Saver(BaseCheckpointSaver[Any]):
         """
         wanted = set(map(str, run_ids))
         found = []
-        for name in keeping.threads(self._backend) if wanted else ():
+        for name in maintenance.list_thread_ids(self._backend) if wanted else ():
             live = self._threads.get(name)
             with live.lock:
                 thread = live.current()
                 gone = self._of_runs(thread, live, wanted)
-                keeping.require_whole(thread, gone)
+                maintenance.require_whole(thread, gone)
             if gone:
                 found.append((live, gone))
         for live, gone in found:
-            self._rewrite(live, partial(keeping.others, gone=gone))
+            self._rewrite(live, partial(maintenance.other_checkpoints, gone=gone))
 
-    def _of_runs(self, thread: Thread, live: Live, runs: set[str]) -> keeping.Kept:
+    def _of_runs(
+        self, thread: ThreadJournal, live: LiveThread, runs: set[str]
+    ) -> maintenance.KeptCheckpoints:
         objects = live.objects(self.serde)
-        return keeping.of_runs(thread, runs, lambda node: metadata_of(node, objects))
+        return maintenance.checkpoints_of_runs(
+            thread, runs, lambda node: metadata_of(node, objects)
+        )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
         source = self._threads.get(str(source_thread_id))
         target = self._threads.get(str(target_thread_id))
-        keeping.copy(self._backend, source.session, target.session, target.id, self._wait)
+        maintenance.copy_thread(
+            self._backend, source.session, target.session, target.id, self._wait
+        )
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove all but the last checkpoint of each namespace (``keep_latest``), or all.
@@ -383,11 +435,13 @@ class Saver(BaseCheckpointSaver[Any]):
             if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
-                self._rewrite(self._threads.get(str(thread_id)), keeping.last)
+                self._rewrite(self._threads.get(str(thread_id)), maintenance.last_checkpoints)
 
-    def _rewrite(self, live: Live, keep: Callable[[Thread], keeping.Kept]) -> None:
+    def _rewrite(
+        self, live: LiveThread, keep: Callable[[ThreadJournal], maintenance.KeptCheckpoints]
+    ) -> None:
         with live.lock:
-            keeping.rewrite(self._backend, live.session, keep, self._wait)
+            maintenance.prune_thread(self._backend, live.session, keep, self._wait)
             live.forget()
 
     def sweep(self) -> int:
@@ -395,7 +449,7 @@ class Saver(BaseCheckpointSaver[Any]):
         if self.ttl is None:
             raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
-        return keeping.sweep(self._backend, border)
+        return maintenance.sweep_threads(self._backend, border)
 
     # The same for asyncio; every one of them runs in a thread.
 
@@ -470,7 +524,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 
 def _places(
-    id_: Any, thread: Thread, namespace: str | None, checkpoint: str | None
+    id_: Any, thread: ThreadJournal, namespace: str | None, checkpoint: str | None
 ) -> Sequence[Spot]:
     return [
         (id_, space, node)

@@ -4,28 +4,69 @@ Everybody who writes to a thread queues up, and whoever comes first stores all t
 in one durable step. Nobody holds a thread, but a run that has its turn (``turns``): what is added
 is added behind the very record that was read last, so that of two processes the second one is told
 and reads again what is new.
+
+A thread is one run's at a time, if that is asked for: the run holds the lease of its session.
+
+A run takes it when it begins and gives it back when it ends, which its graph announces. The store
+keeps it alive meanwhile, and takes it from a process that is gone.
+
+Calls that may wait, made from an event loop: in threads that do nothing else.
+
+The threads that a loop has of its own run an application's functions, too. If all of those wait
+for something that needs a checkpoint first, nobody would ever go on. Here a call waits only for
+calls that are being carried out, never for one that has yet to find a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import secrets
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from itertools import count
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
 
-from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
+from lockstitch.errors import (
+    Closed,
+    Conflict,
+    Damaged,
+    LockstitchError,
+    Moved,
+    Unreadable,
+    Unsure,
+    UsageError,
+)
+from lockstitch.formats.langgraph.journal import (
+    CheckpointLine,
+    Line,
+    ThreadJournal,
+    ThreadLine,
+    session_of,
+)
+from lockstitch.integrations.langgraph.caller import GraphRun, calling_run
 from lockstitch.integrations.langgraph.report import CounterBook
-from lockstitch.integrations.langgraph.saving.listing import milliseconds_of
-from lockstitch.integrations.langgraph.saving.memory import Memory
-from lockstitch.integrations.langgraph.saving.values import Encoder, Objects, Serializer
-from lockstitch.journal.checkpoints import Begun, Line, Put, Thread, session_of
+from lockstitch.integrations.langgraph.run_ids import place_of
+from lockstitch.integrations.langgraph.saver.change_detection import ThreadMemory
+from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Serializer, ValueEncoder
+from lockstitch.integrations.langgraph.saver.maintenance import milliseconds_of
 from lockstitch.journal.records import NEW, Head, JournalEntry
 from lockstitch.stores.base import Backend, Lease
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
 
 _TRIES = 8
 _THREADS = 256
@@ -36,17 +77,17 @@ _SHORTEST, _EACH, _LONGEST, _BUSY = 0.003, 0.000_004, 0.015, 0.04
 _MISSES, _AGAIN = 8, 32
 
 
-class Prepared(Struct):
+class PreparedLine(Struct):
     """A record that is to be stored, and who coded its values."""
 
     line: Line
-    encoder: Encoder
+    encoder: ValueEncoder
 
 
-Prepare = Callable[["Live"], Prepared | None]
+Prepare = Callable[["LiveThread"], PreparedLine | None]
 
 
-class _Job:
+class _WriteJob:
     """A record that somebody waits for."""
 
     __slots__ = ("bell", "error", "is_done", "prepare")
@@ -69,7 +110,7 @@ class _Job:
             self.bell.release()
 
 
-class Patience:
+class CommitPatience:
     """How long what a task wrote waits for the checkpoint that mostly comes right behind it.
 
     LangGraph hands over what a task wrote and goes on at once to the checkpoint that is made of
@@ -107,7 +148,7 @@ class Patience:
         self._missed = 0 if is_met else self._missed + 1
 
 
-class Live:
+class LiveThread:
     """One thread: what its journal says, and the objects that were made of it."""
 
     def __init__(
@@ -121,23 +162,23 @@ class Live:
         self.id = id_
         self.session = session_of(id_)
         self.lock = threading.RLock()
-        self.thread = Thread()
-        self.memory = Memory()
+        self.thread = ThreadJournal()
+        self.memory = ThreadMemory()
         self._backend = backend
         self._wait = wait
         self._counting = counting
         self._leases = leases
-        self.patience = Patience()
-        self._queue: deque[_Job] = deque()
+        self.patience = CommitPatience()
+        self._queue: deque[_WriteJob] = deque()
         self._is_read = False
         # Keys of records: no other writer has this beginning.
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
 
-    def objects(self, serde: Serializer) -> Objects:
+    def objects(self, serde: Serializer) -> ObjectDecoder:
         """Give what reads the values of this thread."""
-        return Objects(self.thread, self.memory, serde, self._backend.blobs)
+        return ObjectDecoder(self.thread, self.memory, serde, self._backend.blobs)
 
-    def current(self) -> Thread:
+    def current(self) -> ThreadJournal:
         """Give the thread as it is in the store now; whoever asks has the lock."""
         self.catch_up()
         return self.thread
@@ -183,8 +224,8 @@ class Live:
 
     def forget(self) -> None:
         """Know nothing of the thread any more."""
-        self.thread = Thread()
-        self.memory = Memory()
+        self.thread = ThreadJournal()
+        self.memory = ThreadMemory()
         self._is_read = False
 
     def write(self, prepare: Prepare, *, is_patient: bool = False) -> None:
@@ -192,7 +233,7 @@ class Live:
 
         ``is_patient`` has it wait a moment for another one that takes it along.
         """
-        job = _Job(prepare)
+        job = _WriteJob(prepare)
         try:
             if is_patient:
                 self._wait_a_moment(job)
@@ -211,7 +252,7 @@ class Live:
         if job.error is not None or not job.is_done:
             raise job.error or _broken_off()
 
-    def _wait_a_moment(self, job: _Job) -> None:
+    def _wait_a_moment(self, job: _WriteJob) -> None:
         seconds = self.patience.seconds(len(self.thread.items))
         if seconds:
             job.bell = threading.Lock()
@@ -222,7 +263,7 @@ class Live:
             self.patience.learn(is_met=job.waits(seconds))
 
     def _store_all(self) -> None:
-        jobs: list[_Job] = []
+        jobs: list[_WriteJob] = []
         try:
             # Known before it is taken: an interrupt in between must not leave anybody untold.
             for _ in range(len(self._queue)):
@@ -239,7 +280,7 @@ class Live:
             for job in jobs:
                 job.end()
 
-    def _store(self, jobs: list[_Job]) -> None:
+    def _store(self, jobs: list[_WriteJob]) -> None:
         for tried in range(_TRIES):
             if tried:
                 self._counting.retry()
@@ -268,7 +309,7 @@ class Live:
             return self._backend.append(lease, entries, before.seq)
         return self._backend.add(self.session, entries, before, wait=self._wait)
 
-    def _prepared(self, jobs: list[_Job]) -> list[JournalEntry]:
+    def _prepared(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
         entries: list[JournalEntry] = []
         for job in jobs:
@@ -280,7 +321,7 @@ class Live:
             if prepared is None:
                 continue
             if self.thread.id is None:
-                begun = Begun(self.id)
+                begun = ThreadLine(self.id)
                 self.thread.add(begun)
                 entries.append(self._entry(begun, ()))
             body = self._entry(prepared.line, tuple(prepared.encoder.blobs.values()))
@@ -291,7 +332,7 @@ class Live:
         return entries
 
     def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> JournalEntry:
-        made = milliseconds_of(line.id) if isinstance(line, Put) else 0
+        made = milliseconds_of(line.id) if isinstance(line, CheckpointLine) else 0
         # A list of all threads relies on it: nothing in a thread is newer than its last record.
         self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
         return JournalEntry(next(self._keys), self.thread.at, _encode(line), blobs)
@@ -320,7 +361,7 @@ def _broken_off() -> Unsure:
     return Unsure("a write was broken off: read the thread again")
 
 
-class Threads:
+class LiveThreads:
     """The threads of a store that were used last, up to a number of bytes of their journals."""
 
     def __init__(
@@ -338,14 +379,14 @@ class Threads:
         self._counting = counting
         self._most = most
         self._guard = threading.Lock()
-        self._kept: OrderedDict[str, Live] = OrderedDict()
+        self._kept: OrderedDict[str, LiveThread] = OrderedDict()
 
-    def get(self, thread: str) -> Live:
+    def get(self, thread: str) -> LiveThread:
         """Give a thread, which need not exist."""
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
-                live = Live(self._backend, thread, self._wait, self._counting, self._leases)
+                live = LiveThread(self._backend, thread, self._wait, self._counting, self._leases)
                 self._kept[thread] = live
             self._kept.move_to_end(thread)
             self._shrink()
@@ -356,3 +397,120 @@ class Threads:
         while len(self._kept) > 1 and (size > self._most or len(self._kept) > _THREADS):
             _, live = self._kept.popitem(last=False)
             size -= live.thread.size
+
+
+_MOST_THREADS = 16
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class CallExecutor:
+    """Threads for the calls of one saver, begun as they are needed."""
+
+    def __init__(self, threads: int = _MOST_THREADS) -> None:
+        self._process = os.getpid()
+        self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Make a call in a thread, and go on."""
+        self._begun(call)
+
+    async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
+        """Make a call in a thread, in the context of whoever asks for it."""
+        made = partial(copy_context().run, call, *words, **options)
+        return await asyncio.wrap_future(self._begun(made))
+
+    def _begun(self, made: Callable[[], T]) -> Future[T]:
+        # A forked child has the pool, but none of its threads.
+        if self._process != os.getpid():
+            raise Closed("the saver was opened by another process, before a fork")
+        try:
+            return self._executor.submit(made)
+        except RuntimeError as error:
+            raise Closed("the saver was closed") from error
+
+    def close(self, *, wait: bool = True) -> None:
+        """Begin no more calls, and wait for those that are under way."""
+        if self._process == os.getpid():
+            self._executor.shutdown(wait, cancel_futures=not wait)
+
+
+_LOG = logging.getLogger("lockstitch.langgraph")
+# So many may wait at once in event loops; others wait for those.
+_WAITING = 64
+
+
+class RunTurns:
+    """The leases of the runs that have a turn; with a ``wait`` of 0 nobody takes one."""
+
+    def __init__(self, backend: Backend, wait: float) -> None:
+        self.leases: dict[str, Lease] = {}
+        self._backend = backend
+        self._wait = wait
+        self._lock = Lock()
+        self._seen: WeakSet[GraphRun] = WeakSet()
+        self._holders: dict[str, GraphRun] = {}
+        # Not those of the saver: whoever has the turn needs one of them to go on.
+        self._errands = CallExecutor(_WAITING)
+        # Nor those that wait for a turn, if it is to be given back.
+        self._returning = CallExecutor(1)
+
+    def take(self, config: RunnableConfig) -> None:
+        """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
+        run = calling_run(config) if self._wait else None
+        if run is None or not run.is_loading(config):
+            return
+        session = session_of(place_of(config).thread)
+        with self._lock:
+            is_due = run not in self._seen and not self._is_callers(run, session)
+            self._seen.add(run)
+        if not is_due:
+            return
+        try:
+            lease = self._backend.acquire(session, wait=self._wait, create=False)
+        except Unreadable:
+            # A thread that is not there yet; or one that says so itself when it is read.
+            return
+        with self._lock:
+            self.leases[session] = lease
+            self._holders[session] = run
+        run.ends.append(partial(self._give_back, session, lease))
+
+    async def atake(self, config: RunnableConfig) -> None:
+        """Wait for the turn, in an event loop."""
+        if self._wait:
+            await self._errands.run(self.take, config)
+
+    def close(self) -> None:
+        """Begin to wait no more, and give back what is to be given back."""
+        self._returning.close()
+        self._errands.close(wait=False)
+
+    def _is_callers(self, run: GraphRun, session: str) -> bool:
+        """Whether a run has the turn whose node calls this one: it would wait for itself."""
+        holder: Any = self._holders.get(session)
+        above = run.parent
+        while above is not None and holder is not None:
+            if above is holder:
+                return True
+            above = above.parent
+        return False
+
+    def _give_back(self, session: str, lease: Lease) -> None:
+        with self._lock:
+            if self.leases.get(session) is lease:
+                del self.leases[session]
+                del self._holders[session]
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._release(lease)
+        else:
+            self._returning.start(partial(self._release, lease))
+
+    def _release(self, lease: Lease) -> None:
+        try:
+            self._backend.release(lease)
+        except LockstitchError as error:
+            # The turn itself is done; whoever comes next takes the lease over in its time.
+            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)

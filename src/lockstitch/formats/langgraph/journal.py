@@ -12,6 +12,8 @@ another list, numbered likewise. A value is coded as
 
 An item is a message as LangChain writes it (``{"type": "ai", "data": {…}}``), the change of another
 item (``{"of": 7, "set": {…}}``), a task to send (``{"send": node, "arg": …}``), or coded as above.
+
+A thread with some of its checkpoints only: its journal written anew, from what is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -27,8 +29,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from lockstitch.errors import Damaged
+from lockstitch.journal.events import INLINE
 from lockstitch.journal.queries import Spoken, said_in
-from lockstitch.journal.records import NEW, Head, JournalRecord
+from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
 
 _FITS = re.compile(r"[A-Za-z0-9._-]{1,118}")
 _FLAT = 8
@@ -55,13 +58,13 @@ def may_be_thread(session: str) -> bool:
 # What is written
 
 
-class Begun(Struct, frozen=True, tag_field="kind", tag="thread"):
+class ThreadLine(Struct, frozen=True, tag_field="kind", tag="thread"):
     """The first record: whose journal this is."""
 
     id: str
 
 
-class Change(Struct, frozen=True, array_like=True):
+class ListChange(Struct, frozen=True, array_like=True):
     """A list: the first ``head`` and the last ``tail`` of another, with ``add`` in between."""
 
     base: int
@@ -70,7 +73,7 @@ class Change(Struct, frozen=True, array_like=True):
     add: tuple[Raw, ...]
 
 
-class Put(
+class CheckpointLine(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="checkpoint"
 ):
     """A checkpoint, as far as it differs from its parent, if that is in the journal.
@@ -83,7 +86,7 @@ class Put(
     ns: str = ""
     parent: str = ""
     items: tuple[Raw, ...] = ()
-    lists: tuple[Change, ...] = ()
+    lists: tuple[ListChange, ...] = ()
     values: dict[str, Raw] = {}
     versions: dict[str, Version] = {}
     unversioned: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class Put(
     blobs: tuple[str, ...] = ()
 
 
-class Write(Struct, frozen=True, array_like=True):
+class TaskWrite(Struct, frozen=True, array_like=True):
     """What a task wrote: its ``index``-th write, or a fixed one below 0 for its signals."""
 
     index: int
@@ -104,7 +107,9 @@ class Write(Struct, frozen=True, array_like=True):
     value: Raw
 
 
-class Wrote(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="writes"):
+class WritesLine(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="writes"
+):
     """The writes of a task that ran from a checkpoint."""
 
     id: str
@@ -112,12 +117,12 @@ class Wrote(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     task: str = ""
     path: str = ""
     items: tuple[Raw, ...] = ()
-    lists: tuple[Change, ...] = ()
-    writes: tuple[Write, ...] = ()
+    lists: tuple[ListChange, ...] = ()
+    writes: tuple[TaskWrite, ...] = ()
     blobs: tuple[str, ...] = ()
 
 
-Line = Begun | Put | Wrote
+Line = ThreadLine | CheckpointLine | WritesLine
 _DECODER = msgspec.json.Decoder(Line)
 _decode = msgspec.json.Decoder().decode
 _STARTS = (b'{"kind":"thread"', b'{"kind":"checkpoint"', b'{"kind":"writes"')
@@ -144,7 +149,7 @@ def thread_spoken(
     if not body.startswith(_STARTS[1:]):
         return None
     line = line_of(body) if b'{"x":"' in body or may_match(body) else None
-    if line is None or isinstance(line, Begun):
+    if line is None or isinstance(line, ThreadLine):
         return iter(())
     return _spoken(line.items, payload)
 
@@ -161,7 +166,7 @@ def _spoken(items: Iterable[Raw], payload: Callable[[str], bytes]) -> Spoken:
 # What it adds up to
 
 
-class Node(Struct):
+class CheckpointNode(Struct):
     """A checkpoint with everything that it has, also from its parents."""
 
     id: str
@@ -174,7 +179,7 @@ class Node(Struct):
     seq: int = 0
 
 
-class Pending(Struct, frozen=True):
+class PendingWrite(Struct, frozen=True):
     """A write that waits on a checkpoint, or made the next one."""
 
     task: str
@@ -184,10 +189,10 @@ class Pending(Struct, frozen=True):
     value: Raw
 
 
-Writes = dict[tuple[str, int], Pending]
+Writes = dict[tuple[str, int], PendingWrite]
 
 
-class Thread:
+class ThreadJournal:
     """The fold: every checkpoint of every namespace, and what was written to each."""
 
     def __init__(self) -> None:
@@ -195,10 +200,10 @@ class Thread:
         self.head: Head = NEW
         self.size = 0
         self.at = 0
-        self.spaces: dict[str, dict[str, Node]] = {}
+        self.spaces: dict[str, dict[str, CheckpointNode]] = {}
         self.writes: dict[tuple[str, str], Writes] = {}
         self.items: list[Raw] = []
-        self.lists: list[Change] = []
+        self.lists: list[ListChange] = []
         self.blobs: set[str] = set()
         self._latest: dict[str, str] = {}
         self._flat: OrderedDict[int, list[Raw]] = OrderedDict()
@@ -212,53 +217,55 @@ class Thread:
 
     def add(self, line: Line | None, seq: int = 0) -> None:
         """Take in what a record says."""
-        if isinstance(line, Begun):
+        if isinstance(line, ThreadLine):
             self.id = line.id
         elif line is not None:
             self.items += line.items
             self.lists += line.lists
             self.blobs.update(line.blobs)
-            self._put(line, seq) if isinstance(line, Put) else self._wrote(line)
+            self._put(line, seq) if isinstance(line, CheckpointLine) else self._wrote(line)
 
-    def _put(self, line: Put, seq: int) -> None:
+    def _put(self, line: CheckpointLine, seq: int) -> None:
         space = self.spaces.setdefault(line.ns, {})
         base = space.get(line.parent) or _NOTHING
-        versions = _changed(base.versions, line.versions, line.unversioned)
-        space[line.id] = Node(
+        versions = _change_fields(base.versions, line.versions, line.unversioned)
+        space[line.id] = CheckpointNode(
             id=line.id,
             parent=line.parent,
             values=_values(base.values, line.values, versions),
             versions=versions,
-            seen=_changed(base.seen, line.seen, line.unseen),
-            body=_changed(base.body, line.body, line.bodiless),
-            meta=_changed(base.meta, line.meta, line.metaless),
+            seen=_change_fields(base.seen, line.seen, line.unseen),
+            body=_change_fields(base.body, line.body, line.bodiless),
+            meta=_change_fields(base.meta, line.meta, line.metaless),
             seq=seq,
         )
         # A clock that is behind must not hide what was built on the last checkpoint.
         if line.id > self.latest(line.ns) or line.parent == self.latest(line.ns):
             self._latest[line.ns] = line.id
 
-    def _wrote(self, line: Wrote) -> None:
+    def _wrote(self, line: WritesLine) -> None:
         kept = self.writes.setdefault((line.ns, line.id), {})
         for write in line.writes:
             place = (line.task, write.index)
             if write.index < 0 or place not in kept:
-                kept[place] = Pending(line.task, line.path, write.index, write.channel, write.value)
+                kept[place] = PendingWrite(
+                    line.task, line.path, write.index, write.channel, write.value
+                )
 
     def latest(self, ns: str = "") -> str:
         """Return the id of a namespace's last checkpoint, "" without any."""
         return self._latest.get(ns, "")
 
-    def node(self, ns: str, checkpoint: str) -> Node | None:
+    def node(self, ns: str, checkpoint: str) -> CheckpointNode | None:
         """Find a checkpoint."""
         return self.spaces.get(ns, {}).get(checkpoint)
 
-    def pending(self, ns: str, checkpoint: str) -> list[Pending]:
+    def pending(self, ns: str, checkpoint: str) -> list[PendingWrite]:
         """Return the writes of a checkpoint in the order in which they are applied."""
         found = self.writes.get((ns, checkpoint), {}).values()
         return sorted(found, key=lambda one: (one.path, one.task, one.index))
 
-    def ancestors(self, ns: str, checkpoint: str) -> Iterator[Node]:
+    def ancestors(self, ns: str, checkpoint: str) -> Iterator[CheckpointNode]:
         """Return the checkpoints before one, nearest first, as far as they are there."""
         space = self.spaces.get(ns, {})
         seen = {checkpoint}
@@ -285,7 +292,7 @@ class Thread:
                 self._flat.popitem(last=False)
         return found
 
-    def _change(self, number: int) -> Change:
+    def _change(self, number: int) -> ListChange:
         if not 0 <= number < len(self.lists) or self.lists[number].base >= number:
             raise Damaged(f"a checkpoint names list {number}, which the journal lacks")
         return self.lists[number]
@@ -297,10 +304,12 @@ class Thread:
         return self.items[number]
 
 
-_NOTHING = Node("", "", {}, {}, {}, {}, {})
+_NOTHING = CheckpointNode("", "", {}, {}, {}, {}, {})
 
 
-def _changed(base: dict[str, Any], more: dict[str, Any], less: Iterable[str]) -> dict[str, Any]:
+def _change_fields(
+    base: dict[str, Any], more: dict[str, Any], less: Iterable[str]
+) -> dict[str, Any]:
     if not more and not less:
         return base
     made = {**base, **more}
@@ -320,20 +329,20 @@ def _values(
 # Reading values
 
 
-class Opaque(Struct, frozen=True):
+class OpaqueValue(Struct, frozen=True):
     """A value that only the serialiser with this tag can read."""
 
     tag: str
     data: bytes
 
 
-class Decoder:
+class ValueDecoder:
     """Reads coded values, as far as that needs nothing but JSON.
 
     Messages are given in LangChain's envelope, the rest as it is written.
     """
 
-    def __init__(self, thread: Thread, fetch: Fetch) -> None:
+    def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
         self.thread = thread
         self._fetch = fetch
 
@@ -377,7 +386,7 @@ class Decoder:
             changes.append(form)
             form = self._plain(form["of"])
         for change in reversed(changes):
-            form = _patched(form, change)
+            form = _patch_item(form, change)
         return form
 
     def _plain(self, number: int) -> dict[str, Any]:
@@ -389,17 +398,178 @@ class Decoder:
 
     def opaque(self, tag: str, data: bytes) -> Any:
         """Read what a serialiser wrote."""
-        return Opaque(tag, data)
+        return OpaqueValue(tag, data)
 
     def snapshot(self, value: Any) -> Any:
         """Read the snapshot of a delta channel."""
         return value
 
 
-def _patched(form: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+def _patch_item(form: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     if "data" in form:
         data = {**form["data"], **change["set"]}
         for name in change.get("not", ()):
             data.pop(name, None)
         return {**form, "data": data}
     return {**form, "fields": {**form.get("fields", {}), **change["set"]}}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def rewrite_thread(
+    thread: ThreadJournal, kept: Collection[tuple[str, str]], fetch: Fetch, at: int
+) -> list[JournalEntry]:
+    """Write the checkpoints that are kept, and what was written to them, in full.
+
+    Writes whose checkpoint was never put go with the others.
+    """
+    copier = _JournalCopier(thread, fetch)
+    entries = [copier.entry(ThreadLine(thread.id or ""), at)]
+    order = sorted(kept, key=lambda place: _node(thread, place).seq)
+    for place in order:
+        entries.append(copier.entry(copier.put(place, _node(thread, place)), at))
+        entries += [copier.entry(line, at) for line in copier.writes(place)]
+    return entries
+
+
+def _node(thread: ThreadJournal, place: tuple[str, str]) -> CheckpointNode:
+    return thread.spaces[place[0]][place[1]]
+
+
+class _JournalCopier:
+    """Writes values anew: items and lists get new numbers, and only those that are named stay."""
+
+    def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
+        self._thread = thread
+        self._fetch = fetch
+        self._decoder = ValueDecoder(thread, fetch)
+        self._items: dict[int, int] = {}
+        self._lists: dict[int, int] = {}
+        self._last: list[Raw] = []
+        self._count = 0
+        self._new_items: list[Raw] = []
+        self._new_lists: list[ListChange] = []
+        self._blobs: dict[str, bytes] = {}
+        self._done: set[tuple[str, str]] = set()
+
+    def entry(self, line: Line, at: int) -> JournalEntry:
+        """Make an entry of a line, with the large values that it names."""
+        self._count += 1
+        blobs, self._blobs = self._blobs, {}
+        return JournalEntry(f"kept-{self._count}", at, _encode(line), tuple(blobs.values()))
+
+    def put(self, place: tuple[str, str], node: CheckpointNode) -> CheckpointLine:
+        """Write a checkpoint; it says all that it has, so its parent plays no part."""
+        values = {name: self._coded(_decode(raw)) for name, raw in node.values.items()}
+        body = {name: self._coded(_decode(raw)) for name, raw in node.body.items()}
+        meta = {name: self._coded(_decode(raw)) for name, raw in node.meta.items()}
+        base = self._thread.node(place[0], node.parent)
+        is_kept = base is not None and (place[0], node.parent) in self._done
+        less = base if is_kept and base is not None else CheckpointNode("", "", {}, {}, {}, {}, {})
+        self._done.add(place)
+        return CheckpointLine(
+            id=node.id,
+            ns=place[0],
+            parent=node.parent,
+            values=values | {name: Raw(b"null") for name in less.values if name not in values},
+            versions=node.versions,
+            unversioned=tuple(name for name in less.versions if name not in node.versions),
+            seen=node.seen,
+            unseen=tuple(name for name in less.seen if name not in node.seen),
+            body=body,
+            bodiless=tuple(name for name in less.body if name not in body),
+            meta=meta,
+            metaless=tuple(name for name in less.meta if name not in meta),
+            **self._taken(),
+        )
+
+    def writes(self, place: tuple[str, str]) -> list[WritesLine]:
+        """Write what was written to a checkpoint, task by task."""
+        tasks: dict[tuple[str, str], list[TaskWrite]] = {}
+        lines = []
+        for one in self._thread.writes.get(place, {}).values():
+            coded = self._coded(_decode(one.value))
+            tasks.setdefault((one.task, one.path), []).append(
+                TaskWrite(one.index, one.channel, coded)
+            )
+        taken = self._taken()
+        for (task, path), found in tasks.items():
+            lines.append(
+                WritesLine(
+                    id=place[1], ns=place[0], task=task, path=path, writes=tuple(found), **taken
+                )
+            )
+            taken = {}
+        return lines
+
+    def _taken(self) -> dict[str, Any]:
+        """Return what the next line has to hold: new items, new lists, names of large values."""
+        taken = {
+            "items": tuple(self._new_items),
+            "lists": tuple(self._new_lists),
+            "blobs": tuple(self._blobs),
+        }
+        self._new_items, self._new_lists = [], []
+        return taken
+
+    def _coded(self, coded: Any) -> Raw:
+        if isinstance(coded, int):
+            return Raw(b"%d" % self._item(coded))
+        if "l" in coded:
+            return Raw(b'{"l":%d}' % self._list(coded["l"]))
+        if "d" in coded:
+            fields = {name: self._coded(one) for name, one in coded["d"].items()}
+            return Raw(b'{"d":%s}' % _encode(fields))
+        if "s" in coded:
+            return Raw(b'{"s":%s}' % bytes(self._coded(coded["s"])))
+        self._keep(coded)
+        return Raw(_encode(coded))
+
+    def _keep(self, form: dict[str, Any]) -> None:
+        if "x" in form:
+            self._blobs |= self._fetch([form["x"]])
+
+    def _item(self, number: int) -> int:
+        if number not in self._items:
+            raw = self._form(number)
+            if len(raw) > INLINE:
+                name = blob_name(raw)
+                self._blobs[name] = raw
+                raw = _encode({"x": name})
+            self._new_items.append(Raw(raw))
+            self._items[number] = len(self._items)
+        return self._items[number]
+
+    def _form(self, number: int) -> bytes:
+        form = self._decoder.form(number)
+        fields = form.pop("fields", None)
+        if "send" in form:
+            form = {name: one if name == "send" else self._coded(one) for name, one in form.items()}
+        self._keep(form)
+        if fields:
+            return self._changed(form, fields)
+        return _encode(form)
+
+    def _changed(self, form: dict[str, Any], fields: dict[str, Any]) -> bytes:
+        """Write an item that only a serialiser can read, and its change behind it."""
+        self._new_items.append(Raw(_encode(form)))
+        base = len(self._items)
+        self._items[-1 - base] = base
+        return _encode({"of": base, "set": fields})
+
+    def _list(self, number: int) -> int:
+        if number not in self._lists:
+            elements = [self._coded(_decode(raw)) for raw in self._thread.elements(number)]
+            base = len(self._lists) - 1
+            head = _common_start(self._last, elements) if base >= 0 else 0
+            change = ListChange(base if head else NO_LIST, head, 0, tuple(elements[head:]))
+            self._new_lists.append(change)
+            self._lists[number] = base + 1
+            self._last = elements
+        return self._lists[number]
+
+
+def _common_start(one: list[Raw], other: list[Raw]) -> int:
+    size = min(len(one), len(other))
+    return next((place for place in range(size) if one[place] != other[place]), size)

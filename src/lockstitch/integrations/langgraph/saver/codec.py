@@ -2,37 +2,63 @@
 
 Whoever reads gets objects of his own. Writing knows them again and does not serialise what is
 stored already, however long the conversation is.
+
+What LangGraph puts, as records, and records as what LangGraph gets.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, get_checkpoint_metadata
+from langgraph.checkpoint.base import DeltaChannelHistory as History
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Send
 from msgspec import Raw
 
 from lockstitch.errors import Unreadable
-from lockstitch.integrations.langgraph.saving.looks import CLASSES, KINDS, Known, Look
-from lockstitch.integrations.langgraph.saving.memory import Memory
-from lockstitch.journal.checkpoints import NO_LIST, Change, Decoder, Fetch, Thread
+from lockstitch.formats.langgraph.journal import (
+    ABSENT,
+    NO_LIST,
+    CheckpointLine,
+    CheckpointNode,
+    Fetch,
+    ListChange,
+    TaskWrite,
+    ThreadJournal,
+    ValueDecoder,
+    WritesLine,
+)
+from lockstitch.formats.langgraph.snapshot import START, TASKS
+from lockstitch.integrations.langgraph.saver.change_detection import (
+    CLASSES,
+    KINDS,
+    KnownList,
+    ObjectImage,
+    ThreadMemory,
+)
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.records import blob_name
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+
+    from lockstitch.integrations.langgraph.run_ids import ThreadPlace
+
 
 _TRIED = 4
 # So many of a list's last objects are looked over when no node has run since it was read.
 _LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-_NONE = Known(NO_LIST, [])
+_NONE = KnownList(NO_LIST, [])
 
 
 class Serializer(Protocol):
@@ -57,26 +83,26 @@ def is_plain(value: Any) -> bool:
     return (kind is list or kind is tuple) and all(map(is_plain, value))
 
 
-class Encoder:
+class ValueEncoder:
     """Codes the values of one record; ``settle`` makes what was met known, once it is stored."""
 
-    def __init__(self, objects: Objects, *, plain: bool) -> None:
+    def __init__(self, objects: ObjectDecoder, *, plain: bool) -> None:
         self._objects = objects
         self._thread = objects.thread
         self._memory = objects.memory
         self._serde = objects.serde
         self._plain = plain
-        self._reader = Decoder(objects.thread, _no_blobs)
-        self._met: dict[int, tuple[Any, Look]] = {}
-        self._made: list[Look] = []
-        self._lists: list[Known] = []
+        self._reader = ValueDecoder(objects.thread, _no_blobs)
+        self._met: dict[int, tuple[Any, ObjectImage]] = {}
+        self._made: list[ObjectImage] = []
+        self._lists: list[KnownList] = []
         self._channels: dict[int, list[Any]] = {}
         self.space = ""
         self.is_checkpoint = False
         # Whether no node has run since what is stored was read.
         self.is_untouched = False
         self.items: list[Raw] = []
-        self.lists: list[Change] = []
+        self.lists: list[ListChange] = []
         self.blobs: dict[str, bytes] = {}
 
     def settle(self) -> None:
@@ -152,16 +178,16 @@ class Encoder:
                 self._channels[known.number] = values
             return known.number
         middle = values[head:end]
-        self.lists.append(Change(known.number, head, tail, tuple(map(self.value, middle))))
+        self.lists.append(ListChange(known.number, head, tail, tuple(map(self.value, middle))))
         made = len(self._thread.lists) + len(self.lists) - 1
-        looks = [self._look(one) or Look(one) for one in middle]
+        looks = [self._look(one) or ObjectImage(one) for one in middle]
         grown = known.grown(made, head, looks, tail)
         self._lists.append(grown)
         if channel and grown.are_items:
             self._channels[made] = values
         return made
 
-    def _nearest(self, values: list[Any], base: int) -> tuple[Known, int, int]:
+    def _nearest(self, values: list[Any], base: int) -> tuple[KnownList, int, int]:
         """Find the list that most is shared with, and how much: its head and its tail."""
         best = (_NONE, 0, 0)
         based = self._memory.known(base)
@@ -176,14 +202,14 @@ class Encoder:
                 break
         return best
 
-    def _goes_on(self, known: Known, values: list[Any]) -> bool:
+    def _goes_on(self, known: KnownList, values: list[Any]) -> bool:
         """Tell whether a list has the very objects of another, and the last are as they were."""
         kept = self._memory.spares.get(known.number)
         if kept is None or len(kept) > len(values) or not all(map(is_, kept, values)):
             return False
         return known.end_with(kept[-_LOOKED_AT:])
 
-    def _look(self, value: Any) -> Look | None:
+    def _look(self, value: Any) -> ObjectImage | None:
         found = self._met.get(id(value))
         if found is not None and found[0] is value:
             return found[1]
@@ -195,7 +221,7 @@ class Encoder:
         known = self._look(value)
         if known is not None and known.item >= 0 and known.is_true(value):
             return known.item
-        look = Look(value)
+        look = ObjectImage(value)
         found = self._send(value) if type(value) is Send else self._message(value, look, known)
         if isinstance(found, int):
             look.item = found
@@ -215,7 +241,9 @@ class Encoder:
             form["timeout"] = self._opaque(value.timeout)
         return Raw(_encode(form))
 
-    def _message(self, value: BaseMessage, look: Look, known: Look | None) -> Raw | int:
+    def _message(
+        self, value: BaseMessage, look: ObjectImage, known: ObjectImage | None
+    ) -> Raw | int:
         """Code a message in full or as a change; a number if it is there already."""
         kind = KINDS[type(value)]
         data = {**look.face, **(look.extra or {})}
@@ -282,13 +310,15 @@ def _no_blobs(_names: list[str]) -> dict[str, bytes]:
 
 
 Values = list[Any]
-Looks = list[Look]
+Looks = list[ObjectImage]
 
 
-class Objects(Decoder):
+class ObjectDecoder(ValueDecoder):
     """Reads coded values as objects that belong to whoever asked for them, and to nobody else."""
 
-    def __init__(self, thread: Thread, memory: Memory, serde: Serializer, fetch: Fetch) -> None:
+    def __init__(
+        self, thread: ThreadJournal, memory: ThreadMemory, serde: Serializer, fetch: Fetch
+    ) -> None:
         super().__init__(thread, fetch)
         self.memory = memory
         self.serde = serde
@@ -297,7 +327,7 @@ class Objects(Decoder):
         known = self.memory.known(number)
         if known is None or not known.are_items:
             values, looks = self._listed(number)
-            known = Known(number, looks)
+            known = KnownList(number, looks)
         else:
             values = self.memory.spares.taken(known) or [
                 one.copy() if one.is_whole else None for one in known.looks
@@ -315,13 +345,13 @@ class Objects(Decoder):
         for one in coded:
             value, look = self._read(one) if type(one) is int else (self.coded(one), None)
             values.append(value)
-            looks.append(look or Look(value))
+            looks.append(look or ObjectImage(value))
         return values, looks
 
     def item(self, number: int) -> Any:
         return self._read(number)[0]
 
-    def _read(self, number: int) -> tuple[Any, Look | None]:
+    def _read(self, number: int) -> tuple[Any, ObjectImage | None]:
         """Read an item, and if it is a message what it looks like."""
         look = self.memory.items.get(number)
         if look is not None and look.is_whole:
@@ -332,7 +362,7 @@ class Objects(Decoder):
         value = self._built(form)
         if type(value) not in KINDS:
             return value, None
-        look = Look(value, number)
+        look = ObjectImage(value, number)
         self.memory.keep_item(look)
         return value, look
 
@@ -357,3 +387,203 @@ class Objects(Decoder):
 
     def snapshot(self, value: Any) -> Any:
         return _DeltaSnapshot(value)
+
+
+# What a checkpoint holds besides; everything else in it is kept as it is.
+_APART = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
+_LIST = re.compile(rb'\{"(?:s":\{")?l":(\d+)\}')
+_EMPTY = CheckpointNode("", "", {}, {}, {}, {}, {})
+
+
+class CheckpointPut:
+    """A checkpoint on its way into a thread, as far as it differs from its parent."""
+
+    def __init__(
+        self,
+        config: RunnableConfig,
+        checkpoint: Mapping[str, Any],
+        metadata: Any,
+        new: Mapping[str, Any],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._metadata = get_checkpoint_metadata(config, metadata)
+        self._new = new
+
+    def line(
+        self, place: ThreadPlace, thread: ThreadJournal, encoder: ValueEncoder
+    ) -> CheckpointLine:
+        """Code it; ``place`` is its parent's."""
+        parent = place.checkpoint or ""
+        base = thread.node(place.namespace, parent) or _EMPTY
+        versions = dict(self._checkpoint["channel_versions"])
+        body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
+        seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
+        ran = _more(base.seen, seen)
+        # The input was dealt out, and nothing that was sent has run besides.
+        is_sent = versions.get(TASKS) != base.versions.get(TASKS)
+        encoder.is_untouched = ran.keys() == {START} and not is_sent
+        encoder.space, encoder.is_checkpoint = place.namespace, True
+        values = self._values(base, versions, encoder)
+        changed, lost = _fields(base.body, body, encoder)
+        more, less = _fields(base.meta, self._metadata, encoder)
+        return CheckpointLine(
+            id=self._checkpoint["id"],
+            ns=place.namespace,
+            parent=parent,
+            values=values,
+            versions=_more(base.versions, versions),
+            unversioned=_less(base.versions, versions),
+            seen=ran,
+            unseen=_less(base.seen, seen),
+            body=changed,
+            bodiless=lost,
+            meta=more,
+            metaless=less,
+            items=tuple(encoder.items),
+            lists=tuple(encoder.lists),
+            blobs=tuple(encoder.blobs),
+        )
+
+    def _values(
+        self, base: CheckpointNode, versions: Mapping[str, Any], encoder: ValueEncoder
+    ) -> dict[str, Raw]:
+        """Code what is new: a channel that has its parent's version has its value, too."""
+        given = self._checkpoint["channel_values"]
+        coded: dict[str, Raw] = {}
+        for name, version in versions.items():
+            if name not in self._new and base.versions.get(name) == version:
+                continue
+            if name in given:
+                value = encoder.value(given[name], _list_in(base.values.get(name)), channel=True)
+                if base.values.get(name) != value:
+                    coded[name] = value
+            elif name in base.values:
+                coded[name] = ABSENT
+        return coded
+
+
+def _list_in(raw: Raw | None) -> int:
+    """Give the number of the list that a channel's value is, if it is one."""
+    found = _LIST.fullmatch(bytes(raw)) if raw is not None else None
+    return int(found[1]) if found else NO_LIST
+
+
+def _fields(
+    base: Mapping[str, Raw], fields: Mapping[str, Any], encoder: ValueEncoder
+) -> tuple[dict[str, Raw], tuple[str, ...]]:
+    coded = {name: encoder.value(one) for name, one in fields.items()}
+    return _more(base, coded), _less(base, coded)
+
+
+def _more(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in now.items() if name not in base or base[name] != one}
+
+
+def _less(base: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(name for name in base if name not in now)
+
+
+def encode_writes(
+    place: ThreadPlace,
+    writes: Sequence[tuple[str, Any]],
+    task: tuple[str, str],
+    encoder: ValueEncoder,
+    thread: ThreadJournal,
+) -> WritesLine | None:
+    """Code the writes of a task; None if all of them are there already."""
+    known = thread.writes.get((place.namespace, place.checkpoint or ""), {})
+    name, path = task
+    encoder.space = place.namespace
+    coded: list[TaskWrite] = []
+    for count, (channel, value) in enumerate(writes):
+        index = WRITES_IDX_MAP.get(channel, count)
+        if index < 0 or (name, index) not in known:
+            coded.append(TaskWrite(index, channel, encoder.value(value)))
+    if not coded:
+        return None
+    return WritesLine(
+        id=place.checkpoint or "",
+        ns=place.namespace,
+        task=name,
+        path=path,
+        writes=tuple(coded),
+        items=tuple(encoder.items),
+        lists=tuple(encoder.lists),
+        blobs=tuple(encoder.blobs),
+    )
+
+
+def config_of(thread: Any, namespace: str, checkpoint: str) -> RunnableConfig:
+    """Give the config that names a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": thread,
+            "checkpoint_ns": namespace,
+            "checkpoint_id": checkpoint,
+        }
+    }
+
+
+def tuple_of(
+    thread_id: Any, namespace: str, node: CheckpointNode, objects: ObjectDecoder
+) -> CheckpointTuple:
+    """Read a checkpoint with all that belongs to it."""
+    thread = objects.thread
+    checkpoint: Any = {
+        **{name: objects.value(raw) for name, raw in node.body.items()},
+        "id": node.id,
+        "channel_values": {name: objects.value(raw) for name, raw in node.values.items()},
+        "channel_versions": dict(node.versions),
+        "versions_seen": {name: dict(seen) for name, seen in node.seen.items()},
+    }
+    return CheckpointTuple(
+        config=config_of(thread_id, namespace, node.id),
+        checkpoint=checkpoint,
+        metadata=metadata_of(node, objects),
+        parent_config=config_of(thread_id, namespace, node.parent) if node.parent else None,
+        pending_writes=[
+            (one.task, one.channel, objects.value(one.value))
+            for one in thread.pending(namespace, node.id)
+        ],
+    )
+
+
+def metadata_of(node: CheckpointNode, objects: ObjectDecoder) -> Any:
+    """Read what is said about a checkpoint."""
+    return {name: objects.value(raw) for name, raw in node.meta.items()}
+
+
+def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Tell whether metadata has what is wanted; a name with dots is one inside another."""
+    return all(_found(metadata, name) == value for name, value in wanted.items())
+
+
+def _found(metadata: Any, name: str) -> Any:
+    if name in metadata or "." not in name:
+        return metadata.get(name)
+    for part in name.split("."):
+        metadata = metadata.get(part) if isinstance(metadata, Mapping) else None
+    return metadata
+
+
+def histories(
+    namespace: str, checkpoint: str, channels: Sequence[str], objects: ObjectDecoder
+) -> dict[str, History]:
+    """Give what a channel was made of: the nearest stored value, and all that was written since."""
+    thread = objects.thread
+    left = dict.fromkeys(channels)
+    writes: dict[str, list[Any]] = {channel: [] for channel in channels}
+    found: dict[str, History] = {}
+    for node in thread.ancestors(namespace, checkpoint):
+        for one in reversed(thread.pending(namespace, node.id)):
+            if one.channel in left:
+                writes[one.channel].append((one.task, one.channel, objects.value(one.value)))
+        for channel in [channel for channel in left if channel in node.values]:
+            del left[channel]
+            seed = objects.value(node.values[channel])
+            found[channel] = History(writes=writes[channel][::-1], seed=seed)
+        if not left:
+            break
+    return {
+        channel: found.get(channel) or History(writes=writes[channel][::-1]) for channel in channels
+    }

@@ -8,17 +8,22 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
-from lockstitch.formats.langgraph.coding import Item, Undecodable, is_message
+from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, is_message, new_codecs
 from lockstitch.formats.langgraph.conversation import open_calls
+from lockstitch.formats.langgraph.journal import (
+    CheckpointNode,
+    Fetch,
+    OpaqueValue,
+    ThreadJournal,
+    ValueDecoder,
+)
 from lockstitch.formats.langgraph.reducing import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
-from lockstitch.formats.langgraph.texts import codings
-from lockstitch.journal.checkpoints import Decoder, Fetch, Node, Opaque, Thread
 
 _NOTHING = (b'{"j":[]}', b'{"j":null}')
 
 
-class Conversation(Struct):
+class JournalConversation(Struct):
     """The messages of a thread's last checkpoint, with the results that its tasks have stored.
 
     ``settled`` are those that can be judged: in a run that was broken off, or that waits for a
@@ -30,25 +35,25 @@ class Conversation(Struct):
     checkpoints: int
 
 
-def conversation(thread: Thread, fetch: Fetch) -> Conversation:
+def read_conversation(thread: ThreadJournal, fetch: Fetch) -> JournalConversation:
     """Read the messages of a thread, in LangChain's envelopes."""
     count = sum(map(len, thread.spaces.values()))
     node = thread.node("", thread.latest())
     if node is None:
-        return Conversation([], [], count)
-    reader = _Reader(thread, fetch)
+        return JournalConversation([], [], count)
+    reader = _MessageDecoder(thread, fetch)
     channel = _channel(reader, node)
     items = _items(reader, node, channel) if channel is not None else []
     settled = _settled(items) if _is_open(thread, node) else items
-    return Conversation([one.view for one in items], [one.view for one in settled], count)
+    return JournalConversation([one.view for one in items], [one.view for one in settled], count)
 
 
-class _Reader(Decoder):
+class _MessageDecoder(ValueDecoder):
     """Reads messages also where only msgpack could hold them."""
 
-    def __init__(self, thread: Thread, fetch: Fetch) -> None:
+    def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
         super().__init__(thread, fetch)
-        self._codings = codings()
+        self._codings = new_codecs()
 
     def item(self, number: int) -> Any:
         form = self.form(number)
@@ -64,15 +69,15 @@ class _Reader(Decoder):
             found = self._codings[tag].message(data) if tag in self._codings else None
         except Undecodable:
             found = None
-        return Opaque(tag, data) if found is None else found.view
+        return OpaqueValue(tag, data) if found is None else found.view
 
 
-def _items(reader: _Reader, node: Node, channel: str) -> list[Item]:
+def _items(reader: _MessageDecoder, node: CheckpointNode, channel: str) -> list[StoredMessage]:
     thread = reader.thread
     found = _stored(reader, node, channel)
     if found is None:
         found = []
-        before: list[Node] = []
+        before: list[CheckpointNode] = []
         for one in thread.ancestors("", node.id):
             before.append(one)
             found = _stored(reader, one, channel) or []
@@ -83,22 +88,26 @@ def _items(reader: _Reader, node: Node, channel: str) -> list[Item]:
     return _with_writes(reader, found, node, channel)
 
 
-def _stored(reader: _Reader, node: Node, channel: str) -> list[Item] | None:
+def _stored(
+    reader: _MessageDecoder, node: CheckpointNode, channel: str
+) -> list[StoredMessage] | None:
     if channel not in node.values:
         return None
     return _messages(reader.value(node.values[channel]))
 
 
-def _with_writes(reader: _Reader, items: list[Item], node: Node, channel: str) -> list[Item]:
+def _with_writes(
+    reader: _MessageDecoder, items: list[StoredMessage], node: CheckpointNode, channel: str
+) -> list[StoredMessage]:
     for one in reader.thread.pending("", node.id):
         if one.channel == channel:
             items = merge_messages(items, _messages(reader.value(one.value)))
     return items
 
 
-def _messages(value: Any) -> list[Item]:
+def _messages(value: Any) -> list[StoredMessage]:
     values: Iterable[Any] = value if isinstance(value, list) else [value]
-    return [Item(one, b"", "") for one in values if _is_message(one)]
+    return [StoredMessage(one, b"", "") for one in values if _is_message(one)]
 
 
 def _is_message(value: Any) -> bool:
@@ -107,7 +116,7 @@ def _is_message(value: Any) -> bool:
     return envelope_of(value) != BARE or is_message(fields_of(value))
 
 
-def _channel(reader: _Reader, node: Node) -> str | None:
+def _channel(reader: _MessageDecoder, node: CheckpointNode) -> str | None:
     """Find the channel that holds the conversation: by its name, or the only one that may."""
     if MESSAGES in node.versions:
         return MESSAGES
@@ -115,12 +124,12 @@ def _channel(reader: _Reader, node: Node) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _holds(reader: _Reader, node: Node, name: str) -> bool:
+def _holds(reader: _MessageDecoder, node: CheckpointNode, name: str) -> bool:
     value = reader.value(node.values[name])
     return isinstance(value, list) and bool(value) and all(map(_is_message, value))
 
 
-def _is_open(thread: Thread, node: Node) -> bool:
+def _is_open(thread: ThreadJournal, node: CheckpointNode) -> bool:
     """Tell whether work is left to do from a checkpoint."""
     if any(one.channel == INTERRUPT for one in thread.pending("", node.id)):
         return True
@@ -130,7 +139,7 @@ def _is_open(thread: Thread, node: Node) -> bool:
     )
 
 
-def _settled(items: Sequence[Item]) -> list[Item]:
+def _settled(items: Sequence[StoredMessage]) -> list[StoredMessage]:
     """Leave out the last calls, if some of them have no result yet, and all behind them."""
     asking = open_calls(items)
     for place, one in enumerate(items):

@@ -1,0 +1,617 @@
+"""Stored values read and written by their structure: nothing is imported, called or unpickled.
+
+A value is never decoded as a whole and encoded again. Lists and maps are taken apart into the very
+bytes of what is in them, and put together again from these, so that what a repair does not touch
+stays as it is, whatever it is.
+
+msgpack, as LangGraph for Python writes it: objects are extensions that name their class.
+
+JSON, as LangGraph.js writes it, and as LangGraph for Python did before it took msgpack.
+
+A message is ``{"lc": 1, "type": "constructor", "id": [path and class], "kwargs": {fields}}``.
+Sets, maps, ``undefined`` and the like are objects with ``"lc": 2``.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field, msgpack
+from msgspec.msgpack import Ext
+
+from lockstitch.dialects.langchain import BARE, KWARGS, envelope_of, fields_of, type_of
+from lockstitch.formats import records
+from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, OVERWRITE, Coded
+from lockstitch.formats.lines import reading
+
+# What is nested deeper than this is no conversation, and costs more the deeper it is.
+DEEPEST = 64
+# Extensions of msgpack that have a value in them.
+NESTING = range(8)
+REMOVED = "remove"
+MESSAGE_CLASSES = {
+    "human": ("human", "HumanMessage"),
+    "ai": ("ai", "AIMessage"),
+    "system": ("system", "SystemMessage"),
+    "tool": ("tool", "ToolMessage"),
+    "function": ("function", "FunctionMessage"),
+    "chat": ("chat", "ChatMessage"),
+    REMOVED: ("modifier", "RemoveMessage"),
+}
+_ROLES = frozenset({*MESSAGE_CLASSES, "user", "assistant", "developer"})
+_TYPES = _ROLES | {f"{name}Chunk" for _, name in MESSAGE_CLASSES.values()}
+_SHARED_DEFAULTS: dict[str, Any] = {"content": "", "additional_kwargs": {}, "response_metadata": {}}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ai": {"tool_calls": [], "invalid_tool_calls": []},
+}
+
+
+class Undecodable(ValueError):
+    """Says in its text why a value cannot be read; never what is in it."""
+
+
+class StoredMessage(Struct, eq=False):
+    """A message in a channel: ``view`` is what the core sees of it, ``raw`` are its bytes.
+
+    ``frame`` holds what is around the fields of an object, ``fields`` the bytes of each of them;
+    a message that is a plain map has no frame. ``tag`` names the coding, ``record`` and ``path``
+    say where it stands.
+    """
+
+    view: Any
+    raw: bytes
+    tag: str
+    frame: Any = None
+    fields: dict[str, bytes] = field(default_factory=dict)
+    record: int = 0
+    path: tuple[str | int, ...] = ()
+
+    @property
+    def id(self) -> str | None:
+        """Its id, by which updates find it."""
+        found = fields_of(self.view).get("id") if type(self.view) is dict else None
+        return found if type(found) is str and found else None
+
+    @property
+    def type(self) -> str:
+        """Its type, as LangChain spells it."""
+        return type_of(self.view) if type(self.view) is dict else ""
+
+
+class Codec(ABC):
+    """One way to write values. What it cannot read raises ``Undecodable``, and nothing else.
+
+    ``objects`` says that new messages are objects, as they are wherever a reducer of LangGraph
+    makes them; not so in a list that an application keeps as plain maps.
+    """
+
+    tag: str
+
+    def __init__(self) -> None:
+        self.objects = True
+
+    @abstractmethod
+    def fields(self, data: bytes) -> dict[str, bytes]:
+        """Take a map apart: the bytes of each value, by its key."""
+
+    @abstractmethod
+    def items(self, data: bytes) -> list[bytes] | None:
+        """Take a list apart; None if it is no list."""
+
+    @abstractmethod
+    def plain(self, data: bytes) -> Any:
+        """Decode a value; what is no plain value in it becomes a text that stands for it."""
+
+    @abstractmethod
+    def is_plain(self, data: bytes) -> bool:
+        """Tell whether a value is made of maps, lists and scalars alone."""
+
+    @abstractmethod
+    def message(self, data: bytes) -> StoredMessage | None:
+        """Read one message; None if it is something else."""
+
+    @abstractmethod
+    def encoded(self, value: Any) -> bytes:
+        """Write a value of which a part may be what ``plain`` gave."""
+
+    @abstractmethod
+    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+        """Write a message; fields that are those of its origin keep their bytes."""
+
+    @abstractmethod
+    def listed(self, items: Iterable[bytes]) -> bytes:
+        """Put a list together."""
+
+    @abstractmethod
+    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
+        """Put a map together."""
+
+    @abstractmethod
+    def snapshot(self, data: bytes) -> bytes:
+        """Wrap a value as the full value of a channel that stores changes."""
+
+    @abstractmethod
+    def opened(self, data: bytes) -> bytes:
+        """Take that wrapping off; the same bytes if there is none."""
+
+    @abstractmethod
+    def overwriting(self, data: bytes) -> bytes | None:
+        """Give the value of an update that takes the place of what there was; None for others."""
+
+    @abstractmethod
+    def members(self, data: bytes) -> set[Any]:
+        """Give what is in a set of texts; nothing for any other value."""
+
+    @abstractmethod
+    def fault(self, data: bytes) -> str:
+        """Return why a part of a value cannot be read; empty if all of it can be."""
+
+
+def is_message(fields: Any) -> bool:
+    """Tell the fields of a message from any other map."""
+    if type(fields) is not dict or not fields.keys() & {"content", "tool_calls"}:
+        return False
+    kind = fields.get("type") or fields.get("role")
+    return type(kind) is str and kind in _TYPES
+
+
+def is_role(value: Any) -> bool:
+    """Tell whether a word may stand before a text to say whose it is."""
+    return type(value) is str and value in _ROLES
+
+
+def with_defaults(fields: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Give the fields of a new message with those that every message of its kind has."""
+    return {**_SHARED_DEFAULTS, **_DEFAULTS.get(kind, {}), **fields}
+
+
+_KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT_CODE = 2, 4, 5, 7
+_NESTS = frozenset({list, dict, Ext})
+_BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+_OVERWRITE = ("langgraph.types", "Overwrite")
+# The first bytes of lists, maps and extensions.
+_LIST_CODES = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+_MAP_CODES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
+_EXT_CODES = frozenset({*range(0xC7, 0xCA), *range(0xD4, 0xD9)})
+_LEAST = 3
+_MSGPACK_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ai": {"usage_metadata": None},
+    "tool": {"artifact": None},
+}
+
+
+class MessageFrame(Struct, frozen=True):
+    """An object's extension code, its class, and what stands behind its fields."""
+
+    code: int
+    module: str
+    name: str
+    rest: tuple[Any, ...] = ()
+
+
+class MsgpackCodec(Codec):
+    """Extensions stay what they are: each is kept by its bytes, under a text that stands for it."""
+
+    tag = MSGPACK
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[int, tuple[str, Raw]] = {}
+
+    def fields(self, data: bytes) -> dict[str, bytes]:
+        found = _decoded(data, dict[str, Raw])
+        return {key: bytes(value) for key, value in found.items()}
+
+    def items(self, data: bytes) -> list[bytes] | None:
+        if not data or data[0] not in _LIST_CODES:
+            return None
+        return [bytes(item) for item in _decoded(data, list[Raw])]
+
+    def plain(self, data: bytes) -> Any:
+        try:
+            return msgpack.decode(data, ext_hook=self._stand_in)
+        except _BAD as error:
+            raise Undecodable(_msgpack_reason(error)) from None
+
+    def _stand_in(self, code: int, data: memoryview) -> str:
+        # A text of its own, by whose identity the bytes are found again.
+        text = f"<object {code}>"
+        self._kept[id(text)] = (text, Raw(msgpack.encode(Ext(code, bytes(data)))))
+        return text
+
+    def is_plain(self, data: bytes) -> bool:
+        return not any(isinstance(value, Ext) for value in _walk(_decoded(data, Any)))
+
+    def message(self, data: bytes) -> StoredMessage | None:
+        found = self._object(data)
+        if found is not None:
+            return found
+        if not data or data[0] not in _MAP_CODES:
+            return None
+        view = self.plain(data)
+        return (
+            StoredMessage(view, data, MSGPACK, fields=self.fields(data))
+            if is_message(view)
+            else None
+        )
+
+    def _object(self, data: bytes) -> StoredMessage | None:
+        found = _ext(data)
+        if found is None or found.code not in (_OLD_MODEL, _MODEL):
+            return None
+        parts = [bytes(part) for part in _decoded(bytes(found.data), list[Raw])]
+        if len(parts) < _LEAST:
+            return None
+        module, name, *rest = (self.plain(part) for part in (*parts[:2], *parts[3:]))
+        view = self.plain(parts[2])
+        if not is_message(view) or type(module) is not str or type(name) is not str:
+            return None
+        frame = MessageFrame(found.code, module, name, tuple(rest))
+        return StoredMessage(view, data, MSGPACK, frame, self.fields(parts[2]))
+
+    def encoded(self, value: Any) -> bytes:
+        try:
+            return msgpack.encode(self._restored(value))
+        except _BAD as error:
+            raise Undecodable(_msgpack_reason(error)) from None
+
+    def _restored(self, value: Any) -> Any:
+        if type(value) is str:
+            kept = self._kept.get(id(value))
+            return kept[1] if kept is not None and kept[0] is value else _writable(value)
+        if type(value) is list:
+            return [self._restored(item) for item in value]
+        if type(value) is dict:
+            return {self._restored(key): self._restored(item) for key, item in value.items()}
+        return value
+
+    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+        if origin is not None and view is origin.view:
+            return origin.raw
+        if type(view) is not dict or (origin is None and not self.objects):
+            return self.encoded(view)
+        if envelope_of(view) != BARE:
+            view = {**fields_of(view), "type": type_of(view)}
+        kind = view.get("type")
+        if origin is not None and origin.frame is None and origin.type in (kind, view.get("role")):
+            return self._fields(view, origin)
+        if origin is not None and origin.frame is not None and origin.type == kind:
+            return _framed(origin.frame, self._fields(view, origin))
+        if kind not in MESSAGE_CLASSES:
+            return self.encoded(view)
+        module, name = MESSAGE_CLASSES[kind]
+        frame = MessageFrame(
+            _MODEL, f"langchain_core.messages.{module}", name, ("model_validate_json",)
+        )
+        whole = {"name": None, **_MSGPACK_DEFAULTS.get(kind, {}), **with_defaults(view, kind)}
+        return _framed(frame, self.encoded(whole))
+
+    def _fields(self, view: dict[str, Any], origin: StoredMessage) -> bytes:
+        old = origin.view
+        return self.mapped(
+            {
+                key: origin.fields[key]
+                if key in origin.fields and old.get(key) is value
+                else self.encoded(value)
+                for key, value in view.items()
+            }
+        )
+
+    def listed(self, items: Iterable[bytes]) -> bytes:
+        return msgpack.encode([Raw(item) for item in items])
+
+    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
+        return msgpack.encode({key: Raw(value) for key, value in fields.items()})
+
+    def snapshot(self, data: bytes) -> bytes:
+        return msgpack.encode(Ext(_SNAPSHOT_CODE, data))
+
+    def opened(self, data: bytes) -> bytes:
+        found = _ext(data)
+        return bytes(found.data) if found is not None and found.code == _SNAPSHOT_CODE else data
+
+    def overwriting(self, data: bytes) -> bytes | None:
+        found = _ext(data)
+        if found is not None and found.code == _KEYWORDS:
+            parts = [bytes(part) for part in _decoded(bytes(found.data), list[Raw])]
+            if len(parts) >= _LEAST and tuple(map(self.plain, parts[:2])) == _OVERWRITE:
+                return self.fields(parts[2]).get("value")
+        return _marked(self, data)
+
+    def members(self, data: bytes) -> set[Any]:
+        found = _ext(data)
+        value = _decoded(bytes(found.data), Any) if found is not None and not found.code else None
+        listed = value[2] if type(value) is list and len(value) == _LEAST else ()
+        return {item for item in listed if type(item) is str}
+
+    def fault(self, data: bytes) -> str:
+        fault = ""
+        for value in _walk(_decoded(data, Any)):
+            if isinstance(value, Undecodable):
+                fault = str(value)
+        return fault
+
+
+def _marked(coding: Codec, data: bytes) -> bytes | None:
+    """Give the value of an update that says in plain fields that it takes the place of all."""
+    if not data or data[0] not in _MAP_CODES:
+        return None
+    try:
+        fields = coding.fields(data)
+    except Undecodable:
+        return None
+    if [*fields] == [OVERWRITE]:
+        return fields[OVERWRITE]
+    is_marked = "type" in fields and coding.plain(fields["type"]) == OVERWRITE
+    return fields.get("value") if is_marked else None
+
+
+def _framed(frame: MessageFrame, fields: bytes) -> bytes:
+    return msgpack.encode(
+        Ext(frame.code, msgpack.encode([frame.module, frame.name, Raw(fields), *frame.rest]))
+    )
+
+
+def _ext(data: bytes) -> Ext | None:
+    if not data or data[0] not in _EXT_CODES:
+        return None
+    found = _decoded(data, Any)
+    return found if isinstance(found, Ext) else None
+
+
+def _walk(value: Any) -> Iterator[Any]:
+    """Give a value and all in it, with what extensions hold and call; never deeper than is sane.
+
+    A part that cannot be read is given as the error, since LangGraph passes over it as well.
+    """
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    while stack:
+        found, depth = stack.pop()
+        yield found
+        if type(found) is list:
+            stack += [(item, depth) for item in found if type(item) in _NESTS]
+        elif type(found) is dict:
+            stack += [(item, depth) for item in found.values() if type(item) in _NESTS]
+        elif isinstance(found, Ext) and found.code in NESTING:
+            stack.append((_unwrapped(found, depth), depth + 1))
+
+
+def _unwrapped(found: Ext, depth: int) -> Any:
+    if depth == DEEPEST:
+        return Undecodable("it is nested too deep")
+    try:
+        return _decoded(bytes(found.data), Any)
+    except Undecodable as error:
+        return error
+
+
+def _decoded(data: bytes, kind: Any) -> Any:
+    try:
+        return msgpack.decode(data, type=kind)
+    except _BAD as error:
+        raise Undecodable(_msgpack_reason(error)) from None
+
+
+def _msgpack_reason(error: BaseException) -> str:
+    if "truncated" in str(error):
+        return "its bytes are cut off"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return "its bytes are no valid msgpack"
+
+
+def _writable(text: str) -> str:
+    """Give a text that msgpack can hold; half a character, which JSON may have, becomes a mark."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "replace").decode()
+
+
+_SNAPSHOT_TYPE = "delta_snapshot"
+_ENGINE = 2
+_SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
+# The only path that LangGraph.js finds its messages by.
+_PATH = ["langchain_core", "messages"]
+
+
+class JsonCodec(Codec):
+    """Values are plain JSON throughout, so that a text stands for itself."""
+
+    tag = JSON
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._path: list[str] = []
+
+    def fields(self, data: bytes) -> dict[str, bytes]:
+        try:
+            found = msgspec.json.decode(data, type=dict[str, Raw])
+        except _BAD:
+            return _slice_json(data, "{")
+        return {key: bytes(value) for key, value in found.items()}
+
+    def items(self, data: bytes) -> list[bytes] | None:
+        if data.lstrip()[:1] != b"[":
+            return None
+        try:
+            return [bytes(item) for item in msgspec.json.decode(data, type=list[Raw])]
+        except _BAD:
+            return list(_slice_json(data, "[").values())
+
+    def plain(self, data: bytes) -> Any:
+        try:
+            value, codes = reading(data)
+        except _BAD as error:
+            raise Undecodable(_json_reason(error)) from None
+        if codes:
+            raise Undecodable("it holds a value that is too long or too deep to be read here")
+        return value
+
+    def is_plain(self, data: bytes) -> bool:
+        return True
+
+    def message(self, data: bytes) -> StoredMessage | None:
+        if data.lstrip()[:1] != b"{":
+            return None
+        view = self.plain(data)
+        if envelope_of(view) != KWARGS:
+            return (
+                StoredMessage(view, data, JSON, fields=self.fields(data))
+                if is_message(view)
+                else None
+            )
+        if not type_of(view):
+            return None
+        fields = self.fields(data)
+        self._path = self._path or [str(step) for step in view["id"][:-1]]
+        return StoredMessage(view, data, JSON, fields, self.fields(fields[KWARGS]))
+
+    def encoded(self, value: Any) -> bytes:
+        try:
+            return records.encode(value)
+        except _BAD as error:
+            raise Undecodable(_json_reason(error)) from None
+
+    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+        if origin is not None and view is origin.view:
+            return origin.raw
+        if type(view) is not dict:
+            return self.encoded(view)
+        if origin is not None and origin.type == type_of(view):
+            return self._again(view, origin)
+        return self.encoded(self._enveloped(view) if self.objects else view)
+
+    def _again(self, view: dict[str, Any], origin: StoredMessage) -> bytes:
+        if envelope_of(view) != KWARGS or origin.frame is None:
+            return self._fields(view, origin.view, origin.fields)
+        inner = self._fields(view[KWARGS], origin.view[KWARGS], origin.fields)
+        rest = {key: value for key, value in view.items() if key != KWARGS}
+        outer = {**view, **{key: Raw(self._one(rest, origin, key)) for key in rest}}
+        return msgspec.json.encode({**outer, KWARGS: Raw(inner)})
+
+    def _one(self, rest: dict[str, Any], origin: StoredMessage, key: str) -> bytes:
+        same = origin.view.get(key) is rest[key] and key in origin.frame
+        return origin.frame[key] if same else self.encoded(rest[key])
+
+    def _fields(self, new: dict[str, Any], old: dict[str, Any], kept: dict[str, bytes]) -> bytes:
+        return self.mapped(
+            {
+                key: kept[key] if key in kept and old.get(key) is value else self.encoded(value)
+                for key, value in new.items()
+            }
+        )
+
+    def _enveloped(self, view: dict[str, Any]) -> dict[str, Any]:
+        """Write a new message as its neighbours are written, so that their reader finds it."""
+        kind = type_of(view)
+        if kind not in MESSAGE_CLASSES:
+            return view
+        fields = {key: value for key, value in fields_of(view).items() if key != "type"}
+        path = [*(self._path or _PATH), MESSAGE_CLASSES[kind][1]]
+        return {"lc": 1, "type": "constructor", "id": path, KWARGS: with_defaults(fields, kind)}
+
+    def listed(self, items: Iterable[bytes]) -> bytes:
+        return msgspec.json.encode([Raw(item) for item in items])
+
+    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
+        return msgspec.json.encode({key: Raw(value) for key, value in fields.items()})
+
+    def snapshot(self, data: bytes) -> bytes:
+        return msgspec.json.encode({"lc": _ENGINE, "type": _SNAPSHOT_TYPE, "value": Raw(data)})
+
+    def opened(self, data: bytes) -> bytes:
+        if _SNAPSHOT_TYPE.encode() not in data[:60]:
+            return data
+        fields = self.fields(data)
+        kind = {key: self.plain(fields[key]) for key in ("lc", "type") if key in fields}
+        is_one = kind == {"lc": _ENGINE, "type": _SNAPSHOT_TYPE} and "value" in fields
+        return fields["value"] if is_one else data
+
+    def overwriting(self, data: bytes) -> bytes | None:
+        if data.lstrip()[:1] != b"{" or OVERWRITE.encode() not in data:
+            return None
+        fields = self.fields(data)
+        if [*fields] == [OVERWRITE]:
+            return fields[OVERWRITE]
+        is_marked = "type" in fields and self.plain(fields["type"]) == OVERWRITE
+        return fields.get("value") if is_marked else None
+
+    def members(self, data: bytes) -> set[Any]:
+        found = self.plain(data)
+        if type(found) is dict and found.get("lc") == _ENGINE:
+            found = (found.get("args") or [None])[0]
+        return {item for item in found if type(item) is str} if type(found) is list else set()
+
+    def fault(self, data: bytes) -> str:
+        self.plain(data)
+        return ""
+
+
+def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
+    """Take apart what the quick way refuses: texts with half a character, as JavaScript has."""
+    try:
+        text = data.decode()
+        return {key: text[start:end].encode() for key, start, end in _spans(text, opening)}
+    except _BAD as error:
+        raise Undecodable(_json_reason(error)) from None
+
+
+def _spans(text: str, opening: str) -> Iterator[tuple[str, int, int]]:
+    """Give the key, or the number, of each member with the place of its value."""
+    at = _behind(text, 0, opening)
+    closing = "}" if opening == "{" else "]"
+    number = 0
+    while text[at : at + 1] != closing:
+        at = _behind(text, at, ",") if number else at
+        key: Any = str(number)
+        if opening == "{":
+            key, at = _DECODER.raw_decode(text, at)
+            at = _behind(text, at, ":")
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, at, end
+        number += 1
+        at = _skipped(text, end)
+    if text[at + 1 :].strip(_SPACE):
+        raise ValueError("more than one value")
+
+
+def _behind(text: str, at: int, mark: str) -> int:
+    at = _skipped(text, at)
+    if text[at : at + 1] != mark:
+        raise ValueError("no valid JSON")
+    return _skipped(text, at + 1)
+
+
+def _skipped(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _json_reason(error: BaseException) -> str:
+    if "truncated" in str(error):
+        return "its bytes are cut off"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return "its bytes are no valid JSON"
+
+
+def new_codecs() -> dict[str, Codec]:
+    """Give the known codings, by LangGraph's name for them; fresh ones for each thread."""
+    return {MSGPACK: MsgpackCodec(), JSON: JsonCodec()}
+
+
+def codec_of(known: Mapping[str, Codec], value: Coded) -> Codec:
+    """Give the coding of a value, or say why there is none."""
+    if value.tag in known:
+        return known[value.tag]
+    if "+" in value.tag:
+        raise Undecodable("it is encrypted")
+    if value.tag == "pickle":
+        raise Undecodable("it is pickled, and loading that would run code")
+    raise Undecodable("its coding is not known")

@@ -1,1 +1,0 @@
-"""Threads of LangGraph's own savers, copied into a store that ``Saver`` serves."""

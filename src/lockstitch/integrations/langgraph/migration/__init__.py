@@ -1,0 +1,1 @@
+"""Threads of LangGraph's own savers, moved into a store of ours."""

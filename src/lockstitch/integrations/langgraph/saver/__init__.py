@@ -1,0 +1,1 @@
+"""The project's own checkpointer for LangGraph."""

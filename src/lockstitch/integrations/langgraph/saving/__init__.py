@@ -1,1 +1,0 @@
-"""Our own checkpointer: threads kept as journals."""
