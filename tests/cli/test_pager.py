@@ -12,9 +12,9 @@ import pytest
 
 PROGRAM = """
 import itertools, sys
-from lockstitch.cli.terminal import paged
+from lockstitch.cli.terminal import page_lines
 count = int(sys.argv[1])
-paged(f"line {n} \\u276f \\ud800" for n in (range(count) if count else itertools.count()))
+page_lines(f"line {n} \\u276f \\ud800" for n in (range(count) if count else itertools.count()))
 print("behind", file=sys.stderr)
 """
 

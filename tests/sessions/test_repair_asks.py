@@ -137,7 +137,7 @@ def test_an_interrupt_says_what_was_done(folder: Path) -> None:
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from lockstitch.cli import repair, run, terminal\n"
-        "terminal.is_asked = lambda: True\n"
+        "terminal.can_ask = lambda: True\n"
         "answers = iter('y')\n"
         "def asked(question):\n"
         "    answer = next(answers, None)\n"
@@ -145,7 +145,7 @@ def test_an_interrupt_says_what_was_done(folder: Path) -> None:
         "        print('waiting', flush=True)\n"
         "        while True: signal.pause()\n"
         "    return answer\n"
-        "terminal.asked = asked\n"
+        "terminal.ask = asked\n"
         "sys.exit(run(['repair', sys.argv[1]]))\n"
     )
     process = subprocess.Popen(
