@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lockstitch.cli.picker import OPEN, QUIT, SessionList, TextPage, keys_in
 from lockstitch.cli.terminal import text_width
-from lockstitch.sessions import Summary
+from lockstitch.sessions import Summary as SessionSummary
 
 NOW = 1_000_000.0
 KEYS = ["up", "down", "enter", "escape", "erase", "page down", "end", "home", *"jk/b19 xé"]
@@ -19,7 +19,7 @@ def listed(count: int = 30, **fields: str) -> SessionList:
     for number in range(count):
         level = "broken" if number % 3 == 0 else "healthy"
         state = "2 tool calls without results" if level == "broken" else "healthy"
-        one = Summary(
+        one = SessionSummary(
             f"/home/ada/.claude/{number}.jsonl",
             program="Claude Code",
             session=f"id-{number}",
@@ -83,7 +83,7 @@ def test_only_what_is_broken() -> None:
 
 def test_sessions_of_sub_agents_are_not_listed() -> None:
     found = SessionList("", NOW)
-    found.add(Summary("agent-1.jsonl", is_aside=True))
+    found.add(SessionSummary("agent-1.jsonl", is_aside=True))
     assert found.found == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.formats import packed
+from lockstitch.files import read
 from tests.formats.codex_files import CASES
 from tests.formats.stored import Stored
 
@@ -37,11 +37,11 @@ def test_a_mended_session_is_resumed_whole(case: Stored, tmp_path: Path) -> None
 def test_a_packed_session_is_resumed_before_and_after_its_repair(tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == "finished_item")
     name = f"{Path(case.path).name}.zst"
-    data = packed.pack(_data(case, tmp_path))
+    data = read.pack(_data(case, tmp_path))
     life = Life.of(CODEX, tmp_path, case.session, {name: data}, name)
     assert life.before.is_accepted, life.before.said
     assert life.after.is_accepted, (life.after.said, life.after.refused)
-    assert life.path.read_bytes().startswith(packed.MAGIC)
+    assert life.path.read_bytes().startswith(read.ZSTD_MAGIC)
     sent = of_items(life.after.requests[-1]["input"])
     assert sent.marks == of_items(life.exported("openai-responses")).marks
     assert set(case.history) <= set(sent.marks)
@@ -56,7 +56,7 @@ def test_a_packed_session_that_breaks_off_is_resumed_once_it_is_repaired(
     name = f"{Path(case.path).name}.zst"
     whole = _data(case, tmp_path)
     # Two frames, of which the second is cut off: what is in the first one can be read.
-    data = packed.pack(whole) + packed.pack(whole)[:-9]
+    data = read.pack(whole) + read.pack(whole)[:-9]
     life = Life.of(CODEX, tmp_path, case.session, {name: data}, name)
     assert not life.before.is_accepted
     assert life.after.is_accepted, (life.after.said, life.after.refused)

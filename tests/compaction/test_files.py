@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch import backups, sessions
+from lockstitch import sessions
 from lockstitch.errors import LockstitchError, Unmet, Unreadable, UsageError
+from lockstitch.files import backup
 from lockstitch.journal.projection import SUMMARY
 from tests.compaction.files import (
     BUDGET,
@@ -124,7 +125,7 @@ class TestClaudeCode:
         assert done.changes
         require_clean(path)
         assert book.marks[-1] in kept_marks(history(path), book.marks)
-        backups.undo(path)
+        backup.undo_backup(path)
         assert path.read_bytes() == before
 
     def test_what_was_typed_meanwhile_and_what_was_attached_is_kept(self, tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ class TestCodex:
         require_clean(path)
         assert done.turns == 7
         assert kept_marks(history(path), rollout.made) == rollout.made[-LAST_CODEX_TURN:]
-        backups.undo(path)
+        backup.undo_backup(path)
         assert path.read_bytes() == before
 
     def test_surroundings_stay_and_are_nobodys_request(self, tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ class TestLists:
         assert done.done.after.tokens <= BUDGET
         assert lockstitch.check(sent, dialect) == []
         assert tail_of(before, 120) == tail_of(path.read_bytes(), 120)
-        backups.undo(path)
+        backup.undo_backup(path)
         assert path.read_bytes() == before
 
     def test_instructions_stand_before_the_summary(self, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from lockstitch import backups, sessions
+from lockstitch import sessions
 from lockstitch.errors import Unmet, Unreadable
+from lockstitch.files import backup
 from lockstitch.journal.projection import SUMMARY
-from lockstitch.report import HEALTHY
+from lockstitch.sources.source import HEALTHY
 from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.claude_files import Case
 from tests.formats.codex_files import CASES as CODEX
@@ -65,7 +66,7 @@ def go_through(path: Path, share: float) -> None:
         assert path.read_bytes() == before
         return
     require_sound(source, healed, is_smaller=done.done.after.tokens < tokens)
-    backups.undo(path)
+    backup.undo_backup(path)
     assert path.read_bytes() == before
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import disk
-from lockstitch.folders import Folder
+from lockstitch.files import os_files
+from lockstitch.files.read import Folder
 
 LINES = b'{"n": 1}\n{"n": 2}\n'
 
@@ -21,7 +21,7 @@ def session(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "is_leased", lambda _: False)
+    monkeypatch.setattr(os_files, "is_leased", lambda _: False)
 
 
 @pytest.fixture(params=["exchange", "link", "rename"])
@@ -32,7 +32,7 @@ def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError(1, "Operation not permitted")
 
     if request.param != "exchange":
-        monkeypatch.setattr(disk, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(os_files, "_exchanged", lambda *_: False)
     if request.param == "rename":
         monkeypatch.setattr(os, "link", refuse)
     return str(request.param)
@@ -43,19 +43,19 @@ def around_swap(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let something happen right before and right after the first swap of two files."""
 
     def arrange(before: Callable[[], object] = int, after: Callable[[], object] = int) -> None:
-        real = disk.swap
+        real = os_files.swap_names
 
         def swap(folder: Folder, new: str, target: str) -> bool:
-            monkeypatch.setattr(disk, "swap", real)
+            monkeypatch.setattr(os_files, "swap_names", real)
             before()
             done = real(folder, new, target)
             after()
             return done
 
-        monkeypatch.setattr(disk, "swap", swap)
+        monkeypatch.setattr(os_files, "swap_names", swap)
 
     return arrange
 
 
 def leftovers(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob(f"{disk.PREFIX}*")]
+    return [path.name for path in folder.rglob(f"{os_files.PREFIX}*")]

@@ -15,20 +15,18 @@ import types
 from pathlib import Path
 from typing import Any
 
-from lockstitch import backup_folder, backups, disk, files, folders, manifests, moves
 from lockstitch.errors import LockstitchError
+from lockstitch.files import backup, os_files, read, replace
 from tests.driven import say
 
 OLD = b'{"n": 1}\n{"n": 2}\n'
 NEW = b'{"n": 1, "mended": true}\n{"n": 2}\n'
-OURS = {
-    module.__file__ for module in (backup_folder, backups, disk, files, folders, manifests, moves)
-}
+OURS = {module.__file__ for module in (backup, backup, os_files, replace, read, backup, replace)}
 
 
 def repair(path: Path) -> None:
     """What the repair command does to a file."""
-    backups.replace(files.snapshot(path), NEW, "run", {"codes": ["LS101"]})
+    backup.replace_with_backup(replace.snapshot(path), NEW, "run", {"codes": ["LS101"]})
 
 
 def restore(path: Path) -> None:
@@ -44,7 +42,7 @@ def _refuse(*_: object, **__: object) -> None:
 def swap_by(way: str) -> None:
     """Leave only one of the ways to swap two files."""
     if way != "exchange":
-        disk._exchanged = lambda *_: False  # noqa: SLF001
+        os_files._exchanged = lambda *_: False  # noqa: SLF001
     if way == "rename":
         os.link = _refuse
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import files
+from lockstitch.files import replace
 
 if TYPE_CHECKING:
     import pytest
@@ -50,9 +50,9 @@ def plant(target: Path, data: bytes, said: Mapping[str, Any] = {}) -> Path:
         "run": run,
         "target": target.name,
         "time": time.isoformat(),
-        "before_digest": files.digest_of(data),
+        "before_digest": replace.digest_of(data),
         "before_size": len(data),
-        "after_digest": files.digest_of(present),
+        "after_digest": replace.digest_of(present),
         "after_size": len(present),
         "finished": True,
         **said,

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from lockstitch import backups, files
 from lockstitch.errors import Busy, Conflict
+from lockstitch.files import backup, replace
 
 PAUSE = 0.01
 TRIES = 200
@@ -102,12 +102,12 @@ def writing(how: str, name: str, path: Path, counts: Counter[str]) -> Iterator[N
 def repair(path: Path, number: int) -> tuple[int, int]:
     """Replace the first line, which counts the repairs; how many tries, and what was carried."""
     for tried in range(TRIES):
-        before = files.snapshot(path)
+        before = replace.snapshot(path)
         first, _, rest = before.data.partition(b"\n")
         assert json.loads(first)["repairs"] == number
         data = b'{"repairs": %d}\n%s' % (number + 1, rest)
         try:
-            _, replaced = backups.replace(before, data, f"run-{number}", {})
+            _, replaced = backup.replace_with_backup(before, data, f"run-{number}", {})
         except Conflict as error:
             if isinstance(error, Busy) and tried == TRIES - 1:
                 raise

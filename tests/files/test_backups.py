@@ -13,12 +13,22 @@ from typing import Any
 
 import pytest
 
-from lockstitch import backups, disk, files, manifests
-from lockstitch.backup_folder import found_beside
-from lockstitch.backups import keep, keep_rows, listed, ready, runs, settle, undo
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
-from lockstitch.folders import Folder
-from lockstitch.manifests import Backup
+from lockstitch.files import backup as backups
+from lockstitch.files import backup as manifests
+from lockstitch.files import os_files, replace
+from lockstitch.files.backup import (
+    Backup,
+    find_undoable,
+    finish_backup,
+    keep_original,
+    keep_row_images,
+    list_backups,
+    list_runs,
+    open_backup_folder,
+    undo_backup,
+)
+from lockstitch.files.read import Folder
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import MORE, NEW, append
 
@@ -27,17 +37,17 @@ NOON = datetime(2026, 10, 24, 12, tzinfo=UTC)
 
 
 def repair(path: Path, data: bytes = NEW, run: str = "run") -> Backup:
-    return backups.replace(files.snapshot(path), data, run, {"codes": ["LS101"]})[0]
+    return backups.replace_with_backup(replace.snapshot(path), data, run, {"codes": ["LS101"]})[0]
 
 
 def test_a_backup_is_the_file_as_it_was_read(session: Path) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, MORE)
-    backup = keep(before, "run")
+    backup = keep_original(before, "run")
     assert backup.file.read_bytes() == LINES
     assert backup.file.parent == session.parent / ".lockstitch"
     assert (backup.path, backup.run, backup.status) == (str(session), "run", "unfinished")
-    assert listed(session) == [bare(backup)]
+    assert list_backups(session) == [bare(backup)]
 
 
 def bare(backup: Backup) -> Backup:
@@ -50,7 +60,9 @@ def bare(backup: Backup) -> Backup:
 
 
 def test_the_name_has_the_time_in_it_and_something_random(session: Path) -> None:
-    backup = keep(files.snapshot(session), "run-1", now=lambda: NOON, token=lambda: "cafe")
+    backup = keep_original(
+        replace.snapshot(session), "run-1", now=lambda: NOON, token=lambda: "cafe"
+    )
     assert backup.file.name == "session.jsonl.20261024T120000000000Z-run-1-cafe.bak"
 
 
@@ -62,14 +74,14 @@ def test_a_manifest_says_what_was_done(session: Path) -> None:
         "run": "run",
         "target": "session.jsonl",
         "time": backup.time.isoformat(),
-        "before_digest": files.digest_of(LINES),
+        "before_digest": replace.digest_of(LINES),
         "before_size": len(LINES),
-        "after_digest": files.digest_of(NEW),
+        "after_digest": replace.digest_of(NEW),
         "after_size": len(NEW),
         "finished": True,
         "details": {"codes": ["LS101"]},
     }
-    assert listed(session) == [backup]
+    assert list_backups(session) == [backup]
     assert backup.status == "done"
 
 
@@ -79,7 +91,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
 ) -> None:
     """A power loss cannot be played here, but its defence is the order of these calls."""
     steps: list[str] = []
-    sync, exchange, rename = os.fsync, disk._exchanged, os.replace  # noqa: SLF001
+    sync, exchange, rename = os.fsync, os_files._exchanged, os.replace  # noqa: SLF001
 
     def synced(handle: int) -> None:
         steps.append(f"sync {kind(Path(f'/proc/self/fd/{handle}').readlink())}")
@@ -97,11 +109,11 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
         rename(one, other, **where)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(disk, "_exchanged", exchanged)
+    monkeypatch.setattr(os_files, "_exchanged", exchanged)
     monkeypatch.setattr(os, "replace", renamed)
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, MORE)
-    backups.replace(before, NEW, "run", {})
+    backups.replace_with_backup(before, NEW, "run", {})
     folder = session.parent.name
     assert steps == [
         f"sync {folder}",  # the name of .lockstitch
@@ -133,7 +145,7 @@ def test_everything_is_private(session: Path) -> None:
 def test_a_folder_that_others_can_read_is_closed(session: Path) -> None:
     folder = session.parent / ".lockstitch"
     folder.mkdir(mode=0o755)
-    keep(files.snapshot(session), "run")
+    keep_original(replace.snapshot(session), "run")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
@@ -142,45 +154,45 @@ def test_a_folder_that_is_a_link_is_not_followed(session: Path, tmp_path: Path) 
     (tmp_path / ".lockstitch").symlink_to("trap")
     with pytest.raises(UsageError, match="is not a folder"):
         repair(session)
-    assert listed(session) == []
+    assert list_backups(session) == []
     assert list((tmp_path / "trap").iterdir()) == []
     assert session.read_bytes() == LINES
 
 
 def test_a_backup_is_never_overwritten(session: Path) -> None:
     """Not even if clock and chance repeat themselves, or the name is taken by a link."""
-    before = files.snapshot(session)
-    first = keep(before, "run", now=lambda: NOON, token=lambda: "same")
-    second = keep(before, "run", now=lambda: NOON, token=lambda: "same")
+    before = replace.snapshot(session)
+    first = keep_original(before, "run", now=lambda: NOON, token=lambda: "same")
+    second = keep_original(before, "run", now=lambda: NOON, token=lambda: "same")
     assert first.file != second.file
-    with found_beside(session) as vault:
+    with open_backup_folder(session) as vault:
         assert vault is not None
-        third = manifests.new(session, "run", NOON, "same", vault)
+        third = manifests.new_backup(session, "run", NOON, "same", vault)
     first.file.with_name(f"{third.stem}.bak").symlink_to(session)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifests, "_stems_of", lambda *_: [])
         with pytest.raises(FileExistsError):
-            keep(before, "run", now=lambda: first.time, token=lambda: "same")
+            keep_original(before, "run", now=lambda: first.time, token=lambda: "same")
     assert first.file.read_bytes() == second.file.read_bytes() == LINES
 
 
 def test_a_clock_that_goes_back_does_not_change_the_order(session: Path) -> None:
     clock = iter([NOON, NOON - timedelta(days=1), NOON - timedelta(days=2)])
     made = [
-        keep(files.snapshot(session), f"run{number}", now=lambda: next(clock)).stem
+        keep_original(replace.snapshot(session), f"run{number}", now=lambda: next(clock)).stem
         for number in range(3)
     ]
-    assert [backup.stem for backup in listed(session)] == made[::-1]
+    assert [backup.stem for backup in list_backups(session)] == made[::-1]
 
 
 def test_backups_of_other_files_are_not_listed(session: Path) -> None:
     other = session.with_name("session.jsonl.old")
     other.write_bytes(LINES)
-    keep(files.snapshot(other), "run")
+    keep_original(replace.snapshot(other), "run")
     (session.parent / ".lockstitch" / "session.jsonl.bak").touch()
     (session.parent / ".lockstitch" / "session.jsonl.notes.json").touch()
-    assert listed(session) == []
-    assert len(listed(other)) == 1
+    assert list_backups(session) == []
+    assert len(list_backups(other)) == 1
 
 
 @pytest.mark.parametrize(
@@ -190,8 +202,8 @@ def test_any_name_of_a_file_can_be_backed_up(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(LINES)
     repair(path)
-    assert [backup.path for run in runs(tmp_path) for backup in run.backups] == [str(path)]
-    undo(path)
+    assert [backup.path for run in list_runs(tmp_path) for backup in run.backups] == [str(path)]
+    undo_backup(path)
     assert path.read_bytes() == LINES
 
 
@@ -208,15 +220,15 @@ def test_details_that_are_not_json_are_refused_before_anything_is_done(session: 
         deep = [deep]
     for details in ({"bytes": b""}, {"deep": deep}, {"set": {1}}):
         with pytest.raises(UsageError):
-            backups.replace(files.snapshot(session), NEW, "run", details)
+            backups.replace_with_backup(replace.snapshot(session), NEW, "run", details)
     assert session.read_bytes() == LINES
     assert not (session.parent / ".lockstitch").exists()
 
 
 def test_odd_but_possible_details_come_back(session: Path) -> None:
     details = {"quarantine": ["\ud800", 1 << 80, 1e300, None, {"": []}]}
-    backups.replace(files.snapshot(session), NEW, "run", details)
-    assert listed(session)[0].manifest.details == details
+    backups.replace_with_backup(replace.snapshot(session), NEW, "run", details)
+    assert list_backups(session)[0].manifest.details == details
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"version": 1}', b"\xff", b"[" * 100_000])
@@ -225,17 +237,17 @@ def test_a_manifest_that_cannot_be_read_makes_the_backup_unfinished(
 ) -> None:
     backup = repair(session)
     backup.file.with_suffix(".json").write_bytes(junk)
-    assert listed(session) == [bare(backup)]
+    assert list_backups(session) == [bare(backup)]
 
 
 def test_no_backup_is_left_of_a_repair_that_was_refused(session: Path) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     session.write_bytes(NEWER)
     with pytest.raises(Conflict):
-        backups.replace(before, NEW, "run", {})
+        backups.replace_with_backup(before, NEW, "run", {})
     with session.open("ab"), pytest.raises(Busy):
-        backups.replace(files.snapshot(session), NEW, "run", {})
-    assert listed(session) == []
+        backups.replace_with_backup(replace.snapshot(session), NEW, "run", {})
+    assert list_backups(session) == []
     assert leftovers(session.parent) == []
 
 
@@ -247,7 +259,7 @@ def test_undo_brings_the_file_back_byte_for_byte(session: Path) -> None:
     session.write_bytes(odd)
     session.chmod(0o640)
     backup = repair(session)
-    done = undo(session)
+    done = undo_backup(session)
     assert session.read_bytes() == odd
     assert stat.S_IMODE(session.stat().st_mode) == 0o640
     assert (done.restored.stem, done.restored.status) == (backup.stem, "undone")
@@ -259,22 +271,22 @@ def test_undo_brings_the_file_back_byte_for_byte(session: Path) -> None:
 def test_repairs_are_undone_one_after_the_other(session: Path) -> None:
     repair(session, NEW, "first")
     repair(session, NEWER, "second")
-    assert undo(session).restored.run == "second"
+    assert undo_backup(session).restored.run == "second"
     assert session.read_bytes() == NEW
-    assert undo(session).restored.run == "first"
+    assert undo_backup(session).restored.run == "first"
     assert session.read_bytes() == LINES
     with pytest.raises(UsageError, match="no backup"):
-        undo(session)
+        undo_backup(session)
 
 
 def test_an_undo_can_be_undone_and_done_again(session: Path) -> None:
     repair(session)
-    first = undo(session, as_run="undo-1")
+    first = undo_backup(session, as_run="undo-1")
     assert first.kept
-    again = undo(session, run=first.kept.run)
+    again = undo_backup(session, run=first.kept.run)
     assert (first.kept.run, session.read_bytes()) == ("undo-1", NEW)
     assert again.restored.status == "undone"
-    undo(session)
+    undo_backup(session)
     assert session.read_bytes() == LINES
 
 
@@ -282,41 +294,41 @@ def test_a_file_that_went_on_is_not_undone(session: Path) -> None:
     repair(session)
     append(session, MORE)
     with pytest.raises(Conflict, match="no longer what the repair left"):
-        undo(session)
+        undo_backup(session)
     with pytest.raises(Conflict):
-        ready(session)
+        find_undoable(session)
     assert session.read_bytes() == NEW + MORE
-    assert len(listed(session)) == 1
+    assert len(list_backups(session)) == 1
 
 
 def test_forced_the_backup_is_restored_and_what_went_on_is_kept(session: Path) -> None:
     repair(session)
     append(session, MORE)
-    done = undo(session, force=True)
+    done = undo_backup(session, force=True)
     assert session.read_bytes() == LINES
     assert done.kept
     assert done.kept.file.read_bytes() == NEW + MORE
-    undo(session, run=done.kept.run)
+    undo_backup(session, run=done.kept.run)
     assert session.read_bytes() == NEW + MORE
 
 
 def test_lines_that_were_appended_during_the_repair_survive_the_undo(session: Path) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, MORE)
-    backup, replaced = backups.replace(before, NEW, "run", {})
+    backup, replaced = backups.replace_with_backup(before, NEW, "run", {})
     assert (replaced.carried, session.read_bytes()) == (len(MORE), NEW + MORE)
     assert backup.manifest.carried == len(MORE)
-    undo(session)
+    undo_backup(session)
     assert session.read_bytes() == LINES + MORE
 
 
 def test_a_torn_line_comes_back_without_swallowing_the_lines_behind_it(session: Path) -> None:
     append(session, b'{"to')
     os.utime(session, (0, 0))
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, b"\n" + MORE)
-    backups.replace(before, NEW, "run", {})
-    undo(session)
+    backups.replace_with_backup(before, NEW, "run", {})
+    undo_backup(session)
     assert session.read_bytes() == LINES + b'{"to\n' + MORE
 
 
@@ -324,8 +336,8 @@ def test_a_file_that_is_gone_comes_back_only_by_force(session: Path) -> None:
     repair(session)
     session.unlink()
     with pytest.raises(Unreadable, match="no such file"):
-        undo(session)
-    undo(session, force=True)
+        undo_backup(session)
+    undo_backup(session, force=True)
     assert session.read_bytes() == LINES
     assert stat.S_IMODE(session.stat().st_mode) == 0o600
 
@@ -335,10 +347,10 @@ def test_a_damaged_backup_is_not_restored(session: Path) -> None:
     backup.file.write_bytes(LINES.replace(b"1", b"7"))
     for force in (False, True):
         with pytest.raises(Unreadable, match="damaged"):
-            undo(session, force=force)
+            undo_backup(session, force=force)
     backup.file.unlink()
     with pytest.raises(Unreadable, match="cannot be read: no such file"):
-        undo(session)
+        undo_backup(session)
     assert session.read_bytes() == NEW
 
 
@@ -347,7 +359,7 @@ def test_a_link_is_not_restored_through(session: Path, tmp_path: Path) -> None:
     session.rename(tmp_path / "elsewhere")
     session.symlink_to("elsewhere")
     with pytest.raises(UsageError, match="symbolic link"):
-        undo(session)
+        undo_backup(session)
 
 
 # Repairs that were cut short.
@@ -355,28 +367,28 @@ def test_a_link_is_not_restored_through(session: Path, tmp_path: Path) -> None:
 
 def test_a_repair_cut_short_before_the_file_was_touched_is_nothing_to_undo(session: Path) -> None:
     repair(session, NEW, "first")
-    keep(files.snapshot(session), "second")
-    assert [backup.status for backup in listed(session)] == ["unfinished", "done"]
-    assert undo(session).restored.run == "first"
+    keep_original(replace.snapshot(session), "second")
+    assert [backup.status for backup in list_backups(session)] == ["unfinished", "done"]
+    assert undo_backup(session).restored.run == "first"
     assert session.read_bytes() == LINES
 
 
 def test_a_repair_cut_short_after_the_file_was_replaced_is_undone_by_force(session: Path) -> None:
-    before = files.snapshot(session)
-    backup = keep(before, "run")
-    files.replace(before, NEW)
+    before = replace.snapshot(session)
+    backup = keep_original(before, "run")
+    replace.replace(before, NEW)
     with pytest.raises(Conflict, match="cut short"):
-        undo(session)
-    done = undo(session, force=True)
+        undo_backup(session)
+    done = undo_backup(session, force=True)
     assert (session.read_bytes(), done.restored.stem) == (LINES, backup.stem)
-    assert [one.status for one in listed(session)] == ["done", "undone"]
+    assert [one.status for one in list_backups(session)] == ["done", "undone"]
 
 
 def test_an_undo_that_is_refused_leaves_everything_as_it_was(session: Path) -> None:
     backup = repair(session)
     with session.open("ab"), pytest.raises(Busy):
-        undo(session)
-    assert listed(session) == [backup]
+        undo_backup(session)
+    assert list_backups(session) == [backup]
     assert session.read_bytes() == NEW
 
 
@@ -398,26 +410,26 @@ def test_many_files_are_undone_as_one(project: list[Path], tmp_path: Path) -> No
         repair(path, run="early")
     for path in project[1:]:
         repair(path, NEWER, run="late")
-    found = runs(tmp_path)
+    found = list_runs(tmp_path)
     assert [(run.id, len(run.backups)) for run in found] == [("late", 3), ("early", 4)]
     for run in found:
         for backup in run.backups:
-            undo(backup.path, run=run.id, as_run=f"un{run.id}")
+            undo_backup(backup.path, run=run.id, as_run=f"un{run.id}")
     assert [path.read_bytes() for path in project] == [LINES * size for size in range(1, 5)]
-    newest = runs(project)[:2]
+    newest = list_runs(project)[:2]
     assert [(run.id, len(run.backups)) for run in newest] == [("unearly", 4), ("unlate", 3)]
     for run in newest:
         for backup in run.backups:
-            undo(backup.path, run=run.id)
+            undo_backup(backup.path, run=run.id)
     assert [path.read_bytes() for path in project] == [NEW, NEWER, NEWER, NEWER]
 
 
 def test_runs_of_one_file_and_of_none(project: list[Path], tmp_path: Path) -> None:
-    assert runs(tmp_path) == []
+    assert list_runs(tmp_path) == []
     repair(project[0], run="one")
-    assert [run.id for run in runs(project[0])] == ["one"]
-    assert runs(project[1]) == []
-    assert runs([]) == []
+    assert [run.id for run in list_runs(project[0])] == ["one"]
+    assert list_runs(project[1]) == []
+    assert list_runs([]) == []
 
 
 # Rows of a database, which is never opened here.
@@ -435,44 +447,44 @@ ROWS = {"messages": [{"id": 1, "before": {"data": "{"}, "after": {"data": "{}"}}
 
 
 def test_rows_are_written_down_before_and_settled_after(database: Path) -> None:
-    backup = keep_rows(database, "run", ROWS)
-    assert listed(database) == [backup]
+    backup = keep_row_images(database, "run", ROWS)
+    assert list_backups(database) == [backup]
     assert (backup.status, backup.rows) == ("unfinished", ROWS)
-    settled = settle(backup, None, {"codes": ["LS101"]})
-    assert listed(database) == [settled]
+    settled = finish_backup(backup, None, {"codes": ["LS101"]})
+    assert list_backups(database) == [settled]
     assert (settled.status, settled.rows, settled.file.suffix) == ("done", ROWS, ".json")
     mode = stat.S_IMODE(settled.file.stat().st_mode)
     assert mode == 0o600
 
 
 def test_rows_are_restored_by_their_format(database: Path) -> None:
-    settle(keep_rows(database, "run", ROWS), None, {})
+    finish_backup(keep_row_images(database, "run", ROWS), None, {})
     with pytest.raises(UsageError, match="database"):
-        undo(database)
+        undo_backup(database)
     seen: list[Any] = []
-    done = undo(database, restore=lambda backup: seen.append(backup.rows))
+    done = undo_backup(database, restore=lambda backup: seen.append(backup.rows))
     assert (seen, done.restored.status, done.kept) == ([ROWS], "undone", None)
     with pytest.raises(UsageError, match="no backup"):
-        undo(database, restore=seen.append)
+        undo_backup(database, restore=seen.append)
 
 
 def test_rows_that_could_not_be_restored_are_not_marked(database: Path) -> None:
-    settle(keep_rows(database, "run", ROWS), None, {})
+    finish_backup(keep_row_images(database, "run", ROWS), None, {})
 
     def refuse(_: Backup) -> None:
         raise Conflict("rows changed")
 
     with pytest.raises(Conflict, match="rows changed"):
-        undo(database, restore=refuse)
-    assert listed(database)[0].status == "done"
+        undo_backup(database, restore=refuse)
+    assert list_backups(database)[0].status == "done"
 
 
 def test_what_killed_repairs_left_behind_is_swept(session: Path) -> None:
     repair(session)
     for folder in (session.parent, session.parent / ".lockstitch"):
         (folder / ".lockstitch-dead.tmp").touch()
-    assert backups.tidy(session.parent) == 0
+    assert backups.remove_leftovers(session.parent) == 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", count(4e9).__next__)
-        assert backups.tidy(session.parent) == 2
+        assert backups.remove_leftovers(session.parent) == 2
     assert leftovers(session.parent) == []

@@ -8,22 +8,23 @@ import sys
 from pathlib import Path
 from subprocess import PIPE
 
-from lockstitch import backups
+from lockstitch.files import backup
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import NEW
 
 # Reads the file, says so, and repairs it when it is told to, together with all others.
 REPAIRING = """
 import sys
-from lockstitch import backups, files
+from lockstitch.files import backup
+from lockstitch.files.replace import snapshot
 from lockstitch.errors import LockstitchError
 for line in sys.stdin:
     path, run = line.split()
-    before = files.snapshot(path)
+    before = snapshot(path)
     print("read", flush=True)
     sys.stdin.readline()
     try:
-        backups.replace(before, NEW, run, {})
+        backup.replace_with_backup(before, NEW, run, {})
         print("done", flush=True)
     except LockstitchError as error:
         print(type(error).__name__, flush=True)
@@ -47,9 +48,9 @@ def test_of_repairs_at_once_one_is_done_and_the_others_leave_no_trace(tmp_path: 
             assert set(said) <= {"done", "Conflict", "Busy"}
             ends = sorted(one.suffix for one in (path.parent / ".lockstitch").iterdir())
             assert ends == [".bak", ".json"]
-            assert [one.status for one in backups.listed(path)] == ["done"]
+            assert [one.status for one in backup.list_backups(path)] == ["done"]
             assert (path.read_bytes(), leftovers(path.parent)) == (NEW, [])
-            backups.undo(path)
+            backup.undo_backup(path)
             assert path.read_bytes() == LINES
     finally:
         for process in processes:

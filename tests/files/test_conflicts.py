@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch import disk, files
 from lockstitch.errors import Busy, Conflict
+from lockstitch.files import os_files
+from lockstitch.files import replace as files
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import MORE, NEW, QUICK, append
 
@@ -101,7 +102,7 @@ def test_where_there_is_no_way_back_the_error_says_what_is_in_place(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(disk, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(os_files, "_exchanged", lambda *_: False)
     monkeypatch.setattr(os, "link", refuse)
     around_swap(lambda: rewrite(session))
     with pytest.raises(Conflict, match="the new content is in place"):
@@ -211,17 +212,24 @@ def test_a_draft_that_somebody_removed_is_no_success(
 
 def test_stale_drafts_are_swept_and_young_ones_are_left(session: Path) -> None:
     folder = session.parent
-    names = [f"{disk.PREFIX}a{disk.SUFFIX}", f"{disk.PREFIX}b{disk.SUFFIX}", ".lockstitch-else"]
+    names = [
+        f"{os_files.PREFIX}a{os_files.SUFFIX}",
+        f"{os_files.PREFIX}b{os_files.SUFFIX}",
+        ".lockstitch-else",
+    ]
     for name in names:
         (folder / name).touch()
-    (folder / f"{disk.PREFIX}link{disk.SUFFIX}").symlink_to(session)
-    assert disk.tidy(folder) == 0
-    assert disk.tidy(folder, time.time() + disk.STALE + 1) == 2
-    assert sorted(leftovers(folder)) == [".lockstitch-else", f"{disk.PREFIX}link{disk.SUFFIX}"]
+    (folder / f"{os_files.PREFIX}link{os_files.SUFFIX}").symlink_to(session)
+    assert os_files.remove_stale_drafts(folder) == 0
+    assert os_files.remove_stale_drafts(folder, time.time() + os_files.STALE + 1) == 2
+    assert sorted(leftovers(folder)) == [
+        ".lockstitch-else",
+        f"{os_files.PREFIX}link{os_files.SUFFIX}",
+    ]
 
 
 def test_a_folder_that_cannot_be_listed_is_not_tidied(tmp_path: Path) -> None:
-    assert disk.tidy(tmp_path / "missing") == 0
+    assert os_files.remove_stale_drafts(tmp_path / "missing") == 0
 
 
 @pytest.mark.parametrize(
@@ -233,7 +241,7 @@ def test_a_folder_that_cannot_be_listed_is_not_tidied(tmp_path: Path) -> None:
     ],
 )
 def test_the_writers_in_what_lsof_lists(listing: str, expected: list[int]) -> None:
-    assert disk.writers_of(listing) == expected
+    assert os_files.writers_of(listing) == expected
 
 
 def test_on_windows_a_file_that_is_open_elsewhere_is_waited_for(

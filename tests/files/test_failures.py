@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch import backups, disk, files
 from lockstitch.errors import LockstitchError
-from lockstitch.manifests import FOLDER
+from lockstitch.files import backup, os_files, replace
+from lockstitch.files.backup import FOLDER
 from tests.files.conftest import LINES, leftovers
 from tests.files.test_replace import NEW, QUICK, append
 from tests.postgres_server import open_room
@@ -25,9 +25,10 @@ NOBODY = 65534
 
 REPAIR = """
 import os, resource, signal, sys
-from lockstitch import backups, files
+from lockstitch.files import backup
+from lockstitch.files.replace import snapshot
 size, user, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-before = files.snapshot(path)
+before = snapshot(path)
 if size:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -36,7 +37,7 @@ if user:
     os.setgid(user)
     os.setuid(user)
 try:
-    backups.replace(before, before.data.replace(b"1", b"one"), "run", {})
+    backup.replace_with_backup(before, before.data.replace(b"1", b"one"), "run", {})
 except OSError as error:
     assert error.filename == path, error.filename
     print(f"{error.strerror}: {error.filename}")
@@ -196,7 +197,7 @@ POINTS = [
     (os, "mkdir"),
     (os, "replace"),
     (os, "fchmod"),
-    (disk, "_exchanged"),
+    (os_files, "_exchanged"),
 ]
 
 
@@ -211,13 +212,13 @@ def test_every_call_that_fails_leaves_the_old_file_or_the_new_with_its_backup(
         with pytest.MonkeyPatch.context() as patch:
             failing = Failing(patch, number)
             try:
-                backups.replace(files.snapshot(session), NEW, "run", {})
+                backup.replace_with_backup(replace.snapshot(session), NEW, "run", {})
                 outcome = "done"
             except (LockstitchError, OSError) as error:
                 outcome = "mended" if "the file is repaired" in str(error) else "refused"
         assert leftovers(session.parent) == [], failing.failed
         assert session.read_bytes() == (LINES if outcome == "refused" else NEW), failing.failed
-        kept = backups.listed(session)
+        kept = backup.list_backups(session)
         assert [one.file.read_bytes() for one in kept] == [LINES] * (outcome != "refused")
         outcomes.add(outcome)
         if not failing.failed:
@@ -237,7 +238,7 @@ def test_lines_that_could_not_be_carried_over_are_in_the_old_file(
 
     around_swap(lambda: append(session, b"late\n"), lambda: monkeypatch.setattr(os, "fsync", fail))
     with pytest.raises(OSError, match="No space left") as failure:
-        files.replace(files.snapshot(session), NEW, patience=QUICK)
+        replace.replace(replace.snapshot(session), NEW, patience=QUICK)
     assert failure.value.filename == str(session)
     assert session.read_bytes() == LINES + b"late\n"
     assert leftovers(session.parent) == []

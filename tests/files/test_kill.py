@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import backups
-from lockstitch.manifests import FOLDER
+from lockstitch.files import backup as backups
+from lockstitch.files.backup import FOLDER
 from tests import tools
 from tests.driven import Driven
 from tests.files import driver
@@ -48,9 +48,9 @@ class Driver(Driven):
         assert data in (driver.OLD, driver.NEW)
         if data == driver.OLD:
             return "old"
-        [backup] = backups.listed(self.path)
+        [backup] = backups.list_backups(self.path)
         assert backup.file.read_bytes() == driver.OLD
-        assert backups.ready(self.path, force=True) == backup
+        assert backups.find_undoable(self.path, force=True) == backup
         return "new"
 
 
@@ -87,7 +87,7 @@ def test_killed_at_every_line_of_our_code(driven: Driver) -> None:
 
 
 # An interrupt in the middle of the cleaning up can leave a draft, which is swept later.
-CLEANING_UP = {"draft", "close", "remove"}
+CLEANING_UP = {"open_draft", "close", "remove"}
 
 
 def test_interrupted_at_every_line_of_our_code(driven: Driver) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import backups, disk, files
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
+from lockstitch.files import backup, os_files, replace
 from tests.files.conftest import LINES, leftovers
 from tests.files.planted import FOLDER, IS_ROOT, MALLORY, SWAPPING, make_foreign, plant
 from tests.files.test_replace import NEW
@@ -25,7 +25,7 @@ SECRET = b"secret\n"
 
 
 def repair(path: Path) -> None:
-    backups.replace(files.snapshot(path), NEW, "run", {})
+    backup.replace_with_backup(replace.snapshot(path), NEW, "run", {})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -82,12 +82,12 @@ def test_a_folder_that_is_swapped_for_a_link_between_look_and_use(
         end = time.monotonic() + 1.5
         while time.monotonic() < end and (made < 40 or refused < 40):
             try:
-                backups.keep(files.snapshot(session), "run")
+                backup.keep_original(replace.snapshot(session), "run")
                 made += 1
             except (LockstitchError, OSError):
                 refused += 1
             with suppress(LockstitchError, OSError):
-                backups.listed(session)
+                backup.list_backups(session)
     assert made
     assert refused
     real = next(one for one in (place, other) if not one.is_symlink() and not _is_trap(one))
@@ -105,15 +105,15 @@ def test_what_was_read_is_not_written_with_the_owner_and_mode_of_another_file(
     session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody puts a file of theirs in the place of the one that was read."""
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     other = session.with_name("other")
     other.write_bytes(LINES)
     other.chmod(0o666)
     other.replace(session)
     written: list[bytes] = []
-    monkeypatch.setattr(disk, "write", lambda _, data: written.append(data))
+    monkeypatch.setattr(os_files, "write_all", lambda _, data: written.append(data))
     with pytest.raises(Conflict):
-        backups.replace(before, NEW, "run", {})
+        backup.replace_with_backup(before, NEW, "run", {})
     assert written == []
     assert session.read_bytes() == LINES
 
@@ -136,10 +136,10 @@ def test_root_gives_a_backup_to_the_owner_of_the_file_that_it_is_of(of_mallory: 
     kept = [of_mallory.parent / FOLDER, *(of_mallory.parent / FOLDER).iterdir()]
     found = {(one.stat().st_uid, one.stat().st_mode & 0o077) for one in kept}
     assert (len(kept), found) == (3, {(MALLORY, 0)})
-    assert backups.undo(of_mallory).kept
+    assert backup.undo_backup(of_mallory).kept
     assert (of_mallory.read_bytes(), of_mallory.stat().st_uid) == (LINES, MALLORY)
     of_mallory.unlink()
-    backups.undo(of_mallory, run=backups.listed(of_mallory)[0].run, force=True)
+    backup.undo_backup(of_mallory, run=backup.list_backups(of_mallory)[0].run, force=True)
     assert of_mallory.stat().st_uid == MALLORY
 
 
@@ -153,7 +153,7 @@ def test_root_keeps_its_own_file_out_of_the_folder_of_another(of_mallory: Path) 
         repair(of_mallory)
     for force in (False, True):
         with pytest.raises(UsageError, match="is not believed"):
-            backups.undo(of_mallory, force=force)
+            backup.undo_backup(of_mallory, force=force)
     assert of_mallory.read_bytes() == LINES
     assert contents(of_mallory.parent / FOLDER) == before
 
@@ -176,7 +176,7 @@ def test_a_manifest_that_is_a_link_is_neither_read_nor_written_through(
     victim = tmp_path / ".bashrc"
     victim.write_bytes(SECRET)
     manifest = _planted(session, victim)
-    backups.undo(session, force=True)
+    backup.undo_backup(session, force=True)
     assert victim.read_bytes() == SECRET
     assert not manifest.is_symlink()
 
@@ -186,7 +186,7 @@ def test_a_manifest_that_is_a_link_to_one_is_not_believed(session: Path, tmp_pat
     manifest = stem.with_name(f"{stem.name}.json")
     manifest.rename(tmp_path / "real.json")
     manifest.symlink_to(tmp_path / "real.json")
-    assert [one.status for one in backups.listed(session)] == ["unfinished"]
+    assert [one.status for one in backup.list_backups(session)] == ["unfinished"]
 
 
 @pytest.mark.parametrize("how", ["link", "pipe", "folder", "device"])
@@ -206,11 +206,11 @@ def test_backups_that_are_no_files_are_not_restored(
     else:
         part.symlink_to("/dev/zero")
     if end == "json" and how != "folder":
-        backups.undo(session, force=True)
+        backup.undo_backup(session, force=True)
         assert part.read_bytes()
         return
     with pytest.raises((Unreadable, OSError)):
-        backups.undo(session, force=True)
+        backup.undo_backup(session, force=True)
     assert session.read_bytes() == (SECRET if end == "json" else LINES)
 
 
@@ -235,7 +235,7 @@ def test_a_manifest_that_no_repair_writes_is_not_believed(
     session: Path, fields: dict[str, object]
 ) -> None:
     plant(session, SECRET, fields)
-    [run] = backups.runs(session.parent)
+    [run] = backup.list_runs(session.parent)
     [found] = run.backups
     assert (found.path, found.run, found.status) == (str(session), "evil", "unfinished")
 
@@ -245,7 +245,7 @@ def test_names_that_hold_no_time_are_no_backups(session: Path) -> None:
     name = stem.name.replace("20261101T120000", "99999999T999999")
     stem.with_name(f"{stem.name}.bak").rename(stem.with_name(f"{name}.bak"))
     stem.with_name(f"{stem.name}.json").unlink()
-    assert backups.listed(session) == []
+    assert backup.list_backups(session) == []
 
 
 def test_a_folder_that_others_may_write_to_is_not_believed(session: Path) -> None:
@@ -253,9 +253,9 @@ def test_a_folder_that_others_may_write_to_is_not_believed(session: Path) -> Non
     for mode in (0o770, 0o702):
         (session.parent / FOLDER).chmod(mode)
         with pytest.raises(UsageError, match="other users may write to"):
-            backups.listed(session)
+            backup.list_backups(session)
     (session.parent / FOLDER).chmod(0o1777)
-    assert len(backups.listed(session)) == 1
+    assert len(backup.list_backups(session)) == 1
 
 
 def test_a_folder_as_open_as_the_one_around_it_is_no_worse_than_that(session: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_folder_as_open_as_the_one_around_it_is_no_worse_than_that(session: Pa
     plant(session, SECRET)
     session.parent.chmod(0o777)
     (session.parent / FOLDER).chmod(0o777)
-    assert len(backups.listed(session)) == 1
+    assert len(backup.list_backups(session)) == 1
 
 
 def test_files_of_others_in_a_folder_of_ours_are_not_believed(of_mallory: Path) -> None:
@@ -271,11 +271,11 @@ def test_files_of_others_in_a_folder_of_ours_are_not_believed(of_mallory: Path) 
     for end in ("json", "bak"):
         stem = plant(of_mallory, SECRET)
         os.chown(stem.with_name(f"{stem.name}.{end}"), MALLORY, MALLORY)
-        [found] = backups.listed(of_mallory)
+        [found] = backup.list_backups(of_mallory)
         assert found.status == ("unfinished" if end == "json" else "done")
         if end == "bak":
             with pytest.raises(Unreadable, match="put there by another user"):
-                backups.undo(of_mallory)
+                backup.undo_backup(of_mallory)
         shutil.rmtree(of_mallory.parent / FOLDER)
 
 
@@ -291,14 +291,14 @@ def test_a_planted_folder_below_does_not_stop_the_undo_of_the_rest(
     tell: Callable[[str, Exception], object] = lambda place, _: told.append(place)  # noqa: E731
     if IS_ROOT:
         make_foreign(inner / FOLDER, monkeypatch)
-        found = backups.runs(session.parent, tell)
+        found = backup.list_runs(session.parent, tell)
         assert [one.path for run in found for one in run.backups] == [str(session)]
     else:
         make_foreign(inner / FOLDER, monkeypatch)
-        assert backups.runs(inner, tell) == []
+        assert backup.list_runs(inner, tell) == []
     assert told == [str(inner)]
     with pytest.raises(UsageError, match="belongs to another user"):
-        backups.runs(inner)
+        backup.list_runs(inner)
 
 
 def test_a_file_that_came_back_meanwhile_is_not_replaced(
@@ -309,13 +309,13 @@ def test_a_file_that_came_back_meanwhile_is_not_replaced(
     session.unlink()
     victim = session.with_name("victim")
     victim.write_bytes(SECRET)
-    real = files.create_in
+    real = replace.create_file_in
 
     def late(*args: object, **options: object) -> None:
         session.symlink_to(victim)
         real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(files, "create_in", late)
+    monkeypatch.setattr(replace, "create_file_in", late)
     with pytest.raises(LockstitchError, match="come back meanwhile"):
-        backups.undo(session, force=True)
+        backup.undo_backup(session, force=True)
     assert victim.read_bytes() == SECRET

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch import disk, files
 from lockstitch.errors import Conflict
-from lockstitch.folders import Folder
-from lockstitch.moves import Patience
+from lockstitch.files import os_files, replace
+from lockstitch.files.read import Folder
+from lockstitch.files.replace import Patience
 from tests.files.conftest import LINES, leftovers
 
 NEW = b'{"n": 1, "mended": true}\n{"n": 2}\n'
@@ -30,10 +30,10 @@ def append(path: Path, data: bytes) -> None:
 
 
 def test_the_new_content_is_in_place(session: Path, swapping: str) -> None:
-    before = files.snapshot(session)
-    done = files.replace(before, NEW)
+    before = replace.snapshot(session)
+    done = replace.replace(before, NEW)
     assert session.read_bytes() == NEW, swapping
-    assert (done.digest, done.size, done.carried) == (files.digest_of(NEW), len(NEW), 0)
+    assert (done.digest, done.size, done.carried) == (replace.digest_of(NEW), len(NEW), 0)
     assert done.inode == session.stat().st_ino != before.inode
     assert leftovers(session.parent) == []
 
@@ -41,7 +41,7 @@ def test_the_new_content_is_in_place(session: Path, swapping: str) -> None:
 @pytest.mark.parametrize("wanted", [0o644, 0o600, 0o640, 0o444])
 def test_the_mode_is_kept(session: Path, wanted: int) -> None:
     session.chmod(wanted)
-    files.replace(files.snapshot(session), NEW)
+    replace.replace(replace.snapshot(session), NEW)
     assert stat.S_IMODE(session.stat().st_mode) == wanted
 
 
@@ -49,7 +49,7 @@ def test_the_mode_is_kept(session: Path, wanted: int) -> None:
 def test_the_owner_is_kept(session: Path) -> None:
     os.chown(session, 12345, 54321)
     session.chmod(0o640)
-    files.replace(files.snapshot(session), NEW)
+    replace.replace(replace.snapshot(session), NEW)
     found = session.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 54321, 0o640)
 
@@ -59,7 +59,7 @@ def test_extended_attributes_are_kept(session: Path) -> None:
         os.setxattr(session, "user.note", b"kept")
     except (AttributeError, OSError):
         pytest.skip("no extended attributes here")
-    files.replace(files.snapshot(session), NEW)
+    replace.replace(replace.snapshot(session), NEW)
     assert os.getxattr(session, "user.note") == b"kept"
 
 
@@ -67,21 +67,21 @@ def test_the_draft_is_private_until_it_is_in_place(
     session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = []
-    real = disk.write
+    real = os_files.write_all
 
     def look(handle: int, data: bytes) -> None:
         modes.append(stat.S_IMODE(os.fstat(handle).st_mode))
         real(handle, data)
 
     session.chmod(0o644)
-    monkeypatch.setattr(disk, "write", look)
-    files.replace(files.snapshot(session), NEW)
+    monkeypatch.setattr(os_files, "write_all", look)
+    replace.replace(replace.snapshot(session), NEW)
     assert modes == [0o600]
 
 
 def test_a_followed_link_stays_a_link(session: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(session)
-    files.replace(files.snapshot(tmp_path / "link", follow_symlinks=True), NEW)
+    replace.replace(replace.snapshot(tmp_path / "link", follow_symlinks=True), NEW)
     assert (tmp_path / "link").is_symlink()
     assert session.read_bytes() == NEW
 
@@ -92,18 +92,18 @@ def test_a_followed_link_stays_a_link(session: Path, tmp_path: Path) -> None:
 def test_lines_appended_since_the_snapshot_are_behind_the_data(
     session: Path, swapping: str
 ) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, MORE)
-    done = files.replace(before, NEW)
+    done = replace.replace(before, NEW)
     assert session.read_bytes() == NEW + MORE, swapping
-    assert (done.carried, done.digest) == (len(MORE), files.digest_of(NEW + MORE))
+    assert (done.carried, done.digest) == (len(MORE), replace.digest_of(NEW + MORE))
 
 
 def test_lines_appended_at_the_last_moment_are_carried_over(
     session: Path, swapping: str, around_swap: Callable[..., None]
 ) -> None:
     around_swap(lambda: append(session, MORE))
-    done = files.replace(files.snapshot(session), NEW)
+    done = replace.replace(replace.snapshot(session), NEW)
     assert session.read_bytes() == NEW + MORE, swapping
     assert done.carried == len(MORE)
 
@@ -122,10 +122,10 @@ def test_a_writer_that_had_opened_the_old_file_is_waited_for(
             time.sleep(0.001)
 
     around_swap(start, lambda: append(session, b"other\n"))
-    done = files.replace(files.snapshot(session), NEW, patience=Patience(following=600))
+    done = replace.replace(replace.snapshot(session), NEW, patience=Patience(following=600))
     assert children[0].wait(600) == 0
     assert session.read_bytes() == NEW + b"other\nfirst half, second half\n", swapping
-    assert done.digest == files.digest_of(session.read_bytes())
+    assert done.digest == replace.digest_of(session.read_bytes())
 
 
 LATE_WRITER = """
@@ -144,7 +144,7 @@ def test_lines_appended_to_the_new_file_count_as_carried(
     session: Path, swapping: str, around_swap: Callable[..., None]
 ) -> None:
     around_swap(after=lambda: append(session, MORE))
-    done = files.replace(files.snapshot(session), NEW)
+    done = replace.replace(replace.snapshot(session), NEW)
     assert (session.read_bytes(), done.carried) == (NEW + MORE, len(MORE)), swapping
 
 
@@ -152,9 +152,9 @@ def test_lines_appended_to_the_new_file_count_as_carried(
 
 
 def test_appended_lines_are_not_glued_to_data_without_a_newline(session: Path) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, MORE)
-    files.replace(before, NEW.rstrip())
+    replace.replace(before, NEW.rstrip())
     assert session.read_bytes() == NEW + MORE
 
 
@@ -164,19 +164,19 @@ def test_a_torn_line_that_was_ended_is_followed_by_the_next(
     session: Path, ending: bytes, data: bytes
 ) -> None:
     append(session, b'{"to')
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, ending + MORE)
-    files.replace(before, data, patience=QUICK)
+    replace.replace(before, data, patience=QUICK)
     assert session.read_bytes() == (NEW if data == NEW else data + ending) + MORE
 
 
 @pytest.mark.parametrize("rest", [b'rn": 1}\n', b'rn": 1', b"\r"])
 def test_a_torn_line_that_goes_on_is_a_conflict(session: Path, rest: bytes) -> None:
     append(session, b'{"to')
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, rest)
     with pytest.raises(Conflict, match="nothing was written"):
-        files.replace(before, NEW, patience=QUICK)
+        replace.replace(before, NEW, patience=QUICK)
     assert session.read_bytes() == before.data + rest
     assert leftovers(session.parent) == []
 
@@ -187,15 +187,15 @@ def test_a_torn_line_that_goes_on_at_the_last_moment_is_a_conflict(
     append(session, b'{"to')
     around_swap(lambda: append(session, b'rn": 1}\n'), lambda: append(session, MORE))
     with pytest.raises(Conflict):
-        files.replace(files.snapshot(session), NEW, patience=QUICK)
+        replace.replace(replace.snapshot(session), NEW, patience=QUICK)
     assert session.read_bytes() == LINES + b'{"torn": 1}\n' + MORE
     assert leftovers(session.parent) == []
 
 
 def test_a_torn_append_is_taken_over_as_it_is(session: Path) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, b'{"to')
-    done = files.replace(before, NEW, patience=QUICK)
+    done = replace.replace(before, NEW, patience=QUICK)
     assert session.read_bytes() == NEW + b'{"to'
     append(session, b'rn": 1}\n')
     assert session.read_bytes() == NEW + b'{"torn": 1}\n'
@@ -203,11 +203,11 @@ def test_a_torn_append_is_taken_over_as_it_is(session: Path) -> None:
 
 
 def test_half_a_line_is_waited_for(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     append(session, b'{"to')
     steps = iter([b"", b'rn": 1}\n'])
     monkeypatch.setattr(time, "sleep", lambda _: append(session, next(steps, b"")))
-    files.replace(before, NEW, patience=Patience(held=60, torn=60))
+    replace.replace(before, NEW, patience=Patience(held=60, torn=60))
     assert session.read_bytes() == NEW + b'{"torn": 1}\n'
 
 
@@ -216,7 +216,7 @@ def test_halves_of_a_line_that_fall_on_either_side_of_the_swap_come_together_aga
 ) -> None:
     around_swap(lambda: append(session, b'{"to'), lambda: append(session, b'rn": 1}\n'))
     with pytest.raises(Conflict, match="nothing was written"):
-        files.replace(files.snapshot(session), NEW)
+        replace.replace(replace.snapshot(session), NEW)
     assert session.read_bytes() == LINES + b'{"torn": 1}\n'
     assert leftovers(session.parent) == []
 
@@ -232,10 +232,10 @@ def test_carried_lines_wait_for_those_who_append_to_the_new_file(
         late.close()
 
     around_swap(after=both)
-    before = files.snapshot(session)
+    before = replace.snapshot(session)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk.Watch, "is_held", lambda *_: False)
-        files.replace(before, NEW, patience=QUICK)
+        patch.setattr(os_files.WriterWatch, "is_held", lambda *_: False)
+        replace.replace(before, NEW, patience=QUICK)
     assert session.read_bytes() == NEW + b"half of a line\n" + MORE
 
 
@@ -257,18 +257,18 @@ def test_every_appended_line_is_there_whole_and_in_order(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder, "session.jsonl")
         path.write_bytes(old)
-        before = files.snapshot(path)
+        before = replace.snapshot(path)
         append(path, early)
-        real = disk.swap
+        real = os_files.swap_names
 
         def swap(folder: Folder, new: str, target: str) -> bool:
-            patch.setattr(disk, "swap", real)
+            patch.setattr(os_files, "swap_names", real)
             append(path, late)
             return real(folder, new, target)
 
-        patch.setattr(disk, "swap", swap)
+        patch.setattr(os_files, "swap_names", swap)
         try:
-            files.replace(before, data, patience=NOT_AT_ALL)
+            replace.replace(before, data, patience=NOT_AT_ALL)
         except Conflict:
             assert old[-1:] not in (b"", b"\n")
             assert not (early + late).startswith((b"\n", b"\r\n"))

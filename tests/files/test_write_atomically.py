@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.files import write_atomically
+from lockstitch.files.replace import write_atomically
 
 
 def mode(path: Path) -> int:
@@ -69,7 +69,7 @@ def test_a_failure_at_any_step_leaves_the_old_file_alone(
 
 EVERY_LINE = """
 import os, pathlib, sys
-from lockstitch.files import write_atomically
+from lockstitch.files.replace import write_atomically
 
 path, step = pathlib.Path(sys.argv[1]), 0
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from lockstitch.formats import doctor
-from lockstitch.formats.base import LINES, Context, Format, Transcript
-from lockstitch.formats.sources import Source, records_of
+from lockstitch.sources import repair
+from lockstitch.sources.interface import LINES, Context, Format, Transcript
+from lockstitch.sources.source import Source, records_of
 
 Json = dict[str, Any]
 
@@ -50,12 +50,12 @@ def mend(
 ) -> Mended:
     """Mend a file, and see that mending it again changes nothing."""
     before = read(form, data, name, kind)
-    done = doctor.mend(form, before, doctor.Options(strategy=strategy))
-    fresh = doctor.bytes_of(done.after)
+    done = repair.plan_repair(form, before, repair.RepairOptions(strategy=strategy))
+    fresh = repair.file_bytes(done.after)
     again = read(form, fresh, name, kind)
-    left = doctor.findings_of(form, again)
-    second = doctor.mend(form, again, doctor.Options())
-    assert doctor.bytes_of(second.after) == fresh
+    left = repair.findings_in(form, again)
+    second = repair.plan_repair(form, again, repair.RepairOptions())
+    assert repair.file_bytes(second.after) == fresh
     return Mended(
         data=fresh,
         before=before,

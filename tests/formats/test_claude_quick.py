@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.formats import doctor, lines, sources
-from lockstitch.formats.base import Context, Transcript
 from lockstitch.formats.claude_code.fast import quick
 from lockstitch.formats.claude_code.format import ClaudeCode
+from lockstitch.sources import records, repair, source
+from lockstitch.sources.interface import Context, Transcript
 
 from .claude_cases import CASES, HEALTHY
 from .claude_files import Case
@@ -20,7 +20,7 @@ DAMAGED = [damaged(seed, layout) for seed in range(60) for layout in ("linear", 
 
 
 def careful(data: bytes) -> Transcript:
-    return FORM.parse(lines.read(data, FORM.is_record), Context(data, "session.jsonl"))
+    return FORM.parse(records.read_lines(data, FORM.is_record), Context(data, "session.jsonl"))
 
 
 @pytest.mark.parametrize("case", [*CASES, *DAMAGED], ids=str)
@@ -31,7 +31,7 @@ def test_what_the_quick_pass_proves_is_so(case: Case, tmp_path: Path) -> None:
     if proven is None:
         return
     transcript = careful(case.data)
-    assert doctor.findings_of(FORM, transcript) == []
+    assert repair.findings_in(FORM, transcript) == []
     assert transcript.left == 0
     found = (transcript.session, len(transcript.history.messages), transcript.turns)
     assert (proven.session, proven.messages, proven.turns) == found
@@ -60,8 +60,8 @@ def test_a_glance_at_a_large_file_finds_the_same(
 ) -> None:
     path = tmp_path / "session.jsonl"
     path.write_bytes(case.data)
-    monkeypatch.setattr(sources, "_LARGE", 0)
-    glanced = sources.glanced(sources.Source(str(path), "claude-code", "lines")).transcript
+    monkeypatch.setattr(source, "_LARGE", 0)
+    glanced = source.glance(source.Source(str(path), "claude-code", "lines")).transcript
     full = careful(case.data)
-    assert doctor.findings_of(FORM, glanced) == doctor.findings_of(FORM, full)
+    assert repair.findings_in(FORM, glanced) == repair.findings_in(FORM, full)
     assert (glanced.turns, glanced.left) == (full.turns, full.left)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.cut_off import close
+from lockstitch.sources.records import close_document
 
 from .campaign import Home, quarantined, session_of
 from .stored import Json, Marks, marks_in
@@ -83,7 +83,7 @@ def test_every_cut_gives_a_beginning_of_the_lists(indent: int | None) -> None:
     data = json.dumps(document, indent=indent, ensure_ascii=False).encode()
     size = -1
     for end in range(len(data)):
-        found = close(data[:end], LISTS)
+        found = close_document(data[:end], LISTS)
         if found is None:
             assert size < 0
             continue
@@ -102,7 +102,7 @@ def test_every_cut_gives_a_beginning_of_the_lists(indent: int | None) -> None:
     "data", [b"", b"{", b'{"messages"', b'{"messages": [}', b"[1, 2", b'"text', b"]", b"{]", b"x"]
 )
 def test_what_is_no_such_document_is_none(data: bytes) -> None:
-    found = close(data, LISTS)
+    found = close_document(data, LISTS)
     assert found is None or found.value == {"messages": []}
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.base import DOCUMENT
 from lockstitch.formats.gemini_cli.format import GeminiCli
+from lockstitch.sources.interface import DOCUMENT
 
 from .surgery import Json, joined, mend, read
 

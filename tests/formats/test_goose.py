@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.formats import doctor, lines, row_undo, rows
-from lockstitch.formats.base import Context, Transcript
-from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.goose import Goose
+from lockstitch.sources import records as lines
+from lockstitch.sources import repair, rows
+from lockstitch.sources import rows as row_undo
+from lockstitch.sources.interface import Context, Transcript
+from lockstitch.sources.repair import RepairOptions, RepairPlan
 
 from .databases import NOON, GooseBook
 from .databases import rows as every_row
@@ -40,14 +42,14 @@ class Told:
             live.execute(query, given)
 
     def transcript(self) -> Transcript:
-        records = rows.load(self.path, FORM, self.book.session)
+        records = rows.load_rows(self.path, FORM, self.book.session)
         return FORM.parse(records, Context(b"", self.book.session))
 
-    def mended(self, **options: Any) -> Mended:
-        mended = doctor.mend(FORM, self.transcript(), Options(**options))
+    def mended(self, **options: Any) -> RepairPlan:
+        mended = repair.plan_repair(FORM, self.transcript(), RepairOptions(**options))
         if mended.changed:
-            rows.repair(self.path, FORM, mended.before.records, mended.after.records, "run")
-        assert doctor.findings_of(FORM, self.transcript()) == []
+            rows.write_rows(self.path, FORM, mended.before.records, mended.after.records, "run")
+        assert repair.findings_in(FORM, self.transcript()) == []
         return mended
 
     def items(self) -> list[tuple[str, list[str]]]:
@@ -64,7 +66,7 @@ def book() -> GooseBook:
     return GooseBook("own")
 
 
-def codes(mended: Mended) -> list[tuple[str, str]]:
+def codes(mended: RepairPlan) -> list[tuple[str, str]]:
     return [(finding.code, finding.severity) for finding in mended.findings]
 
 
@@ -95,9 +97,9 @@ def test_a_result_is_read_right_behind_its_request(
     told.mended()
     kinds = [items[0] for _, items in told.items()]
     assert kinds == ["text", "toolRequest", "toolResponse", "text", "text"]
-    from lockstitch import backups
+    from lockstitch.files import backup
 
-    backups.undo(told.path, restore=row_undo.restore)
+    backup.undo_backup(told.path, restore=row_undo.restore_rows)
     assert every_row(told.path) == state
 
 
@@ -268,7 +270,9 @@ def lined(book: GooseBook) -> bytes:
 
 
 def read(data: bytes) -> Transcript:
-    return FORM.parse(lines.read(data, FORM.is_record), Context(data, "20260901_120000.jsonl"))
+    return FORM.parse(
+        lines.read_lines(data, FORM.is_record), Context(data, "20260901_120000.jsonl")
+    )
 
 
 def test_a_healthy_file_keeps_every_byte(book: GooseBook) -> None:
@@ -279,7 +283,7 @@ def test_a_healthy_file_keeps_every_byte(book: GooseBook) -> None:
     assert not FORM.claims("x.jsonl", [{"role": "user", "content": "x"}])
     transcript = read(data)
     assert (transcript.session, transcript.project) == ("20260901_120000", "/home/ada/project")
-    mended = doctor.mend(FORM, transcript, Options())
+    mended = repair.plan_repair(FORM, transcript, RepairOptions())
     assert (mended.findings, mended.changed) == ([], False)
 
 
@@ -288,9 +292,9 @@ def test_an_open_request_in_a_file(book: GooseBook) -> None:
     book.message("assistant", book.request("build"))
     book.message("user", book.text("Are you there?"))
     data = lined(book)
-    mended = doctor.mend(FORM, read(data), Options())
-    new = doctor.bytes_of(mended.after)
-    assert doctor.findings_of(FORM, read(new)) == []
+    mended = repair.plan_repair(FORM, read(data), RepairOptions())
+    new = repair.file_bytes(mended.after)
+    assert repair.findings_in(FORM, read(new)) == []
     old_lines, new_lines = data.splitlines(), new.splitlines()
     assert [line for line in new_lines if line in old_lines] == old_lines
     assert json.loads(new_lines[3])["content"][0]["type"] == "toolResponse"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.formats.graph import CYCLE, DANGLING, Graph, Node
+from lockstitch.sources.write_back import CYCLE, DANGLING, Graph, GraphNode
 
 IDS = st.integers(0, 9).map(str)
 NODES = st.lists(st.tuples(IDS, st.none() | IDS | st.just("gone"), st.booleans()), max_size=20)
@@ -13,7 +13,7 @@ NODES = st.lists(st.tuples(IDS, st.none() | IDS | st.just("gone"), st.booleans()
 
 @given(NODES)
 def test_every_walk_ends(rows: list[tuple[str, str | None, bool]]) -> None:
-    nodes = [Node(number, *row) for number, row in enumerate(rows)]
+    nodes = [GraphNode(number, *row) for number, row in enumerate(rows)]
     graph = Graph(nodes)
     for node in nodes:
         walk = graph.walk(node)
@@ -24,14 +24,14 @@ def test_every_walk_ends(rows: list[tuple[str, str | None, bool]]) -> None:
 
 
 def test_a_missing_parent_is_the_record_before() -> None:
-    graph = Graph([Node(0, "a", None), Node(1, "b", "a"), Node(2, "c", "gone")])
+    graph = Graph([GraphNode(0, "a", None), GraphNode(1, "b", "a"), GraphNode(2, "c", "gone")])
     walk = graph.walk(graph.nodes[2])
     assert walk.path == [0, 1, 2]
     assert [(one.number, one.why, one.onward) for one in walk.breaks] == [(2, DANGLING, 1)]
 
 
 def test_a_circle_is_left() -> None:
-    graph = Graph([Node(0, "a", "c"), Node(1, "b", "a"), Node(2, "c", "b")])
+    graph = Graph([GraphNode(0, "a", "c"), GraphNode(1, "b", "a"), GraphNode(2, "c", "b")])
     walk = graph.walk(graph.nodes[2])
     assert walk.path == [0, 1, 2]
     assert [(one.number, one.why, one.onward) for one in walk.breaks] == [(0, CYCLE, -1)]

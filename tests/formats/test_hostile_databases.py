@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats import goose, rows, schemas
-from lockstitch.sessions import checking, finding, repairing, undoing
+from lockstitch.formats import goose
+from lockstitch.sources import operations, rows, sqlite, targets
 from tests.fuzz.sqlite_mutants import seeds
 
 from . import hostile
@@ -36,13 +36,13 @@ def base(tmp_path: Path, name: str) -> Path:
 
 
 def is_read(path: Path) -> bool:
-    [report] = checking.scan_file(str(path))
+    [report] = operations.scan_file(str(path))
     return report.error is None and bool(report.findings)
 
 
 def repaired(path: Path) -> str:
-    [source] = finding.sources(str(path))
-    return str(repairing.repair(source).backup)
+    [source] = targets.resolve_sources(str(path))
+    return str(operations.repair(source).backup)
 
 
 @pytest.mark.parametrize("what", ["insert", "update", "delete"])
@@ -77,9 +77,9 @@ def test_a_trigger_does_not_run_on_an_undo(base: Path, name: str, what: str) -> 
     repaired(base)
     hostile.changed(base, hostile.TRIGGER.format(what=what, table=table, other=other))
     before = every_row(base)
-    [backup] = undoing.undoable(str(base))
+    [backup] = operations.undoable(str(base))
     with pytest.raises(Unreadable, match=r"trigger planted .*nothing was written"):
-        undoing.undo(backup)
+        operations.undo(backup)
     assert every_row(base) == before
 
 
@@ -93,8 +93,8 @@ def test_rows_go_nowhere_on_the_heels_of_others(base: Path, name: str) -> None:
     )
     before = hostile.asked(base, "select count(*) from hangs")
     repaired(base)
-    [backup] = undoing.undoable(str(base))
-    undoing.undo(backup)
+    [backup] = operations.undoable(str(base))
+    operations.undo(backup)
     assert hostile.asked(base, "select count(*) from hangs") == before
 
 
@@ -107,7 +107,7 @@ def test_a_view_in_the_place_of_a_table_is_declined(base: Path, name: str) -> No
         # It is known by its tables, so it says that it is one.
         f"update sqlite_master set type = 'table' where name = '{table}'",  # noqa: S608
     )
-    [report] = checking.scan_file(str(base))
+    [report] = operations.scan_file(str(base))
     assert report.error is not None
     assert f"{table} is not a plain table" in report.error or "damaged" in report.error
 
@@ -120,7 +120,7 @@ def test_a_view_is_not_read_by_whoever_asks(base: Path, name: str) -> None:
         f"alter table {table} rename to kept",
         f"create view {table} as select * from kept",  # noqa: S608
     )
-    with rows.reading(base, follow=True) as opened:
+    with rows.open_reading(base, follow=True) as opened:
         with pytest.raises(sqlite3.DatabaseError):
             opened.execute(f"select * from {table}").fetchall()  # noqa: S608
         assert f"a view or a trigger {table}" in opened.reason
@@ -136,7 +136,7 @@ def test_a_virtual_table_is_declined(base: Path, name: str) -> None:
         f"create virtual table {table} using fts5({columns})",
         f"update sqlite_master set rootpage = 2 where name = '{table}'",  # noqa: S608
     )
-    [report] = checking.scan_file(str(base))
+    [report] = operations.scan_file(str(base))
     assert report.error is not None
     assert "is not a plain table" in report.error or "damaged" in report.error
 
@@ -159,7 +159,7 @@ def test_a_column_that_is_needed_may_not_be_computed(tmp_path: Path) -> None:
         "alter table agent_messages rename column message_data to kept",
         "alter table agent_messages add column message_data text as (kept) virtual",
     )
-    [report] = checking.scan_file(str(path))
+    [report] = operations.scan_file(str(path))
     assert report.error is not None
     assert "agent_messages has no plain column message_data" in report.error
 
@@ -172,7 +172,7 @@ def test_a_column_of_the_list_may_not_be_computed(tmp_path: Path) -> None:
         "alter table agent_sessions rename column updated_at to kept",
         "alter table agent_sessions add column updated_at text as (hex(zeroblob(4))) virtual",
     )
-    [report] = checking.scan_file(str(path))
+    [report] = operations.scan_file(str(path))
     assert report.error is not None
     assert "computed column agent_sessions.updated_at" in report.error
 
@@ -181,7 +181,7 @@ def test_a_table_without_numbers_of_rows_is_declined(tmp_path: Path) -> None:
     path = tmp_path / "it.db"
     hostile.openai(path)
     hostile.changed(path, "alter table agent_messages add column rowid text")
-    [report] = checking.scan_file(str(path))
+    [report] = operations.scan_file(str(path))
     assert report.error is not None
     assert "agent_messages has a column rowid" in report.error
 
@@ -200,8 +200,8 @@ def test_what_a_later_version_adds_is_no_reason_to_decline(base: Path, name: str
     before = every_row(base)
     assert is_read(base)
     repaired(base)
-    [backup] = undoing.undoable(str(base))
-    undoing.undo(backup)
+    [backup] = operations.undoable(str(base))
+    operations.undo(backup)
     assert every_row(base) == before
 
 
@@ -213,14 +213,14 @@ def test_a_database_of_langgraph_is_no_other(tmp_path: Path) -> None:
         "create trigger planted after insert on checkpoints begin delete from writes; end",
     )
     before = every_row(path)
-    broken = [one for one in checking.scan_file(str(path)) if one.findings]
+    broken = [one for one in operations.scan_file(str(path)) if one.findings]
     assert "open" in {report.session for report in broken}
-    for source in finding.sources(str(path)):
+    for source in targets.resolve_sources(str(path)):
         if source.session == "open":
             with pytest.raises(
                 Unreadable, match=r"trigger planted .*LangGraph.*nothing was written"
             ):
-                repairing.repair(source)
+                operations.repair(source)
     assert every_row(path) == before
     hostile.changed(
         path,
@@ -230,7 +230,7 @@ def test_a_database_of_langgraph_is_no_other(tmp_path: Path) -> None:
         "insert into writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type)"
         " select thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type from kept",
     )
-    assert all(report.error is None for report in checking.scan_file(str(path)))
+    assert all(report.error is None for report in operations.scan_file(str(path)))
 
 
 COUNTING = """
@@ -248,13 +248,13 @@ def test_a_trigger_of_the_program_itself_runs_and_is_undone(
     hostile.goose(path)
     texts = [COUNTING.format(what=what).strip() for what in ("insert", "delete", "update")]
     hostile.changed(path, *texts)
-    known = frozenset(map(schemas.digest_of, texts))
+    known = frozenset(map(sqlite.digest_of, texts))
     monkeypatch.setattr(goose.Goose, "triggers", known)
     before = every_row(path)
     repaired(path)
     assert hostile.asked(path, "select total_tokens from sessions") != [(None,)]
-    [backup] = undoing.undoable(str(path))
-    undoing.undo(backup)
+    [backup] = operations.undoable(str(path))
+    operations.undo(backup)
     assert every_row(path) == before
 
 
@@ -264,7 +264,7 @@ def test_a_second_trigger_of_a_known_name_is_not_taken_for_it(
     path = tmp_path / "sessions.db"
     hostile.goose(path)
     text = COUNTING.format(what="insert").strip()
-    monkeypatch.setattr(goose.Goose, "triggers", frozenset({schemas.digest_of(text)}))
+    monkeypatch.setattr(goose.Goose, "triggers", frozenset({sqlite.digest_of(text)}))
     planted = text.replace("update sessions set total_tokens =", "update sessions set id =")
     hostile.changed(path, "create table first (a)", text)
     planted = planted.replace("create trigger", "create trigger if not exists").replace("'", "''")
@@ -332,7 +332,7 @@ def test_default_values_do_not_add_up(tmp_path: Path) -> None:
 
 
 def test_work_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstitch.formats.untrusted._STEPS_MORE", 100_000)
+    monkeypatch.setattr("lockstitch.sources.sqlite._STEPS_MORE", 100_000)
     path = tmp_path / "it.db"
     hostile.openai(path)
     endless = (
@@ -343,6 +343,6 @@ def test_work_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def _asked(path: Path, question: str) -> None:
-    with rows.reading(path, follow=True) as opened:
+    with rows.open_reading(path, follow=True) as opened:
         opened.set_authorizer(None)
         opened.execute(question).fetchall()

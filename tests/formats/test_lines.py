@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.formats import lines
-from lockstitch.formats.records import JSON, Record, amended, raw_of
+from lockstitch.sources import records as lines
+from lockstitch.sources.records import JSON, Record, amend_record, record_bytes
 
 
 def is_record(value: dict[str, Any]) -> bool:
@@ -53,7 +53,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map(b"".join) | st.binary(max_size=200))
 def test_every_file_is_tiled(data: bytes) -> None:
-    found = lines.read(data, is_record)
+    found = lines.read_lines(data, is_record)
     assert b"".join(data[one.start : one.end] + one.ending for one in found) == data
     at = 0
     for one in found:
@@ -61,13 +61,13 @@ def test_every_file_is_tiled(data: bytes) -> None:
         at = one.end + len(one.ending)
     for one in found:
         if one.is_record:
-            assert json.loads(raw_of(data, one), strict=False) == one.value
+            assert json.loads(record_bytes(data, one), strict=False) == one.value
 
 
 @given(st.lists(PIECES, max_size=12).map(b"".join))
 def test_whole_lines_are_always_read(data: bytes) -> None:
     good = [record(7), record(8)]
-    found = lines.read(b"\n".join([data, *good, b""]), is_record)
+    found = lines.read_lines(b"\n".join([data, *good, b""]), is_record)
     assert whole(found)[-1] == "8"
 
 
@@ -95,32 +95,32 @@ def test_whole_lines_are_always_read(data: bytes) -> None:
     ],
 )
 def test_what_can_be_read_is_read(data: bytes, names: list[str], flaws: list[str]) -> None:
-    found = lines.read(data, is_record)
+    found = lines.read_lines(data, is_record)
     assert whole(found) == names
     assert codes(found) == flaws
 
 
 def test_an_object_inside_a_torn_record_is_no_record() -> None:
-    found = lines.read(record(1)[:-1] + b"\n", is_record)
+    found = lines.read_lines(record(1)[:-1] + b"\n", is_record)
     assert whole(found) == []
     assert codes(found) == ["LS601"]
 
 
 def test_a_hostile_line_costs_little() -> None:
     data = b'{"a":' * 200_000 + b"\n" + record(1) + b"\n"
-    assert whole(lines.read(data, is_record)) == ["1"]
+    assert whole(lines.read_lines(data, is_record)) == ["1"]
 
 
 def test_one_value_changes_and_the_rest_keeps_its_bytes() -> None:
     data = b'{ "uuid" : "1",  "n":1.50, "big": 123456789012345678901234567890, "x": [1,  2] }'
-    [one] = lines.read(data, is_record)
+    [one] = lines.read_lines(data, is_record)
     assert one.kind == JSON
-    changed = amended(data, one, ("uuid",), "2")
-    assert raw_of(data, changed) == data.replace(b'"1"', b'"2"')
+    changed = amend_record(data, one, ("uuid",), "2")
+    assert record_bytes(data, changed) == data.replace(b'"1"', b'"2"')
     assert changed.value["uuid"] == "2"
-    deeper = amended(data, changed, ("x", 1), {"é": None})
-    assert raw_of(data, deeper) == data.replace(b'"1"', b'"2"').replace(
+    deeper = amend_record(data, changed, ("x", 1), {"é": None})
+    assert record_bytes(data, deeper) == data.replace(b'"1"', b'"2"').replace(
         b",  2", ',  {"é":null}'.encode()
     )
-    new = amended(data, one, ("new",), True)
-    assert json.loads(raw_of(data, new)) == {**one.value, "new": True}
+    new = amend_record(data, one, ("new",), True)
+    assert json.loads(record_bytes(data, new)) == {**one.value, "new": True}

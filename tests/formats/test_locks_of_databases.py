@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import inputs, places
 from lockstitch.cli.targets import find_sessions
 from lockstitch.errors import LockstitchError
-from lockstitch.sessions import checking, finding
+from lockstitch.files import read
+from lockstitch.sources import operations, targets
 
 from . import hostile
 
@@ -28,10 +28,10 @@ except sqlite3.OperationalError as error:
 """
 
 LOOKS: dict[str, Callable[[str], object]] = {
-    "may be": places.may_be,
-    "place": places.place_of,
-    "scan": checking.scan_file,
-    "sources": finding.sources,
+    "may be": targets.may_be,
+    "place": targets.place_of,
+    "scan": operations.scan_file,
+    "sources": targets.resolve_sources,
     "stored": lambda path: find_sessions(path, None, None),
 }
 
@@ -78,11 +78,11 @@ def test_looking_often_takes_no_more_descriptors(tmp_path: Path) -> None:
     hostile.openai(path)
     with closing(sqlite3.connect(path)) as live:
         live.execute("pragma user_version").fetchall()
-        inputs.head(path, 16)
+        read.read_head(path, 16)
         before = descriptors()
         for _ in range(20):
-            assert inputs.head(path, 15) == b"SQLite format 3"
+            assert read.read_head(path, 15) == b"SQLite format 3"
         assert descriptors() == before
     # Whoever looks next closes what had to stay open.
-    inputs.head(__file__, 1)
+    read.read_head(__file__, 1)
     assert descriptors() < before

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats import doctor, registry
-from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.formats.doctor import Options
 from lockstitch.formats.plain import PlainList
-from lockstitch.formats.records import Record
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources import interface, repair
+from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.records import Record
+from lockstitch.sources.repair import RepairOptions
 from tests.sessions import claude
 
 from .surgery import joined, read
@@ -37,7 +37,7 @@ class Greedy(PlainList):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         transcript = super().parse(records, context)
         if len(transcript.history.messages) > self.kept:
-            transcript.findings = [find("LS610", "1", "is not to the taste of this rule")]
+            transcript.findings = [new_finding("LS610", "1", "is not to the taste of this rule")]
         return transcript
 
     def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
@@ -50,24 +50,26 @@ class Greedy(PlainList):
 def test_most_of_a_session_is_not_taken(kept: int) -> None:
     form = Greedy(kept)
     data = joined(*WORDS)
-    done = doctor.mend(form, read(form, data), Options())
+    done = repair.plan_repair(form, read(form, data), RepairOptions())
     assert not done.changed
-    assert doctor.bytes_of(done.after) == data
+    assert repair.file_bytes(done.after) == data
     assert (done.remaining, done.changes, done.quarantine) == (done.findings, [], [])
     [why] = done.before.notes
     assert "nothing was changed" in why
     assert "said this" not in why
 
 
-@pytest.mark.parametrize("options", [Options(strategy="rollback"), Options(force_cleanup=True)])
-def test_a_person_may_ask_for_it(options: Options) -> None:
+@pytest.mark.parametrize(
+    "options", [RepairOptions(strategy="rollback"), RepairOptions(force_cleanup=True)]
+)
+def test_a_person_may_ask_for_it(options: RepairOptions) -> None:
     form = Greedy(2)
-    assert doctor.mend(form, read(form, joined(*WORDS)), options).changed
+    assert repair.plan_repair(form, read(form, joined(*WORDS)), options).changed
 
 
 def test_less_than_half_may_go() -> None:
     form = Greedy(10)
-    done = doctor.mend(form, read(form, joined(*WORDS)), Options())
+    done = repair.plan_repair(form, read(form, joined(*WORDS)), RepairOptions())
     assert done.changed
     assert done.before.notes == []
 
@@ -76,9 +78,9 @@ def test_less_than_half_may_go() -> None:
 def test_a_file_that_was_written_again_and_again_counts_once(copies: int) -> None:
     form = ClaudeCode()
     data = claude.healthy().encode()
-    done = doctor.mend(form, read(form, data * copies), Options())
+    done = repair.plan_repair(form, read(form, data * copies), RepairOptions())
     assert done.changed
-    assert doctor.bytes_of(done.after) == data
+    assert repair.file_bytes(done.after) == data
 
 
 def test_records_that_no_resume_sends_count_too() -> None:
@@ -88,7 +90,7 @@ def test_records_that_no_resume_sends_count_too() -> None:
         value = json.loads(claude.line(number, number - 1 or None, "user", "x"))
         lines.append({**value, "message": {"role": "user", "parts": [{"text": "Words."}]}})
     form = ClaudeCode()
-    done = doctor.mend(form, read(form, joined(*lines)), Options())
+    done = repair.plan_repair(form, read(form, joined(*lines)), RepairOptions())
     assert not done.changed
     assert "records" in done.before.notes[-1]
 
@@ -98,7 +100,7 @@ def test_the_command_says_so(
 ) -> None:
     from lockstitch import cli
 
-    monkeypatch.setitem(registry._made, "list", Greedy(0))  # noqa: SLF001 - a rule gone wrong
+    monkeypatch.setitem(interface._made, "list", Greedy(0))  # noqa: SLF001 - a rule gone wrong
     path = tmp_path / "x.jsonl"
     data = joined(*WORDS)
     path.write_bytes(data)

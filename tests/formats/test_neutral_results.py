@@ -13,8 +13,6 @@ import pytest
 
 from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats import doctor, rows
-from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.formats.codex.format import Codex
 from lockstitch.formats.gemini_cli.format import GeminiCli
@@ -22,6 +20,8 @@ from lockstitch.formats.goose import Goose
 from lockstitch.formats.openai_agents import OpenAIAgents
 from lockstitch.formats.opencode.format import OpenCode
 from lockstitch.formats.pi.format import Pi
+from lockstitch.sources import repair, rows
+from lockstitch.sources.interface import Context, Format, Transcript
 
 from .claude_files import Book, Call
 from .codex_files import Rollout
@@ -139,12 +139,12 @@ def _changed(path: Path, query: str, *given: Any) -> None:
 
 
 def _repaired(form: Any, path: Path, session: str) -> Transcript:
-    before = form.parse(rows.load(path, form, session), Context(b"", session))
-    mended = doctor.mend(form, before, doctor.Options())
+    before = form.parse(rows.load_rows(path, form, session), Context(b"", session))
+    mended = repair.plan_repair(form, before, repair.RepairOptions())
     if mended.changed:
-        rows.repair(path, form, mended.before.records, mended.after.records, "run")
-    after: Transcript = form.parse(rows.load(path, form, session), Context(b"", session))
-    assert doctor.findings_of(form, after) == []
+        rows.write_rows(path, form, mended.before.records, mended.after.records, "run")
+    after: Transcript = form.parse(rows.load_rows(path, form, session), Context(b"", session))
+    assert repair.findings_in(form, after) == []
     return after
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats import schemas, sqlite
-from lockstitch.report import Report
-from lockstitch.sessions import checking, finding, repairing, undoing
+from lockstitch.sources import operations, sqlite, targets
+from lockstitch.sources import sqlite as schemas
+from lockstitch.sources.source import Report
 
 from . import hostile
 from .campaign import Home
@@ -69,7 +69,7 @@ def copied(path: Path, name: str, own: str) -> None:
 
 
 def reports(path: Path) -> list[Report]:
-    found = checking.scan_file(str(path))
+    found = operations.scan_file(str(path))
     assert found
     return found
 
@@ -77,13 +77,13 @@ def reports(path: Path) -> list[Report]:
 def there_and_back(path: Path) -> None:
     """A repair leaves less than there was, and its undo nothing of it."""
     before = every_row(path)
-    for source in finding.sources(str(path)):
-        first = checking.check(source)
-        if first.error is None and repairing.repair(source).backup:
-            assert len(checking.check(source).findings) <= len(first.findings)
-            assert not repairing.repair(source).backup
-            for backup in undoing.undoable(str(path)):
-                undoing.undo(backup)
+    for source in targets.resolve_sources(str(path)):
+        first = operations.check(source)
+        if first.error is None and operations.repair(source).backup:
+            assert len(operations.check(source).findings) <= len(first.findings)
+            assert not operations.repair(source).backup
+            for backup in operations.undoable(str(path)):
+                operations.undo(backup)
             assert every_row(path) == before
 
 
@@ -95,8 +95,8 @@ def test_an_id_that_is_no_utf_8(base: Path, name: str) -> None:
     assert any(report.findings for report in found.values())
     for table in {SESSIONS[name][2], hostile.PROGRAMS[name][1]}:
         changed(base, f"update {table} set session_id = cast(x'636166e9' as text)")  # noqa: S608
-    [odd] = [one for one in finding.sources(str(base)) if one.session == "caf\udce9"]
-    assert checking.check(odd).messages
+    [odd] = [one for one in targets.resolve_sources(str(base)) if one.session == "caf\udce9"]
+    assert operations.check(odd).messages
     there_and_back(base)
 
 
@@ -189,11 +189,11 @@ def test_a_first_message_without_a_time(tmp_path: Path) -> None:
     book.stored("timeless").write(path)
     changed(path, "delete from message where json_extract(data, '$.role') = 'user'")
     changed(path, "update message set time_created = null")
-    (source,) = finding.sources(str(path))
-    assert [one.code for one in checking.check(source).findings] == ["LS406"]
+    (source,) = targets.resolve_sources(str(path))
+    assert [one.code for one in operations.check(source).findings] == ["LS406"]
     there_and_back(path)
-    repairing.repair(source)
-    assert checking.check(source).findings == []
+    operations.repair(source)
+    assert operations.check(source).findings == []
 
 
 def test_a_database_that_says_it_may_only_be_read(tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_a_database_that_says_it_may_only_be_read(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[18] = 3  # the version of the format that it takes to write it
     path.write_bytes(data)
-    (source,) = finding.sources(str(path))
+    (source,) = targets.resolve_sources(str(path))
     with pytest.raises(Unreadable, match="can only be read"):
-        repairing.repair(source)
+        operations.repair(source)
     assert path.read_bytes() == data
 
 
@@ -217,6 +217,6 @@ def test_a_schema_that_sqlite_cannot_even_name(tmp_path: Path) -> None:
         live.execute("pragma writable_schema = on")
         odd = "cast(x'637265617465207461626c6520c52028' as text)"
         live.execute(f"update sqlite_master set sql = {odd}, name = {odd}")  # noqa: S608
-    with pytest.raises(Unreadable), sqlite.reading(path, follow=False) as base:
+    with pytest.raises(Unreadable), sqlite.open_reading(path, follow=False) as base:
         schemas.tables_of(base)
     assert [each.name for each in tmp_path.iterdir()] == ["it.db"]

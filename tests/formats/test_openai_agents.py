@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats import doctor, rows
-from lockstitch.formats.base import Context, Transcript
-from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.openai_agents import OpenAIAgents
+from lockstitch.sources import repair, rows
+from lockstitch.sources.interface import Context, Transcript
+from lockstitch.sources.repair import RepairOptions, RepairPlan
 from tests.oracles.openai_responses import problems
 
 from .databases import AgentsBook
@@ -23,14 +23,14 @@ FORM = OpenAIAgents()
 
 
 def transcript(path: Path, session: str) -> Transcript:
-    return FORM.parse(rows.load(path, FORM, session), Context(b"", session))
+    return FORM.parse(rows.load_rows(path, FORM, session), Context(b"", session))
 
 
-def mended(path: Path, session: str, **options: Any) -> Mended:
-    found = doctor.mend(FORM, transcript(path, session), Options(**options))
+def mended(path: Path, session: str, **options: Any) -> RepairPlan:
+    found = repair.plan_repair(FORM, transcript(path, session), RepairOptions(**options))
     if found.changed:
-        rows.repair(path, FORM, found.before.records, found.after.records, "run")
-    assert doctor.findings_of(FORM, transcript(path, session)) == []
+        rows.write_rows(path, FORM, found.before.records, found.after.records, "run")
+    assert repair.findings_in(FORM, transcript(path, session)) == []
     return found
 
 
@@ -174,7 +174,7 @@ def test_the_sdk_goes_on_with_a_mended_session(tmp_path: Path) -> None:
         return found
 
     asyncio.run(talk())
-    assert [row.id for row in rows.sessions(path, FORM)] == ["ticket"]
+    assert [row.id for row in rows.list_sessions(path, FORM)] == ["ticket"]
     mended(path, "ticket")
     found = asyncio.run(go_on())
     assert kinds(found) == ["user", "function_call", "function_call_output", "user", "user"]

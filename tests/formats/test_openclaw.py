@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from lockstitch.formats.sources import opened, sources_of
+from lockstitch.sources.source import open_file_source, sources_in
 
 from .campaign import Home, session_of
 from .stored import Json
@@ -77,8 +77,8 @@ def _write(path: Path, events: tuple[Json | bytes, ...], *, zipped: bool) -> Non
 
 def told(path: Path) -> list[str]:
     """What the next request says."""
-    [source] = sources_of(str(path))
-    messages = opened(source).transcript.history.messages
+    [source] = sources_in(str(path))
+    messages = open_file_source(source).transcript.history.messages
     return [block["text"] for message in messages for block in message["content"]]
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.formats import doctor, rows
-from lockstitch.formats.base import Context, Transcript
-from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.opencode.format import OpenCode, OpenCodeExport
 from lockstitch.formats.opencode.history import INTERRUPTED
-from lockstitch.formats.records import Record
+from lockstitch.sources import repair, rows
+from lockstitch.sources.interface import Context, Transcript
+from lockstitch.sources.records import Record
+from lockstitch.sources.repair import RepairOptions, RepairPlan
 
 from .databases import NOON, OpencodeBook
 from .stored import Json
@@ -38,14 +38,14 @@ class Told:
             live.execute(query, given)
 
     def transcript(self) -> Transcript:
-        records = rows.load(self.path, FORM, self.book.session)
+        records = rows.load_rows(self.path, FORM, self.book.session)
         return FORM.parse(records, Context(b"", self.book.session))
 
-    def mended(self, **options: Any) -> Mended:
-        mended = doctor.mend(FORM, self.transcript(), Options(**options))
+    def mended(self, **options: Any) -> RepairPlan:
+        mended = repair.plan_repair(FORM, self.transcript(), RepairOptions(**options))
         if mended.changed:
-            rows.repair(self.path, FORM, mended.before.records, mended.after.records, "run")
-        assert doctor.findings_of(FORM, self.transcript()) == []
+            rows.write_rows(self.path, FORM, mended.before.records, mended.after.records, "run")
+        assert repair.findings_in(FORM, self.transcript()) == []
         return mended
 
     def sent(self) -> list[tuple[str, list[str]]]:
@@ -83,7 +83,7 @@ def bare(book: OpencodeBook, status: str = "running", **state: Any) -> Json:
     return tool
 
 
-def codes(mended: Mended) -> list[tuple[str, str]]:
+def codes(mended: RepairPlan) -> list[tuple[str, str]]:
     return [(finding.code, finding.severity) for finding in mended.findings]
 
 
@@ -363,18 +363,18 @@ def test_an_export_is_known(book: OpencodeBook) -> None:
 def test_a_healthy_export_keeps_every_byte(book: OpencodeBook) -> None:
     book.work("Read the settings.", "settings")
     data = exported(book)
-    mended = doctor.mend(EXPORT, parsed(data), Options())
+    mended = repair.plan_repair(EXPORT, parsed(data), RepairOptions())
     assert mended.findings == []
-    assert doctor.bytes_of(mended.after) == data
+    assert repair.file_bytes(mended.after) == data
 
 
 def test_an_open_call_in_an_export(book: OpencodeBook) -> None:
     book.message("user", book.text("Run it."))
     book.message("assistant", bare(book), bare(book, metadata={"output": "half"}), done=False)
     data = exported(book)
-    mended = doctor.mend(EXPORT, parsed(data), Options())
-    new = doctor.bytes_of(mended.after)
-    assert doctor.findings_of(EXPORT, parsed(new)) == []
+    mended = repair.plan_repair(EXPORT, parsed(data), RepairOptions())
+    new = repair.file_bytes(mended.after)
+    assert repair.findings_in(EXPORT, parsed(new)) == []
     first, second = json.loads(new)["messages"][1]["parts"]
     assert first["state"]["error"] == UNKNOWN_OUTCOME
     assert second["state"]["error"].startswith("half")
@@ -389,8 +389,8 @@ def test_a_rollback_of_an_export(book: OpencodeBook) -> None:
     healthy = exported(book)
     book.message("user", book.text("Run it."))
     book.message("assistant", bare(book), done=False)
-    mended = doctor.mend(EXPORT, parsed(exported(book)), Options(strategy="rollback"))
-    assert doctor.bytes_of(mended.after).rstrip() == healthy
+    mended = repair.plan_repair(EXPORT, parsed(exported(book)), RepairOptions(strategy="rollback"))
+    assert repair.file_bytes(mended.after).rstrip() == healthy
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}], ids=repr)
@@ -409,6 +409,6 @@ def test_odd_values_are_no_exception(book: OpencodeBook, place: str, value: Any)
     else:
         last[place] = value
     data = json.dumps(made).encode()
-    mended = doctor.mend(EXPORT, parsed(data), Options())
-    again = parsed(doctor.bytes_of(mended.after))
-    assert not any(f.severity == "error" for f in doctor.findings_of(EXPORT, again))
+    mended = repair.plan_repair(EXPORT, parsed(data), RepairOptions())
+    again = parsed(repair.file_bytes(mended.after))
+    assert not any(f.severity == "error" for f in repair.findings_in(EXPORT, again))

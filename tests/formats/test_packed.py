@@ -11,8 +11,8 @@ import zstandard
 
 from lockstitch import sessions
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.formats import packed
-from lockstitch.formats.sources import sources_of
+from lockstitch.files import read
+from lockstitch.sources.source import sources_in
 
 from .campaign import Home, session_of
 from .codex_files import CASES, Rollout, violations
@@ -38,7 +38,7 @@ def streamed(data: bytes) -> bytes:
 
 
 def unpacked(path: Path) -> bytes:
-    return packed.unpack(path.read_bytes()).data
+    return read.unpack(path.read_bytes()).data
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_it_is_repaired_packed_and_undone_to_the_byte(home: Home) -> None:
     path = put(home, OPEN)
     before = path.read_bytes()
     assert home.run("repair", "--yes", path).status == 0
-    assert path.read_bytes().startswith(packed.MAGIC)
+    assert path.read_bytes().startswith(read.ZSTD_MAGIC)
     assert violations(unpacked(path)) == []
     assert home.run("check", path).status == 0
     assert home.run("undo", "--yes", path).status == 0
@@ -89,8 +89,8 @@ def test_a_copy_is_packed_if_its_name_says_so(home: Home) -> None:
         copy = home.root / name
         assert home.run("repair", "--yes", path, "-o", copy).status == 0
         data = copy.read_bytes()
-        assert data.startswith(packed.MAGIC) is is_packed
-        assert violations(packed.unpack(data).data if is_packed else data) == []
+        assert data.startswith(read.ZSTD_MAGIC) is is_packed
+        assert violations(read.unpack(data).data if is_packed else data) == []
 
 
 def test_what_is_wrong_with_its_lines_is_found_too(home: Home) -> None:
@@ -111,7 +111,7 @@ def test_one_that_breaks_off_is_read_as_far_as_it_goes(home: Home) -> None:
     assert ("LS601", "error") in {(one["code"], one["severity"]) for one in found}
     assert any("breaks off" in one["message"] for one in found)
     assert home.run("repair", "--yes", path).status == 0
-    assert packed.unpack(path.read_bytes()).whole
+    assert read.unpack(path.read_bytes()).whole
     assert unpacked(path).count(b'"output_text"') > 150
     assert violations(unpacked(path)) == []
     assert home.run("undo", "--yes", path).status == 0
@@ -134,16 +134,16 @@ def test_beside_an_unpacked_one_it_is_not_read(home: Home) -> None:
 
 def test_several_frames_are_one_file() -> None:
     data = streamed(b"one\n") + streamed(b"two\n")
-    assert packed.unpack(data) == packed.Unpacked(b"one\ntwo\n", whole=True)
-    assert packed.unpack(data[:-1]).whole is False
-    assert packed.unpack(data[:-8] + b"\xff" * 8).data.startswith(b"one\n")
+    assert read.unpack(data) == read.Unpacked(b"one\ntwo\n", whole=True)
+    assert read.unpack(data[:-1]).whole is False
+    assert read.unpack(data[:-8] + b"\xff" * 8).data.startswith(b"one\n")
 
 
 def test_a_bomb_is_refused() -> None:
     bomb = streamed(b"\0" * (1 << 24))
     assert len(bomb) < 1 << 12
     with pytest.raises(Unreadable, match="over the limit"):
-        packed.unpack(bomb, limit=1 << 20)
+        read.unpack(bomb, limit=1 << 20)
 
 
 def test_what_is_packed_but_no_session_is_declined(home: Home) -> None:
@@ -167,6 +167,6 @@ def test_without_the_library_it_says_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", refusing)
     with pytest.raises(UsageError, match=r"lockstitch\[zstd\]"):
-        sources_of(str(path))
+        sources_in(str(path))
     [report] = sessions.scan([str(path)])
     assert "lockstitch[zstd]" in str(report.error)

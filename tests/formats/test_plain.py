@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.base import DOCUMENT, LINES
 from lockstitch.formats.plain import PlainList
+from lockstitch.sources.interface import DOCUMENT, LINES
 
 from .surgery import Json, joined, mend, read
 
@@ -137,12 +137,12 @@ def test_messages_are_the_very_objects_of_the_file() -> None:
 
 
 def test_places_name_the_way_to_a_message() -> None:
-    from lockstitch.formats import doctor
+    from lockstitch.sources import repair
 
     data = json.dumps({"messages": anthropic(answered=False)}).encode()
-    [found] = doctor.findings_of(FORM, read(FORM, data, "x.json", DOCUMENT))
+    [found] = repair.findings_in(FORM, read(FORM, data, "x.json", DOCUMENT))
     assert found.place == "messages.1.content.0"
-    [found] = doctor.findings_of(FORM, read(FORM, joined(*anthropic(answered=False))))
+    [found] = repair.findings_in(FORM, read(FORM, joined(*anthropic(answered=False))))
     assert found.place == "2.content.0"
 
 

@@ -18,12 +18,21 @@ from typing import Any
 
 import pytest
 
-from lockstitch import backups
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
-from lockstitch.formats import row_undo, rows, sqlite
+from lockstitch.files import backup as backups
 from lockstitch.formats.openai_agents import OpenAIAgents
-from lockstitch.formats.records import Record
-from lockstitch.formats.tables import Row, Table, columns_of, new_row, put, rows_in, settled
+from lockstitch.sources import rows, sqlite
+from lockstitch.sources import rows as row_undo
+from lockstitch.sources.records import Record
+from lockstitch.sources.tables import (
+    ProgramTable,
+    Row,
+    columns_of,
+    new_row,
+    number_rows,
+    put_value,
+    rows_in,
+)
 
 from .databases import AGENTS, AgentsBook, OpencodeBook
 from .databases import rows as every_row
@@ -42,17 +51,17 @@ def base(tmp_path: Path) -> Path:
 
 
 def session_of(path: Path) -> str:
-    return rows.sessions(path, FORM)[0].id
+    return rows.list_sessions(path, FORM)[0].id
 
 
 def loaded(path: Path) -> list[Record]:
-    return rows.load(path, FORM, session_of(path))
+    return rows.load_rows(path, FORM, session_of(path))
 
 
 def changed(records: list[Record], number: int, text: str) -> list[Record]:
     row = records[number]
     assert isinstance(row, Row)
-    return [*records[:number], put(row, ("content",), text), *records[number + 1 :]]
+    return [*records[:number], put_value(row, ("content",), text), *records[number + 1 :]]
 
 
 def inserted(records: list[Record], number: int, text: str) -> list[Record]:
@@ -81,7 +90,7 @@ def nothing(_: Any) -> None:
 
 
 def test_a_row_is_a_record_with_its_columns(base: Path) -> None:
-    assert rows.tables(base) >= {"agent_sessions", "agent_messages"}
+    assert rows.table_names(base) >= {"agent_sessions", "agent_messages"}
     first = rows_in(loaded(base), "agent_messages")[0]
     assert first.place == "agent_messages.1"
     assert first.value["session_id"] == session_of(base)
@@ -94,7 +103,7 @@ def test_sessions_come_newest_first(base: Path) -> None:
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("update agent_sessions set updated_at = '2020-01-01 00:00:00'")
         live.execute("insert into agent_sessions values ('new', '2026-01-01', '2026-01-01')")
-    first, second = rows.sessions(base, FORM)
+    first, second = rows.list_sessions(base, FORM)
     assert (first.id, second.updated) == ("new", 1_577_836_800.0)
 
 
@@ -121,7 +130,7 @@ def test_reading_leaves_a_live_database_and_its_log_as_they_were(base: Path) -> 
 def test_reading_leaves_what_a_killed_program_left(base: Path) -> None:
     killed(base, "live.execute(\"insert into agent_sessions values ('late', '1', '1')\")")
     before = files(base.parent)
-    assert "late" in [row.id for row in rows.sessions(base, FORM)]
+    assert "late" in [row.id for row in rows.list_sessions(base, FORM)]
     assert files(base.parent) == before
 
 
@@ -131,13 +140,13 @@ def test_the_file_is_never_opened_but_by_sqlite(base: Path) -> None:
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) "
         "if event == 'open' and not args[2] & getattr(os, 'O_PATH', 0) else None)\n"
-        "from lockstitch.formats import rows\n"
+        "from lockstitch.sources import rows\n"
         "from lockstitch.formats.openai_agents import OpenAIAgents\n"
         "path, form = sys.argv[1], OpenAIAgents()\n"
-        "rows.tables(path)\n"
-        "[session] = rows.sessions(path, form)\n"
-        "before = rows.load(path, form, session.id)\n"
-        "rows.repair(path, form, before, before[:-1], 'run')\n"
+        "rows.table_names(path)\n"
+        "[session] = rows.list_sessions(path, form)\n"
+        "before = rows.load_rows(path, form, session.id)\n"
+        "rows.write_rows(path, form, before, before[:-1], 'run')\n"
         "print([name for name in opened if 'agents.db' in name and '.lockstitch' not in name])\n"
     )
     done = subprocess.run(
@@ -159,17 +168,17 @@ def test_a_locked_database_is_said_to_be_locked(
 ) -> None:
     monkeypatch.setattr(sqlite, "READ_WAIT", 0.05)
     with locked(base), pytest.raises(Unreadable, match="locked by another program"):
-        rows.tables(base)
+        rows.table_names(base)
 
 
 def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"not a database at all, " * 100)
     with pytest.raises(Unreadable, match="not an SQLite database"):
-        rows.tables(tmp_path / "a.db")
+        rows.table_names(tmp_path / "a.db")
     with pytest.raises(Unreadable, match="no such file"):
-        rows.tables(tmp_path / "b.db")
+        rows.table_names(tmp_path / "b.db")
     with pytest.raises(UsageError, match="not a regular file"):
-        rows.tables(tmp_path)
+        rows.table_names(tmp_path)
 
 
 def test_damaged_pages_are_said_to_be_damaged(base: Path) -> None:
@@ -186,7 +195,7 @@ def test_other_tables_are_said_to_be_other_ones(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as live:
         live.execute("create table agent_sessions (something integer)")
     with pytest.raises(Unreadable, match="other tables or columns"):
-        rows.sessions(tmp_path / "a.db", FORM)
+        rows.list_sessions(tmp_path / "a.db", FORM)
 
 
 def test_a_link_is_read_but_not_written(base: Path) -> None:
@@ -194,10 +203,10 @@ def test_a_link_is_read_but_not_written(base: Path) -> None:
     link.symlink_to(base)
     before = loaded(link)
     with pytest.raises(UsageError, match="symbolic link"):
-        rows.save(link, FORM, before, changed(before, 1, "new"), nothing)
-    rows.save(link, FORM, before, changed(before, 1, "new"), nothing, follow=True)
+        rows.save_rows(link, FORM, before, changed(before, 1, "new"), nothing)
+    rows.save_rows(link, FORM, before, changed(before, 1, "new"), nothing, follow=True)
     with pytest.raises(UsageError, match="symbolic link"):
-        rows.tables(link, follow=False)
+        rows.table_names(link, follow=False)
 
 
 # Writing
@@ -205,7 +214,7 @@ def test_a_link_is_read_but_not_written(base: Path) -> None:
 
 def test_only_what_differs_is_written(base: Path) -> None:
     before, old = loaded(base), said(base)
-    images = rows.save(base, FORM, before, changed(before, 1, "Read it, please."), nothing)
+    images = rows.save_rows(base, FORM, before, changed(before, 1, "Read it, please."), nothing)
     assert said(base)[1:] == old[1:]
     content = json.loads(old[0])["content"]
     assert said(base)[0] == old[0].replace(content, "Read it, please.")
@@ -214,13 +223,13 @@ def test_only_what_differs_is_written(base: Path) -> None:
 
 def test_nothing_is_written_where_nothing_differs(base: Path) -> None:
     before, state = loaded(base), every_row(base)
-    assert rows.save(base, FORM, before, before, nothing)["rows"] == []
+    assert rows.save_rows(base, FORM, before, before, nothing)["rows"] == []
     assert every_row(base) == state
 
 
 def test_rows_behind_a_new_one_are_moved_behind_it(base: Path) -> None:
     before, old = loaded(base), said(base)
-    rows.save(base, FORM, before, inserted(before, 3, "between"), nothing)
+    rows.save_rows(base, FORM, before, inserted(before, 3, "between"), nothing)
     now = said(base)
     assert now[:2] == old[:2]
     assert "between" in now[2]
@@ -230,7 +239,7 @@ def test_rows_behind_a_new_one_are_moved_behind_it(base: Path) -> None:
 def test_a_new_row_at_the_end_moves_nobody(base: Path) -> None:
     before = loaded(base)
     keys = [row.rowid for row in rows_in(before, "agent_messages")]
-    rows.save(base, FORM, before, inserted(before, len(before), "last"), nothing)
+    rows.save_rows(base, FORM, before, inserted(before, len(before), "last"), nothing)
     after = [row.rowid for row in rows_in(loaded(base), "agent_messages")]
     assert after == [*keys, keys[-1] + 1]
 
@@ -248,7 +257,7 @@ def test_a_session_that_went_on_is_not_written(base: Path, wrong: str) -> None:
             live.execute("delete from agent_messages where id = 8")
     state = every_row(base)
     with pytest.raises(Conflict, match="went on meanwhile; nothing was written"):
-        rows.save(base, FORM, before, changed(before, 1, "new"), nothing)
+        rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)
     assert every_row(base) == state
 
 
@@ -256,7 +265,7 @@ def test_other_sessions_may_go_on(base: Path) -> None:
     before = loaded(base)
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("insert into agent_messages (session_id, message_data) values ('x', '{}')")
-    rows.save(base, FORM, before, inserted(before, 3, "between"), nothing)
+    rows.save_rows(base, FORM, before, inserted(before, 3, "between"), nothing)
     assert sum("between" in text for text in said(base)) == 1
 
 
@@ -267,7 +276,7 @@ def test_a_writer_is_waited_for(base: Path) -> None:
     live.execute("insert into agent_messages (session_id, message_data) values ('x', '{}')")
     later = threading.Timer(0.3, lambda: live.execute("commit"))
     later.start()
-    rows.save(base, FORM, before, changed(before, 1, "new"), nothing)
+    rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)
     later.join()
     live.close()
     assert said(base)[-1] == "{}"
@@ -282,7 +291,7 @@ def test_a_writer_that_does_not_end_makes_it_busy(
     with closing(sqlite3.connect(base, isolation_level=None)) as live:
         live.execute("begin immediate")
         with pytest.raises(Busy, match="nothing was written"):
-            rows.save(base, FORM, before, changed(before, 1, "new"), nothing)
+            rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)
 
 
 def test_without_a_backup_nothing_is_written(base: Path) -> None:
@@ -292,18 +301,20 @@ def test_without_a_backup_nothing_is_written(base: Path) -> None:
         raise OSError("no room for the backup")
 
     with pytest.raises(OSError, match="no room"):
-        rows.save(base, FORM, before, changed(before, 1, "new"), fail)
+        rows.save_rows(base, FORM, before, changed(before, 1, "new"), fail)
     assert every_row(base) == state
 
 
 def test_a_repair_is_backed_up_and_undone(base: Path) -> None:
     before, state = loaded(base), every_row(base)
-    made = rows.repair(base, FORM, before, inserted(before, 3, "x"), "run", {"codes": ["LS101"]})
+    made = rows.write_rows(
+        base, FORM, before, inserted(before, 3, "x"), "run", {"codes": ["LS101"]}
+    )
     assert Path(made).is_file()
-    [backup] = backups.listed(base)
+    [backup] = backups.list_backups(base)
     assert (backup.status, backup.manifest.details) == ("done", {"codes": ["LS101"]})
     assert every_row(base) != state
-    backups.undo(base, restore=row_undo.restore)
+    backups.undo_backup(base, restore=row_undo.restore_rows)
     assert every_row(base) == state
 
 
@@ -324,16 +335,16 @@ def test_what_a_running_program_may_be_at_work_on_is_not_repaired(base: Path) ->
         assert program.stdout is not None
         program.stdout.readline()
         with pytest.raises(Busy, match=f"process {program.pid} has it open"):
-            rows.repair(base, FORM, before, changed(before, 1, "new"), "run")
+            rows.write_rows(base, FORM, before, changed(before, 1, "new"), "run")
         assert every_row(base) == state
-        assert backups.listed(base) == []
+        assert backups.list_backups(base) == []
         program.communicate()
-    rows.repair(base, FORM, before, changed(before, 1, "new"), "run")
+    rows.write_rows(base, FORM, before, changed(before, 1, "new"), "run")
 
 
 def test_undo_keeps_what_came_since(base: Path) -> None:
     before, old = loaded(base), said(base)
-    images = rows.save(base, FORM, before, inserted(before, 3, "x"), nothing)
+    images = rows.save_rows(base, FORM, before, inserted(before, 3, "x"), nothing)
     with closing(sqlite3.connect(base)) as live, live:
         insert = "insert into agent_messages (session_id, message_data) values (?, '{}')"
         live.execute(insert, (session_of(base),))
@@ -343,7 +354,7 @@ def test_undo_keeps_what_came_since(base: Path) -> None:
 
 def test_undo_of_what_is_no_longer_there_is_refused(base: Path) -> None:
     before = loaded(base)
-    images = rows.save(base, FORM, before, changed(before, 1, "new"), nothing)
+    images = rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("update agent_messages set message_data = '{}' where id = 1")
     state = every_row(base)
@@ -361,7 +372,7 @@ def test_undo_of_a_repair_that_was_never_finished_changes_nothing(base: Path) ->
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rows.save(base, FORM, before, inserted(before[:-1], 3, "x"), fail)
+        rows.save_rows(base, FORM, before, inserted(before[:-1], 3, "x"), fail)
     row_undo.take_back(base, seen[0])
     assert every_row(base) == state
 
@@ -384,12 +395,12 @@ def test_odd_values_survive_a_repair_and_its_undo(tmp_path: Path) -> None:
             "values ('s', '{\"role\":\"user\"}', cast(x'ff41' as text))"
         )
     state = raw_rows(path)
-    before = rows.load(path, FORM, "s")
-    images = rows.save(path, FORM, before, inserted(before[:-3], 1, "x"), nothing)
+    before = rows.load_rows(path, FORM, "s")
+    images = rows.save_rows(path, FORM, before, inserted(before[:-3], 1, "x"), nothing)
     assert raw_rows(path) != state
-    stored = backups.keep_rows(path, "run", images)
-    assert backups.listed(path)[0].rows == stored.rows
-    row_undo.take_back(path, backups.listed(path)[0].rows or {})
+    stored = backups.keep_row_images(path, "run", images)
+    assert backups.list_backups(path)[0].rows == stored.rows
+    row_undo.take_back(path, backups.list_backups(path)[0].rows or {})
     assert raw_rows(path) == state
 
 
@@ -422,7 +433,7 @@ from lockstitch.formats.openai_agents import OpenAIAgents
 path, when = sys.argv[1:]
 form = OpenAIAgents()
 die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-[session] = rows.sessions(path, form)
+[session] = rows.list_sessions(path, form)
 before = rows.load(path, form, session.id)
 if when not in ("before", "after"):
     threading.Timer(float(when), die).start()
@@ -474,11 +485,11 @@ def test_not_one_row_of_a_live_writer_is_lost(base: Path) -> None:
     with subprocess.Popen(run) as writer:
         repaired = refused = 0
         while writer.poll() is None or not repaired:
-            before = rows.load(base, FORM, session)
+            before = rows.load_rows(base, FORM, session)
             time.sleep(0.003)
             try:
                 text = f"between {repaired}"
-                rows.save(base, FORM, before, inserted(before, 3, text), nothing)
+                rows.save_rows(base, FORM, before, inserted(before, 3, text), nothing)
                 repaired += 1
             except Conflict:
                 refused += 1
@@ -497,14 +508,16 @@ def test_not_one_row_of_a_live_writer_is_lost(base: Path) -> None:
     ("times", "moved"), [([5, 5, 6], 1), ([5, 6, 7], 0), ([5, 5, 5], 2)], ids=str
 )
 def test_only_rows_of_the_same_second_make_room(times: list[int], moved: int) -> None:
-    table = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
+    table = ProgramTable(
+        "messages", "content_json", order=("created_timestamp", "id"), counted=True
+    )
     old = [
         Row("", {"id": n, "created_timestamp": t}, rowid=n, stored={"id": n})
         for n, t in enumerate(times, 1)
     ]
     new = new_row(table, {"content_json": [], "created_timestamp": times[0]})
     keys = iter(range(100, 200))
-    placed = settled(table, [old[0], new, *old[1:]], lambda: next(keys))
+    placed = number_rows(table, [old[0], new, *old[1:]], lambda: next(keys))
     spots = [(columns["created_timestamp"], columns["id"]) for _, columns in placed]
     assert spots == sorted(spots)
     assert sum(columns["id"] >= 100 for _, columns in placed) == moved + 1
@@ -516,9 +529,9 @@ def test_columns_that_are_not_known_stay(tmp_path: Path) -> None:
     book.write(tmp_path / "opencode.db")
     from lockstitch.formats.opencode.format import OpenCode
 
-    records = rows.load(tmp_path / "opencode.db", OpenCode(), book.session)
+    records = rows.load_rows(tmp_path / "opencode.db", OpenCode(), book.session)
     part = rows_in(records, "part")[0]
-    columns = columns_of(put(part, ("text",), "new"))
+    columns = columns_of(put_value(part, ("text",), "new"))
     assert {**columns, "data": ""} == {**part.stored, "data": ""}
 
 
@@ -529,4 +542,4 @@ def test_a_database_that_may_not_be_written(base: Path) -> None:
     if os.access(base, os.W_OK):
         pytest.skip("this user may write everything")
     with pytest.raises(PermissionError, match="cannot be written"):
-        rows.save(base, FORM, before, changed(before, 1, "new"), nothing)
+        rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import lockstitch
-from lockstitch.formats import doctor, lines
-from lockstitch.formats.base import Context
 from lockstitch.formats.claude_code.format import ClaudeCode
+from lockstitch.sources import records, repair
+from lockstitch.sources.interface import Context
 
 from .claude_cases import BROKEN, HEALTHY, NOTED
 from .claude_files import Case
@@ -19,8 +19,8 @@ STORES = {code for code, rule in lockstitch.RULES.items() if "claude-code" in ru
 def found(case: Case) -> set[str]:
     beside = {path.rpartition("/")[2]: data for path, data in case.side.items()}
     context = Context(case.data, "session.jsonl", beside)
-    transcript = FORM.parse(lines.read(case.data, FORM.is_record), context)
-    return {finding.code for finding in doctor.findings_of(FORM, transcript)}
+    transcript = FORM.parse(records.read_lines(case.data, FORM.is_record), context)
+    return {finding.code for finding in repair.findings_in(FORM, transcript)}
 
 
 def test_every_rule_is_found_in_some_broken_file() -> None:
@@ -35,10 +35,10 @@ def test_none_is_found_in_a_healthy_file(case: Case) -> None:
 
 
 def test_what_is_not_mended_does_not_say_that_it_is() -> None:
-    from lockstitch.formats.base import find
+    from lockstitch.sources.interface import new_finding
 
     rule = lockstitch.RULES["LS610"]
-    assert find("LS610", "1", "has no head").help == rule.help
-    left = find("LS610", "1", "has no head", fixable=False)
+    assert new_finding("LS610", "1", "has no head").help == rule.help
+    left = new_finding("LS610", "1", "has no head", fixable=False)
     assert not left.fixable
     assert "repair leaves this as it is" in left.help

@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.conversation.json_text import dump_like, replace_list
-from lockstitch.formats.records import Record
-from lockstitch.formats.slots import relisted, steady
+from lockstitch.sources.records import Record
+from lockstitch.sources.write_back import longest_kept_run
+from lockstitch.sources.write_back import replace_list as relisted
 
 origins = st.lists(st.integers(-1, 7), max_size=7)
 
 
 @given(origins)
 def test_what_stays_rises_and_nothing_longer_does(numbers: list[int]) -> None:
-    kept = [numbers[place] for place in sorted(steady(numbers))]
+    kept = [numbers[place] for place in sorted(longest_kept_run(numbers))]
     assert kept == sorted({*kept})
     assert -1 not in kept
     known = [number for number in numbers if number >= 0]

@@ -16,15 +16,21 @@ import lockstitch
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.profiles import traits_of
-from lockstitch.formats import lines
-from lockstitch.formats.base import DOCUMENT, LINES
 from lockstitch.formats.claude_code.evidence import version_of
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.formats.doctor import Mended, Options, bytes_of, findings_of, mend
-from lockstitch.formats.records import encode
-from lockstitch.formats.sources import Source, opened, sources_of, understood
 from lockstitch.rules.rule import place_order
-from lockstitch.sessions.checking import check
+from lockstitch.sources import records
+from lockstitch.sources.interface import DOCUMENT, LINES
+from lockstitch.sources.operations import check
+from lockstitch.sources.records import encode_record
+from lockstitch.sources.repair import (
+    RepairOptions,
+    RepairPlan,
+    file_bytes,
+    findings_in,
+    plan_repair,
+)
+from lockstitch.sources.source import Source, open_file_source, parse_file, sources_in
 
 from . import codex_files, databases, gemini_files, pi_files, plain_files
 from .claude_cases import CASES as CLAUDE
@@ -78,14 +84,14 @@ def _planted(line: bytes, value: bytes, *, inside: bool) -> bytes:
     return line.replace(b"{", b'{"unread":%s,' % value, 1).replace(b",}", b"}")
 
 
-def _understood(form: str, data: bytes, kind: str) -> Mended:
+def _understood(form: str, data: bytes, kind: str) -> RepairPlan:
     source = Source(f"x.{'json' if kind == DOCUMENT else 'jsonl'}", form, kind)
-    return mend(source.form, understood(source, data), Options())
+    return plan_repair(source.form, parse_file(source, data), RepairOptions())
 
 
 def _whole_lines(data: bytes, form: str) -> list[int]:
     """The lines that are one good record each."""
-    found = lines.read(data, Source("", form, LINES).form.is_record)
+    found = records.read_lines(data, Source("", form, LINES).form.is_record)
     alone = Counter(record.place for record in found)
     return [
         int(record.place) - 1
@@ -118,8 +124,8 @@ def test_a_line_that_cannot_be_read_is_as_good_as_one_that_can(
         assert Counter(f.code for f in found.findings if f.code != "LS613") == Counter(
             f.code for f in expected.findings
         ), (name, number)
-        out = bytes_of(found.after).split(b"\n")
-        if plain[number] in bytes_of(expected.after).split(b"\n"):
+        out = file_bytes(found.after).split(b"\n")
+        if plain[number] in file_bytes(expected.after).split(b"\n"):
             assert odd[number] in out
             assert found.changed == expected.changed
         elif not in_text:
@@ -145,12 +151,12 @@ def test_a_document_keeps_what_cannot_be_read(
     data = json.dumps(messages, indent=indent).encode().replace(b'"HERE"', value)
     path = tmp_path / "messages.json"
     path.write_bytes(data)
-    [source] = sources_of(str(path))
-    done = mend(source.form, opened(source).transcript, Options())
+    [source] = sources_in(str(path))
+    done = plan_repair(source.form, open_file_source(source).transcript, RepairOptions())
     assert done.changed
     assert [f.code for f in done.remaining] == ["LS613"]
-    assert b'"unread": ' + value in bytes_of(done.after)
-    assert mend(source.form, done.after, Options()).after is done.after
+    assert b'"unread": ' + value in file_bytes(done.after)
+    assert plan_repair(source.form, done.after, RepairOptions()).after is done.after
 
 
 @pytest.mark.parametrize("case", databases.CASES, ids=str)
@@ -189,25 +195,25 @@ def _is_json(text: str) -> bool:
 
 
 def _codes_of(path: Path, case: Stored) -> list[str]:
-    [source] = [one for one in sources_of(str(path)) if one.session == case.session]
-    found = opened(source, search=True)
-    done = mend(source.form, found.transcript, Options())
+    [source] = [one for one in sources_in(str(path)) if one.session == case.session]
+    found = open_file_source(source, search=True)
+    done = plan_repair(source.form, found.transcript, RepairOptions())
     assert done.remaining is not None
-    return [finding.code for finding in findings_of(source.form, found.transcript)]
+    return [finding.code for finding in findings_in(source.form, found.transcript)]
 
 
 def test_a_number_beyond_a_float_keeps_its_digits() -> None:
-    value, codes = lines.reading(b'{"a":1e999,"b":-1E+4000,"c":1.5}')
+    value, codes = records.read_json(b'{"a":1e999,"b":-1E+4000,"c":1.5}')
     assert codes == ()
-    assert encode(value) == b'{"a":1e999,"b":-1E+4000,"c":1.5}'
+    assert encode_record(value) == b'{"a":1e999,"b":-1E+4000,"c":1.5}'
 
 
 def test_a_whole_record_behind_a_torn_one_is_found_however_deep_it_is() -> None:
     good = b'{"type":"user","x":%s}' % VALUES["deep objects"]
     for torn in (b'{"type":"user","x":', b'{"type":"us', b'{"a":' * 5):
-        found = lines.read(torn + good + b"\n", lambda value: value.get("type") == "user")
+        found = records.read_lines(torn + good + b"\n", lambda value: value.get("type") == "user")
         assert [record.codes for record in found] == [("LS601",), ("LS602", "LS613")]
-        assert lines.write(torn + good, found[1:]).strip() == good
+        assert records.write_lines(torn + good, found[1:]).strip() == good
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lockstitch import backups, manifests
 from lockstitch.errors import Unreadable
-from lockstitch.formats import doctor
+from lockstitch.files import backup as backups
+from lockstitch.files import backup as manifests
+from lockstitch.sources import repair
 
 
 def plant(name: str) -> None:
@@ -27,14 +28,14 @@ def _raise() -> None:
     def fail(_mend: Any, _form: Any, transcript: Any, _options: Any) -> Any:
         return [][len(transcript.records)]
 
-    _around(doctor, "mend", fail)
+    _around(repair, "plan_repair", fail)
 
 
 def _quote() -> None:
     def fail(_mend: Any, _form: Any, transcript: Any, _options: Any) -> Any:
         raise Unreadable(f"cannot be read: {transcript.context.data!r}")
 
-    _around(doctor, "mend", fail)
+    _around(repair, "plan_repair", fail)
 
 
 def _lose() -> None:
@@ -42,7 +43,7 @@ def _lose() -> None:
         kept: bytes = saved(backup)[:-1]
         return kept
 
-    _around(manifests, "saved", shorter)
+    _around(manifests, "read_original", shorter)
 
 
 def _spoil() -> None:
@@ -52,7 +53,7 @@ def _spoil() -> None:
         data: bytes = bytes_of(transcript)
         return data + b'{"torn\n' * 50
 
-    _around(doctor, "bytes_of", worse)
+    _around(repair, "file_bytes", worse)
 
 
 def _again() -> None:
@@ -62,7 +63,7 @@ def _again() -> None:
         data: bytes = bytes_of(transcript)
         return data + b'{"torn'
 
-    _around(doctor, "bytes_of", more)
+    _around(repair, "file_bytes", more)
 
 
 def _stray() -> None:
@@ -70,7 +71,7 @@ def _stray() -> None:
         Path(before.path).parents[1].joinpath("elsewhere").write_bytes(b"")
         return replace(before, *given, **named)
 
-    _around(backups, "replace", write)
+    _around(backups, "replace_with_backup", write)
 
 
 def _outside() -> None:
@@ -78,7 +79,7 @@ def _outside() -> None:
         Path(sys.prefix, "..", "..", "fuzz-was-here").resolve().unlink(missing_ok=True)
         return replace(*given, **named)
 
-    _around(backups, "replace", write)
+    _around(backups, "replace_with_backup", write)
 
 
 def _hang() -> None:
@@ -86,7 +87,7 @@ def _hang() -> None:
         while True:
             pass
 
-    _around(doctor, "mend", wait)
+    _around(repair, "plan_repair", wait)
 
 
 def _grow() -> None:
@@ -95,7 +96,7 @@ def _grow() -> None:
         eaten[::4096] = b"x" * len(eaten[::4096])
         return mend(*given)
 
-    _around(doctor, "mend", eat)
+    _around(repair, "plan_repair", eat)
 
 
 FAULTS: dict[str, Callable[[], None]] = {

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstitch import cli, disk, processes
+from lockstitch import cli
 from lockstitch.cli import terminal
 from lockstitch.errors import LockstitchError
+from lockstitch.files import os_files, processes
 from tests.formats.campaign import LONG_AGO, named_lines
 
 from .mutants import Mutant
@@ -180,7 +181,7 @@ class _Life:
             (terminal, "complain", noted),
         ]
         if not self.mutant.asks:
-            changed += [(disk, "holders", _none), (processes, "named", _none)]
+            changed += [(os_files, "holders", _none), (processes, "named", _none)]
         with _set(changed), self.watch.below(self.root) if self.watch else _nobody() as seen:
             status = cli.run([*words, self.name])
         out.flush()

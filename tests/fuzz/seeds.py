@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.registry import NAMES
-from lockstitch.formats.sources import sources_of
+from lockstitch.sources.interface import NAMES
+from lockstitch.sources.source import sources_in
 
 from . import sqlite_mutants
 
@@ -51,7 +51,7 @@ def _real(form: str, folder: Path) -> Iterator[Seed]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.stat().st_size <= LARGEST:
             try:
-                formats = {source.format for source in sources_of(str(path))}
+                formats = {source.format for source in sources_in(str(path))}
             except LockstitchError:
                 continue
             if formats == {form}:

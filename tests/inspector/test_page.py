@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 import lockstitch
 from lockstitch.inspector import actions
-from lockstitch.report import Report
+from lockstitch.sources.source import Report
 from tests.inspector import browsing, scenes
 
 Open = Callable[..., browsing.Tab]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats import doctor
-from lockstitch.formats.sources import Source, understood
 from lockstitch.inspector import actions, timeline
 from lockstitch.inspector.plans import compare_lines, compare_records
 from lockstitch.inspector.timeline import LONGEST, Timeline, shorten_row
 from lockstitch.inspector.views import Shelf, find_matches, slice_rows
 from lockstitch.sessions import Difference
+from lockstitch.sources import repair
+from lockstitch.sources.source import Source, parse_file
 from tests.formats.claude_cases import CASES
 from tests.formats.claude_files import MARK, Case
 from tests.inspector import scenes
@@ -23,8 +23,8 @@ from tests.inspector import scenes
 
 def made(case: Case) -> tuple[Timeline, Any]:
     source = Source(f"{case.session}.jsonl", "claude-code", "lines")
-    transcript = understood(source, case.data)
-    findings = doctor.findings_of(source.form, transcript)
+    transcript = parse_file(source, case.data)
+    findings = repair.findings_in(source.form, transcript)
     return timeline.transcript_timeline(source.form, transcript, findings), transcript
 
 
@@ -64,7 +64,7 @@ def test_every_finding_on_a_message_leads_to_its_row() -> None:
     for case in CASES:
         found, transcript = made(case)
         form = Source("x.jsonl", "claude-code", "lines").form
-        for finding in doctor.findings_of(form, transcript):
+        for finding in repair.findings_in(form, transcript):
             row = found.row_of(finding.place)
             assert row is None or 0 <= row < len(found.rows)
             if finding.code in {"LS101", "LS102"}:

@@ -15,9 +15,9 @@ import lockstitch
 from lockstitch import Finding
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.dialects.profiles import PROFILES
-from lockstitch.formats.registry import NAMES as FORMATS
-from lockstitch.formats.registry import format_named
-from lockstitch.report import OWN
+from lockstitch.sources.interface import NAMES as FORMATS
+from lockstitch.sources.interface import format_named
+from lockstitch.sources.source import OWN
 from tests.dump import dump
 from tests.together import Together
 

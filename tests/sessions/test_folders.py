@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import lockstitch
-from lockstitch import inputs
 from lockstitch.errors import Unreadable
+from lockstitch.files import read
 from tests.cli.test_reading import without_privileges
 from tests.postgres_server import open_room
 from tests.sessions import claude
@@ -217,13 +217,13 @@ def test_a_file_over_the_budget_is_said_and_the_rest_is_done(
     large = folder / "large.jsonl"
     large.write_text(claude.broken() * 4, encoding="utf-8")
     size = (folder / "a.jsonl").stat().st_size
-    monkeypatch.setenv(inputs.VARIABLE, str(size))
+    monkeypatch.setenv(read.VARIABLE, str(size))
     for words in (["scan"], ["check"], ["repair", "--yes"]):
         done = run(*words, folder)
         assert done.returncode == 2
         said = done.stdout + done.stderr
         assert f"over the limit of {size}" in said
-        assert inputs.VARIABLE in said
+        assert read.VARIABLE in said
     assert large.read_text("utf-8") == claude.broken() * 4
     assert (folder / "a.jsonl").stat().st_size > size
 
@@ -242,14 +242,14 @@ def test_a_file_that_gives_more_than_it_says_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Played here: one that others write as fast as it is read."""
-    monkeypatch.setattr(inputs, "_GROWTH", -10)
+    monkeypatch.setattr(read, "_GROWTH", -10)
     (tmp_path / "x.json").write_bytes(b" " * 100)
     with pytest.raises(Unreadable, match="more bytes than it says"):
-        inputs.content(tmp_path / "x.json")
+        read.read_file(tmp_path / "x.json")
 
 
 def test_standard_input_has_the_same_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(inputs.VARIABLE, "1000000")
+    monkeypatch.setenv(read.VARIABLE, "1000000")
     with open("/dev/zero", "rb") as endless:  # noqa: PTH123
         done = run("check", "-", stdin=endless)
     assert done.returncode == 2
@@ -257,11 +257,11 @@ def test_standard_input_has_the_same_budget(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nothing_else_in_the_source_reads_files_by_name() -> None:
-    """One reader: whatever reads what others wrote goes through ``inputs``."""
+    """One reader: whatever reads what others wrote goes through ``files.read``."""
     source = Path(lockstitch.__file__).parent
     # the kernel's tables, streams, what is installed with the program, and what is private to it
-    excused = {"inputs", "processes", "memory", "disk", "documents", "schema", "holders", "demo"}
-    excused |= {"inspector", "workers"}
+    excused = {"read", "processes", "os_files", "documents", "schema", "holders", "demo"}
+    excused |= {"inspector", "server"}
     words = (".read_bytes(", ".read_text(", " open(", "=open(")
     found = [
         f"{path.relative_to(source)}: {line.strip()}"

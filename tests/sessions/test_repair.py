@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import files
-from lockstitch.sessions import repairing
+from lockstitch.files import replace
+from lockstitch.sources import operations
 from tests import tools
 from tests.sessions import claude
 from tests.sessions.command import LOCKSTITCH, run
@@ -306,9 +306,9 @@ def test_the_time_of_a_file_behind_a_link_is_left_alone(tmp_path: Path) -> None:
     for one in (victim, path):
         one.write_text(claude.broken(), encoding="utf-8")
     os.utime(path, (1, 1))
-    before = files.snapshot(path)
+    before = replace.snapshot(path)
     path.unlink()
     path.symlink_to(victim)
     changed = victim.stat().st_mtime_ns
-    repairing._keep_time(before)  # noqa: SLF001
+    operations._keep_time(before)  # noqa: SLF001
     assert victim.stat().st_mtime_ns == changed

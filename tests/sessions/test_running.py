@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from lockstitch import processes, sessions
+from lockstitch import sessions
 from lockstitch.errors import Busy
+from lockstitch.files import processes
 from tests.compaction.files import BUDGET, claude_book
 from tests.formats import claude_files
 from tests.formats.gemini_files import CASES as GEMINI
@@ -70,7 +71,7 @@ def says(config: Path, pid: int, **fields: Any) -> Path:
         "sessionId": claude.SESSION,
         "cwd": "/home/ada/project",
         "startedAt": int(time.time() * 1000),
-        "procStart": processes.start(pid),
+        "procStart": processes.start_moment(pid),
         "version": "2.1.325",
         "pidDomain": f"linux:{'0' * 32}:{processes.namespace()}",
         **fields,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from lockstitch import sessions
-from lockstitch.places import pasted
-from lockstitch.report import Report
 from lockstitch.rules import RULES, Finding
 from lockstitch.rules.rule import COUNTED
-from lockstitch.sessions import summary
-from lockstitch.sessions.summary import Summary, ago, state_of
+from lockstitch.sources import listing
+from lockstitch.sources.listing import SessionSummary, ago, state_in_words
+from lockstitch.sources.source import Report
+from lockstitch.sources.targets import pasted
 from tests.sessions import claude, homes
 
 
@@ -27,27 +27,27 @@ def test_every_rule_has_its_words() -> None:
 
 def test_a_state_is_told_in_words_the_worst_first() -> None:
     report = Report("f", findings=[finding("LS601", "warning"), finding("LS101"), finding("LS102")])
-    assert state_of(report) == ("broken", "2 tool calls without results, 1 torn line")
+    assert state_in_words(report) == ("broken", "2 tool calls without results, 1 torn line")
 
 
 def test_turns_that_a_resume_drops_are_counted_as_turns() -> None:
     report = Report("f", findings=[finding("LS706")], unreachable=14)
-    assert state_of(report) == ("broken", "14 turns a resume would drop")
+    assert state_in_words(report) == ("broken", "14 turns a resume would drop")
     report = Report("f", findings=[finding("LS705"), finding("LS101")], unreachable=1)
-    assert state_of(report)[1] == "1 turn a resume would drop, 1 tool call without a result"
+    assert state_in_words(report)[1] == "1 turn a resume would drop, 1 tool call without a result"
 
 
 def test_warnings_are_not_broken_and_notes_are_healthy() -> None:
-    assert state_of(Report("f", findings=[finding("LS101", "warning")]))[0] == "warning"
-    assert state_of(Report("f")) == ("healthy", "healthy")
-    noted = state_of(Report("f", findings=[finding("LS608", "note")]))
+    assert state_in_words(Report("f", findings=[finding("LS101", "warning")]))[0] == "warning"
+    assert state_in_words(Report("f")) == ("healthy", "healthy")
+    noted = state_in_words(Report("f", findings=[finding("LS608", "note")]))
     assert noted == ("healthy", "healthy (note: 1 missing line break)")
-    assert state_of(Report("f", error="is empty")) == ("unreadable", "is empty")
+    assert state_in_words(Report("f", error="is empty")) == ("unreadable", "is empty")
 
 
 def test_many_kinds_of_problems_are_not_all_named() -> None:
     codes = ("LS101", "LS103", "LS601", "LS401", "LS502")
-    told = state_of(Report("f", findings=[finding(code) for code in codes]))[1]
+    told = state_in_words(Report("f", findings=[finding(code) for code in codes]))[1]
     assert told.endswith("1 torn line, 2 more problems")
 
 
@@ -82,10 +82,12 @@ def test_a_path_can_be_pasted(path: str, text: str) -> None:
 
 
 def test_the_line_that_resumes_goes_to_the_project_first() -> None:
-    known = Summary("f", project="/srv/app", words=("claude", "--resume", "a;b"), is_local=True)
+    known = SessionSummary(
+        "f", project="/srv/app", words=("claude", "--resume", "a;b"), is_local=True
+    )
     assert known.resume_line("/srv/app") == "claude --resume 'a;b'"
     assert known.resume_line("/elsewhere") == "cd /srv/app && claude --resume 'a;b'"
-    assert Summary("f", project="/srv/app").resume_line() == ""
+    assert SessionSummary("f", project="/srv/app").resume_line() == ""
 
 
 def test_the_sessions_of_all_programs_are_listed_newest_first(tmp_path: Path) -> None:
@@ -122,6 +124,6 @@ def test_a_report_is_summarized_with_its_first_words(tmp_path: Path) -> None:
     assert (found.title, found.level) == ("Build it, please.", "broken")
     assert found.state == "1 tool call without a result"
     assert found.resume_line("/home/ada/project") == f"claude --resume {claude.SESSION}"
-    problem = summary.problems(report.findings)[0]
+    problem = listing.problems(report.findings)[0]
     assert problem.meaning.endswith(".")
     assert problem.refusal.startswith("messages.")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch import manifests
+from lockstitch.files import backup
 from tests.formats.databases import AgentsBook, GooseBook, OpencodeBook, rows
 from tests.sessions import claude
 from tests.sessions.command import run
@@ -346,7 +346,7 @@ def test_older_backups_do_not_name_their_session(tmp_path: Path) -> None:
     before = rows(path)
     for name in names:
         assert run("repair", "--yes", path, "--session", name).returncode == 0
-    for manifest in (tmp_path / manifests.FOLDER).glob("*.json"):
+    for manifest in (tmp_path / backup.FOLDER).glob("*.json"):
         known = json.loads(manifest.read_bytes())
         del known["session"]
         manifest.write_text(json.dumps(known))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import manifests
+from lockstitch.files import backup
 from tests.at_terminal import at_terminal
 from tests.files.planted import make_foreign, plant
 from tests.sessions import claude
@@ -129,7 +129,7 @@ def test_images_of_rows_that_no_repair_writes(tmp_path: Path, images: object) ->
     path, _ = KINDS["goose"](tmp_path)
     state = rows(path)
     plant(path, b"", {"rows": images, "before_digest": "", "after_digest": ""})
-    for manifest in (tmp_path / manifests.FOLDER).glob("*.bak"):
+    for manifest in (tmp_path / backup.FOLDER).glob("*.bak"):
         manifest.unlink()
     for words in (["undo", "--yes"], ["undo", "--yes", "--force"], ["undo", "--yes", "--run=evil"]):
         done = run(*words, path)

@@ -15,8 +15,8 @@ from lockstitch import sessions
 from lockstitch.cli import check
 from lockstitch.cli.scan import scan_file
 from lockstitch.errors import UnknownFormat
-from lockstitch.formats.registry import NAMES, VARIABLES, format_named
-from lockstitch.formats.sources import sources_of
+from lockstitch.sources.interface import NAMES, VARIABLES, format_named
+from lockstitch.sources.source import sources_in
 from tests.formats import claude_cases, codex_files, databases, gemini_files, pi_files, plain_files
 from tests.formats.unknown_files import FILES, HERMES, QWEN
 from tests.kinds_of_break.conversations import BROKEN, HEALTHY
@@ -39,7 +39,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", FILES)
 def test_the_format_is_not_guessed(folder: Path, name: str) -> None:
     with pytest.raises(UnknownFormat):
-        sources_of(str(folder / name))
+        sources_in(str(folder / name))
 
 
 def test_scan_names_them_and_counts_none(folder: Path) -> None:
@@ -141,7 +141,7 @@ DAMAGED = {
 def test_a_damaged_session_in_its_place_is_still_claimed(tmp_path: Path, what: str) -> None:
     data = DAMAGED[what](claude.healthy().encode())
     path = _home(tmp_path, data)
-    [source] = sources_of(str(path))
+    [source] = sources_in(str(path))
     assert source.format == "claude-code"
     assert sessions.check(source).error is None
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
 
-from lockstitch import addresses
-from lockstitch.addresses import parsed, public, with_option
 from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema, parse_options
 from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadSource
-from lockstitch.places import Place
+from lockstitch.sources.targets import StorePlace
+from lockstitch.stores import addresses
+from lockstitch.stores.addresses import parsed, public, with_option
 
 SECRET = "s3kr1t"  # noqa: S105
 
@@ -199,7 +199,7 @@ def test_what_holds_an_address_is_shown_without_its_secret() -> None:
     address = f"postgresql://ada:{SECRET}@host/db?sslpassword={SECRET}"
     kept = [
         parsed(address),
-        Place(address),
+        StorePlace(address),
         parse_options(address),
         Database(address).address,
         ThreadSource(address, "langgraph", KIND, "thread"),

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstitch import sessions
-from lockstitch.formats.base import LINES
-from lockstitch.formats.sources import Source, sources_of
 from lockstitch.rules import NOTE, Finding
+from lockstitch.sources.interface import LINES
+from lockstitch.sources.source import Source, sources_in
 from lockstitch.watch.followed import CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL, Followed
 from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.codex_files import CASES as CODEX
@@ -49,7 +49,7 @@ def grown(path: Path, data: bytes, cuts: list[int], form: str) -> Followed:
         with path.open("ab") as file:
             file.write(data[start:end])
         if followed is None:
-            (source,) = sources_of(str(path), form)
+            (source,) = sources_in(str(path), form)
             followed = Followed(source)
         if followed.look() == SUSPECT_TAIL:
             followed.examine()
@@ -126,7 +126,7 @@ def test_one_more_turn_does_not_cost_the_whole_file(kind: str, tmp_path: Path) -
     made: Chat | Rollout
     made = Rollout(tmp_path / ROLLOUT) if kind == "codex" else Chat(tmp_path / "large.jsonl")
     made.turns(4000)
-    (source,) = sources_of(str(made.path), kind)
+    (source,) = sources_in(str(made.path), kind)
     followed = Followed(source)
     assert followed.look() == SUSPECT_TAIL
     followed.examine()

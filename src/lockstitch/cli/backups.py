@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import backups, manifests, sessions
+from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import JSON, OVERWRITE, Command, Operand, Option
 from lockstitch.cli.retain import parse_age, parse_count
@@ -13,14 +13,15 @@ from lockstitch.cli.targets import write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.measures import several, size
-from lockstitch.places import pasted
-from lockstitch.sessions.summary import ago
+from lockstitch.files import backup as backups
+from lockstitch.files import backup as manifests
+from lockstitch.sources.listing import ago, several, size
+from lockstitch.sources.targets import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lockstitch.manifests import Backup
+    from lockstitch.files.backup import Backup
 
 # Of what is in a quarantine, so many rows of each piece are shown.
 _MOST_ROWS = 12
@@ -179,7 +180,7 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
                 f"{pasted(str(backup.record))} holds rows of a database, not a file; "
                 "`lockstitch undo` puts them back"
             )
-        write_copy(output, manifests.saved(backup), backup.path, force=force)
+        write_copy(output, manifests.read_original(backup), backup.path, force=force)
         terminal.note(f"Wrote {render.target_name(output)}.")
         return CLEAN
     if as_json:
@@ -263,7 +264,7 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
     is_wanted = bool(due) and (yes or terminal.confirm(question, "--yes deletes without asking"))
     for backup in due if is_wanted else ():
         try:
-            manifests.prune(backup)
+            manifests.delete_backup(backup)
             gone.append(backup)
         except (LockstitchError, OSError) as error:
             failed += 1

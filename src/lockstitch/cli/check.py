@@ -20,10 +20,10 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.dialects.registry import messages_of as listed_in
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.measures import several
-from lockstitch.places import brief, pasted, public
-from lockstitch.report import OWN, Report
 from lockstitch.rules import NOTE
+from lockstitch.sources.listing import several
+from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.targets import brief, pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -156,7 +156,7 @@ def journals(
 def listed(target: str, dialect: str | None, model: str | None) -> Report:
     """Read and check one message list; what cannot be read becomes a report with an error."""
     from lockstitch.formats.plain import doubt_of
-    from lockstitch.formats.sources import unknown
+    from lockstitch.sources.source import unknown_program
 
     try:
         document = documents.read_document(target)
@@ -165,7 +165,7 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
                 return _requests(document, dialect, model)
             like = "" if dialect else doubt_of(document.value)
             if like:
-                return Report(target, error=unknown(like))
+                return Report(target, error=unknown_program(like))
             dialect = confirm_dialect(document.value, dialect)
             findings = lockstitch.check(document.value, dialect, model=model)
     except (Unreadable, UsageError) as error:
@@ -179,11 +179,11 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
 def _requests(document: documents.JsonDocument, dialect: str | None, model: str | None) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.requests import Requests, dialect_in
-    from lockstitch.formats.sources import unknown
+    from lockstitch.sources.source import unknown_program
 
     like = "" if dialect else Requests().doubt(document.value)
     if like:
-        return Report(document.target, error=unknown(like))
+        return Report(document.target, error=unknown_program(like))
     dialect = dialect or dialect_in(document.value)
     findings = [
         structs.replace(found, place=f"{line}.{found.place}")

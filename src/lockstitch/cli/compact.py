@@ -23,16 +23,16 @@ from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.measures import several
-from lockstitch.places import pasted, public
+from lockstitch.sources.listing import several
+from lockstitch.sources.targets import pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from lockstitch.compaction.ladder import Compaction
-    from lockstitch.formats.sources import Source
     from lockstitch.sessions import Shorter
+    from lockstitch.sources.source import Source
 
 
 _RUNGS = {
@@ -159,11 +159,11 @@ def _compact_file(how: CompactRequest, source: Source) -> int:
 
 
 def _write_compacted_copy(how: CompactRequest, source: Source, options: dict[str, Any]) -> Shorter:
-    from lockstitch.formats import doctor
+    from lockstitch.sources import repair
 
     session = sessions.opened(source, follow_symlinks=how.follow)
     made = sessions.condensed(session, **options)
-    write_copy(str(how.output), doctor.bytes_of(made.after), source.path, force=how.force)
+    write_copy(str(how.output), repair.file_bytes(made.after), source.path, force=how.force)
     return sessions.shorter(session, made)
 
 

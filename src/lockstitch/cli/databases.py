@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
-from lockstitch import places
 from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Option
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.measures import several
-from lockstitch.places import pasted
-from lockstitch.report import Report
+from lockstitch.sources import targets as places
+from lockstitch.sources.listing import several
+from lockstitch.sources.source import Report
+from lockstitch.sources.targets import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from lockstitch.formats.doctor import Options
     from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadOutcome
+    from lockstitch.sources.repair import RepairOptions
 
 LANGGRAPH = "langgraph"
 _NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
@@ -225,7 +225,7 @@ class Mending(Struct):
 class Wish(Struct, frozen=True):
     """How a repair was asked for."""
 
-    options: Options
+    options: RepairOptions
     yes: bool = False
     diff: bool = False
     quiet: bool = False
@@ -236,9 +236,9 @@ class Wish(Struct, frozen=True):
 
 def repair(target: str, wish: Wish) -> Iterator[ThreadOutcome]:
     """Repair the threads of a database: shown, and written if that is wanted."""
-    from lockstitch import backups
+    from lockstitch.files import backup
 
-    facts = {"run": backups.new_run(), "options": wish.options, "shard": wish.shard}
+    facts = {"run": backup.new_run(), "options": wish.options, "shard": wish.shard}
     for task in tasks(target, mends=True, writes=wish.yes and not wish.diff, **facts):
         for outcome in outcomes(task, How(wish.workers, wish.session), "Repairing"):
             if not wish.quiet:

@@ -15,7 +15,7 @@ import msgspec
 
 from lockstitch.conversation.json_text import dump, member_spans, replace_items
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.inputs import content, drained, told
+from lockstitch.files.read import read_file, read_stream, reading_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,12 +102,12 @@ def _read_bytes(target: str) -> bytes:
     if target == STDIN:
         if sys.stdin is None:
             raise Unreadable("stdin is closed")
-        return drained(sys.stdin.buffer)
+        return read_stream(sys.stdin.buffer)
     if _OWN_STREAM.fullmatch(target):
         # What a shell makes of <(…) is a stream of this process, as its standard input is.
-        with told(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
-            return drained(file)
-    return content(target)
+        with reading_errors(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
+            return read_stream(file)
+    return read_file(target)
 
 
 def _decode(data: bytes) -> tuple[Any, bool]:

@@ -39,8 +39,8 @@ from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
-from lockstitch.measures import several
-from lockstitch.report import OWN
+from lockstitch.sources.listing import several
+from lockstitch.sources.source import OWN
 from lockstitch.transcript.messages import (
     describe_call,
     describe_media,
@@ -342,10 +342,10 @@ def _body(raw: bytes) -> bytes:
 
 def _redact_lines(lines: list[bytes], redact: str) -> Iterator[bytes]:
     """Give lines without secrets: all at once, so that a secret has one placeholder in all."""
-    from lockstitch.formats.lines import decode
     from lockstitch.redaction import redact_value
+    from lockstitch.sources.records import decode_json
 
-    clean, found = redact_value([*map(decode, lines)], personal=redact == "all")
+    clean, found = redact_value([*map(decode_json, lines)], personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 

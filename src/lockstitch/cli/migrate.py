@@ -10,15 +10,15 @@ from lockstitch.cli.parser import FORMAT, JSON, SESSION, Command, Operand, Optio
 from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.measures import several
-from lockstitch.places import is_postgres, pasted, public
+from lockstitch.sources.listing import several
+from lockstitch.sources.targets import is_postgres, pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration
     from lockstitch.session.copying import Copy
-    from lockstitch.stored import Failed
+    from lockstitch.stored import Failed as CopyFailed
 
 _OPERANDS = 2
 _LANGGRAPH = "langgraph"
@@ -63,7 +63,7 @@ def _sessions(
     with naming_target(source):
         total = stored.records_in(source, session)
         with ProgressBar("Copying", total, "records") as advance:
-            done: list[Copy | Failed] = []
+            done: list[Copy | CopyFailed] = []
             for one in stored.migrate(source, target, session, name=name, advance=advance):
                 done.append(one)
                 terminal.remember_done(f"{several(len(done), 'session')} had been copied before.")
@@ -78,18 +78,18 @@ def _sessions(
     return FAILED if failures else CLEAN
 
 
-def _fields(one: Copy | Failed) -> dict[str, Any]:
-    from lockstitch.stored import Failed
+def _fields(one: Copy | CopyFailed) -> dict[str, Any]:
+    from lockstitch.stored import Failed as CopyFailed
 
-    if isinstance(one, Failed):
+    if isinstance(one, CopyFailed):
         return {"session": one.session, "error": one.error}
     return {"session": one.session, "name": one.name, "records": one.records, "new": one.is_new}
 
 
-def _say(done: list[Copy | Failed]) -> None:
-    from lockstitch.stored import Failed
+def _say(done: list[Copy | CopyFailed]) -> None:
+    from lockstitch.stored import Failed as CopyFailed
 
-    copies = [one for one in done if not isinstance(one, Failed)]
+    copies = [one for one in done if not isinstance(one, CopyFailed)]
     new = [one for one in copies if one.is_new]
     records = several(sum(one.records for one in new), "record")
     terminal.note(f"Copied {several(len(new), 'session')} ({records}), verified.")

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
-from lockstitch.addresses import problem_of, public
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError, suggestion
-from lockstitch.formats.registry import NAMES as FORMAT_NAMES
+from lockstitch.sources.interface import NAMES as FORMAT_NAMES
+from lockstitch.stores.addresses import address_problem, public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,7 +107,7 @@ class Command(Struct, frozen=True):
         """Run the command; whoever looks for what was named need not think of odd addresses."""
         given = values[self.operand.name]
         for word in given if isinstance(given, list) else [given]:
-            problem = problem_of(word) if word and self.operand.is_target else ""
+            problem = address_problem(word) if word and self.operand.is_target else ""
             if problem and not os.path.lexists(word):
                 raise UsageError(f"{public(word)} {problem}")
         return self.run(**values)

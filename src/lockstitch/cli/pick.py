@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from lockstitch import backups, sessions
+from lockstitch import sessions
 from lockstitch.cli import terminal
 from lockstitch.cli.picker import (
     OPEN,
@@ -34,19 +34,18 @@ from lockstitch.cli.targets import current_folder, home_folder, shorten_path
 from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Conflict, LockstitchError, Moved
-from lockstitch.measures import several, size
-from lockstitch.places import pasted
-from lockstitch.report import is_many
+from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sessions.summary import Summary, checked, key_of, problems
+from lockstitch.sources.listing import SessionSummary, key_of, problems, several, size, with_check
+from lockstitch.sources.source import may_hold_many
+from lockstitch.sources.targets import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.formats.doctor import Mended
-    from lockstitch.formats.sources import Opened
-    from lockstitch.report import Report
     from lockstitch.sessions import Repaired
+    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.sources.source import Opened, Report
 
 
 _KEPT = "The original is kept as a backup, and undo brings it back byte for byte."
@@ -56,9 +55,9 @@ _MOST_STEPS = 12
 class PickedSession(Struct):
     """A session that was opened and planned; ``error`` says why it was not."""
 
-    summary: Summary
+    summary: SessionSummary
     session: Opened | None = None
-    mended: Mended | None = None
+    mended: RepairPlan | None = None
     report: Report | None = None
     error: str = ""
 
@@ -68,10 +67,10 @@ class PickedSession(Struct):
         return self.mended is not None and self.mended.changed
 
 
-def open_picked(summary: Summary) -> PickedSession:
+def open_picked(summary: SessionSummary) -> PickedSession:
     """Open a session, check it and plan its repair; nothing is changed."""
     try:
-        own = summary.session if is_many(summary.target) else None
+        own = summary.session if may_hold_many(summary.target) else None
         found = sessions.sources(summary.target, session=own)
         session = sessions.opened(found[0])
         mended = sessions.planned(session)
@@ -84,7 +83,7 @@ def open_picked(summary: Summary) -> PickedSession:
         return PickedSession(summary, error="it is too large or too deep to be read")
     except Exception as error:  # noqa: BLE001 - said as any other
         return PickedSession(summary, error=describe_bug(error))
-    return PickedSession(checked(summary, report), session, mended, report)
+    return PickedSession(with_check(summary, report), session, mended, report)
 
 
 def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -> list[str]:
@@ -92,7 +91,7 @@ def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -
     return [*_head_lines(view.summary, width, marks, now), *_body_lines(view, width, marks)]
 
 
-def _head_lines(one: Summary, width: int, marks: Marks, now: float) -> Iterator[str]:
+def _head_lines(one: SessionSummary, width: int, marks: Marks, now: float) -> Iterator[str]:
     title = one.title or f"({one.session or 'no title'})"
     for line in wrap_text(title, width):
         yield terminal.paint(line, "bold")
@@ -155,7 +154,7 @@ def _note_lines(report: Report, width: int) -> Iterator[str]:
         yield from wrap_text(f"Note: {note}", width, "  ")
 
 
-def _resume_lines(one: Summary, width: int) -> Iterator[str]:
+def _resume_lines(one: SessionSummary, width: int) -> Iterator[str]:
     line = one.resume_line(current_folder())
     if line:
         yield ""
@@ -189,16 +188,16 @@ def _write_repair(view: PickedSession) -> Repaired:
     if session is None or mended is None:
         raise Moved("there is nothing to write")
     try:
-        return sessions.applied(session, mended, backups.new_run())
+        return sessions.applied(session, mended, backup.new_run())
     except Moved:
         raise
     except Conflict:
         return sessions.repair(session.source)
 
 
-def undo_command(one: Summary) -> str:
+def undo_command(one: SessionSummary) -> str:
     """Return the command that takes the last repair of a session back, to be pasted."""
-    more = f" --session {pasted(one.session)}" if is_many(one.target) and one.session else ""
+    more = f" --session {pasted(one.session)}" if may_hold_many(one.target) and one.session else ""
     return f"lockstitch undo {pasted(one.target)}{more}"
 
 
@@ -235,7 +234,7 @@ class _PickScreen:
     def __init__(self, paths: list[str]) -> None:
         self.marks = _choose_marks()
         self.list = SessionList(home_folder(), time.time(), self.marks)
-        self.left: Iterator[Summary] = sessions.listed(paths)
+        self.left: Iterator[SessionSummary] = sessions.listed(paths)
         self.checks: BackgroundChecks | None = None
         self.paths = paths
         self.view: PickedSession | None = None
@@ -293,7 +292,7 @@ class _PickScreen:
             key = key_of(report.target, report.session)
             place = self.list.places.get(key)
             if place is not None:
-                self.list.put(key, checked(self.list.found[place], report))
+                self.list.put(key, with_check(self.list.found[place], report))
 
     # What keys do
 
@@ -425,7 +424,7 @@ class _PickPrompt:
             return ["Nothing was changed."]
         return self._see_to(self.found[int(answer) - 1], known.now)
 
-    def _see_to(self, one: Summary, now: float) -> list[str]:
+    def _see_to(self, one: SessionSummary, now: float) -> list[str]:
         view = open_picked(one)
         for line in describe_picked(view, self.width, self.marks, now):
             terminal.say(line)
@@ -440,8 +439,8 @@ class _PickPrompt:
         return repair_picked(view)[1] if answer == "y" else ["Nothing was changed."]
 
 
-def _check_listed(one: Summary) -> Summary:
+def _check_listed(one: SessionSummary) -> SessionSummary:
     """Return a session with its state: the list is printed once, so it is checked before."""
     found = scan_file(one.target)
     own = [report for report in found if report.session == one.session] or found
-    return checked(one, own[0]) if len(own) == 1 else one
+    return with_check(one, own[0]) if len(own) == 1 else one

@@ -22,8 +22,15 @@ from msgspec import Struct, field
 from lockstitch.cli import terminal
 from lockstitch.cli.targets import shorten_path
 from lockstitch.cli.terminal import escape_line, fit, text_width, wrap_rows
-from lockstitch.measures import several
-from lockstitch.sessions.summary import BROKEN, HEALTHY, UNREADABLE, WARNINGS, Key, Summary
+from lockstitch.sources.listing import (
+    BROKEN,
+    HEALTHY,
+    UNREADABLE,
+    WARNINGS,
+    Key,
+    SessionSummary,
+    several,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +63,7 @@ class SessionList(Struct):
     home: str
     now: float
     marks: Marks = Marks()
-    found: list[Summary] = field(default_factory=list)
+    found: list[SessionSummary] = field(default_factory=list)
     places: dict[Key, int] = field(default_factory=dict)
     is_complete: bool = False
     words: str = ""
@@ -66,18 +73,18 @@ class SessionList(Struct):
     top: int = 0
     page: int = 1
 
-    def add(self, summary: Summary) -> None:
+    def add(self, summary: SessionSummary) -> None:
         """Put one more session at the end; a sub-agent's is not one that a person resumes."""
         if not summary.is_aside:
             self.places[summary.key] = len(self.found)
             self.found.append(summary)
 
-    def put(self, key: Key, summary: Summary) -> None:
+    def put(self, key: Key, summary: SessionSummary) -> None:
         """Put what is known of a session now in its place."""
         if key in self.places:
             self.found[self.places[key]] = summary
 
-    def shown(self) -> list[Summary]:
+    def shown(self) -> list[SessionSummary]:
         """Return the sessions that fit what was typed, in their order."""
         wanted = self.words.lower().split()
         return [
@@ -87,7 +94,7 @@ class SessionList(Struct):
             and all(word in _searched_text(one) for word in wanted)
         ]
 
-    def chosen(self) -> Summary | None:
+    def chosen(self) -> SessionSummary | None:
         """Return the session that the cursor is on."""
         listed = self.shown()
         return listed[min(self.at, len(listed) - 1)] if listed else None
@@ -156,7 +163,9 @@ class SessionList(Struct):
             parts.append(f"{open_} to check")
         return terminal.paint(fit(f" {self.marks.dot} ".join(parts), width), "bold")
 
-    def entry(self, one: Summary, number: str, width: int, *, is_here: bool = False) -> list[str]:
+    def entry(
+        self, one: SessionSummary, number: str, width: int, *, is_here: bool = False
+    ) -> list[str]:
         """Return the lines of one session: which one it is, and how it is."""
         mark = self.marks.cursor if is_here else " "
         age = one.age(self.now)
@@ -177,14 +186,14 @@ class SessionList(Struct):
         rest = f" {self.marks.dot} {fit(facts, left, self.marks.more)}" if left > 0 else ""
         return [first, f"{painted}{rest if facts else ''}"]
 
-    def _state(self, one: Summary, state: str, width: int) -> str:
+    def _state(self, one: SessionSummary, state: str, width: int) -> str:
         text = fit(state, width - 4, self.marks.more)
         return f"    {terminal.paint(text, COLOURS.get(one.level, 'dim'))}"
 
     def _indented(self, text: str, width: int) -> str:
         return f"    {fit(text, width - 4, self.marks.more)}"
 
-    def _project(self, one: Summary) -> str:
+    def _project(self, one: SessionSummary) -> str:
         return shorten_path(one.project, self.home) if one.project else ""
 
     def _foot(self, width: int) -> str:
@@ -232,7 +241,7 @@ def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iter
         lead = " " * len(lead)
 
 
-def _searched_text(one: Summary) -> str:
+def _searched_text(one: SessionSummary) -> str:
     """Return what is looked through for what was typed."""
     parts = (one.title, one.project or "", one.program, one.level, one.state, one.session or "")
     return " ".join(parts).lower()

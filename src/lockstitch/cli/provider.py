@@ -47,13 +47,13 @@ def run(  # noqa: PLR0913 - one argument an option
 
 
 def _script(path: str | None) -> Script:
-    from lockstitch.inputs import content
+    from lockstitch.files.read import read_file
     from lockstitch.provider.replies import Script, script_in
 
     if path is None:
         return Script()
     try:
-        return script_in(path, content(path))
+        return script_in(path, read_file(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
 

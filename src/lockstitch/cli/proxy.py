@@ -87,7 +87,7 @@ def _settings(
 
     from msgspec import structs
 
-    from lockstitch.inputs import content
+    from lockstitch.files.read import read_file
     from lockstitch.proxy.settings import (
         Settings,
         Upstream,
@@ -99,7 +99,7 @@ def _settings(
     settings = Settings()
     if config is not None:
         try:
-            settings = parse_settings(content(config).decode(), Path(config).parent)
+            settings = parse_settings(read_file(config).decode(), Path(config).parent)
         except (Unreadable, UnicodeDecodeError) as error:
             raise Unreadable(f"{config}: {error}") from None
         except UsageError as error:

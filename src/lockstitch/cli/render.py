@@ -25,17 +25,16 @@ from lockstitch.cli import terminal
 from lockstitch.cli.documents import STDIN
 from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.measures import several
-from lockstitch.places import public
-from lockstitch.report import OWN, is_many
-from lockstitch.sessions.differing import differences
+from lockstitch.sources.listing import differences, several
+from lockstitch.sources.source import OWN, may_hold_many
+from lockstitch.sources.targets import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lockstitch import Change, Finding, Quarantined
-    from lockstitch.formats.doctor import Mended
-    from lockstitch.report import Report
+    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.sources.source import Report
 
 
 # A store of many sessions: its place alone does not say which one is meant.
@@ -65,7 +64,7 @@ def report_name(report: Report) -> str:
 
 def session_name(target: str, form: str | None, session: str | None) -> str:
     """The name of a session in text, by what it is of."""
-    is_one = session is not None and (form in _FORMATS_OF_MANY or is_many(target))
+    is_one = session is not None and (form in _FORMATS_OF_MANY or may_hold_many(target))
     return SessionName(f"{public(target)}:{session}") if is_one else target
 
 
@@ -270,7 +269,7 @@ _EDGES = frozenset('":,{}[]')
 _DIFFERENCE_STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=": "bold"}
 
 
-def difference_lines(mended: Mended, name: str, width: int | None = None) -> Iterator[str]:
+def difference_lines(mended: RepairPlan, name: str, width: int | None = None) -> Iterator[str]:
     """Give the difference record by record: ``-`` as it is, ``+`` as it will be, ``^`` the value.
 
     Lines that are wider than ``width`` go on in the next one.
@@ -282,7 +281,7 @@ def difference_lines(mended: Mended, name: str, width: int | None = None) -> Ite
             yield terminal.paint(row, _DIFFERENCE_STYLES[sign])
 
 
-def _signed_lines(mended: Mended, name: str, context: int) -> Iterator[tuple[str, str]]:
+def _signed_lines(mended: RepairPlan, name: str, context: int) -> Iterator[tuple[str, str]]:
     if not mended.changed:
         return
     yield "=", f"--- {target_name(name)}"

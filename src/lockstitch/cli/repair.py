@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lockstitch import backups, sessions
+from lockstitch import sessions
 from lockstitch.cli import databases, render, salvage, terminal
 from lockstitch.cli import render as plans
 from lockstitch.cli.parser import (
@@ -50,20 +50,19 @@ from lockstitch.errors import (
     Unreadable,
     UsageError,
 )
-from lockstitch.formats.doctor import Options
-from lockstitch.measures import several
-from lockstitch.places import pasted, public
+from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sessions.summary import described
+from lockstitch.sources.listing import several, summary_of_report
+from lockstitch.sources.repair import RepairOptions
+from lockstitch.sources.targets import pasted, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockstitch.formats.doctor import Mended
-    from lockstitch.formats.sources import Opened, Source
-    from lockstitch.report import Report
     from lockstitch.rules import Finding
     from lockstitch.sessions import Repaired
+    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.sources.source import Opened, Report, Source
 
 
 # So many places are named one by one.
@@ -111,7 +110,7 @@ def say_next_step(reports: list[Report], targets: list[str]) -> None:
     what = "it" if len(reports) == 1 else f"all {len(reports)}"
     terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
     if len(reports) == 1:
-        line = described(reports[0]).resume_line(current_folder())
+        line = summary_of_report(reports[0]).resume_line(current_folder())
         if line:
             terminal.note(f"To resume it: {line}")
 
@@ -138,7 +137,7 @@ def _is_below(path: str, place: str) -> bool:
 class RepairRequest(Struct, frozen=True):
     """How the command was asked to go about it."""
 
-    options: Options
+    options: RepairOptions
     run: str
     yes: bool
     diff: bool
@@ -183,7 +182,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError(
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
-    options = Options(strategy, lossy, force_cleanup, notes)
+    options = RepairOptions(strategy, lossy, force_cleanup, notes)
     part = databases.shard_of(shard, targets, form, session)
     if any(databases.is_meant(target, form) for target in targets):
         if output is not None or branch is not None or len(targets) > 1:
@@ -195,7 +194,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         salvage.require_alone(targets)
         how_far = salvage.SalvageOptions(yes, diff, as_json, output)
         return salvage.repair(targets[0], session, how_far)
-    run = backups.new_run()
+    run = backup.new_run()
     how = RepairRequest(
         options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json
     )
@@ -391,7 +390,7 @@ def _repair_one(
     return name, done, True
 
 
-def _write_repair(session: Opened, mended: Mended, how: RepairRequest) -> Repaired:
+def _write_repair(session: Opened, mended: RepairPlan, how: RepairRequest) -> Repaired:
     try:
         return sessions.applied(session, mended, how.run)
     except (Busy, Moved):
@@ -415,7 +414,7 @@ def _write_branch(name: str, session: Opened, how: RepairRequest) -> SessionOutc
 
 
 def _show_plan(
-    name: str, session: Opened, mended: Mended, how: RepairRequest, *, is_done: bool
+    name: str, session: Opened, mended: RepairPlan, how: RepairRequest, *, is_done: bool
 ) -> None:
     """Print what was done, or what would be, and say which of the two it is."""
     if how.quiet:
@@ -440,7 +439,7 @@ def _show_plan(
         terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
-def _show_difference(name: str, mended: Mended) -> None:
+def _show_difference(name: str, mended: RepairPlan) -> None:
     from lockstitch.cli.render import difference_lines
 
     for line in difference_lines(mended, name):
@@ -448,7 +447,7 @@ def _show_difference(name: str, mended: Mended) -> None:
 
 
 def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
-    from lockstitch.report import Report, state_of
+    from lockstitch.sources.source import Report, status_of_findings
 
     if isinstance(outcome, LockstitchError):
         report = Report(name, error=str(outcome))
@@ -462,7 +461,7 @@ def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) 
     outcome.report.target = name
     fields = render.report_fields(outcome.report)
     left = outcome.remaining if written else outcome.report.findings
-    fields["status"] = state_of(left)
+    fields["status"] = status_of_findings(left)
     quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]
     return {
         **fields,

@@ -18,14 +18,14 @@ from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Option
 from lockstitch.cli.terminal import escape_controls
 from lockstitch.errors import UsageError, suggestion
-from lockstitch.places import public
 from lockstitch.rules import NOTE
+from lockstitch.sources.targets import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lockstitch.report import Report
     from lockstitch.rules import Finding, Rule
+    from lockstitch.sources.source import Report
 
 
 TEXT, JSON = "text", "json"

@@ -17,7 +17,7 @@ from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.measures import several, size
+from lockstitch.sources.listing import several, size
 
 if TYPE_CHECKING:
     from lockstitch.session.maintenance import Audited, Removal, Retention
@@ -136,7 +136,7 @@ def _show_retention(planned: Retention) -> None:
 def _print_json(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
     if not as_json:
         return
-    from lockstitch.places import public
+    from lockstitch.sources.targets import public
 
     removed = [_removal_fields(one) for one in found.removed]
     terminal.emit(
@@ -164,7 +164,7 @@ def _print_audit(target: str, *, as_json: bool) -> int:
     with naming_target(target):
         found = stored.audit(target)
     if as_json:
-        from lockstitch.places import public
+        from lockstitch.sources.targets import public
 
         lines = [_audit_fields(one) for one in found]
         terminal.emit(render.encode_json(target=public(target), audit=lines))
@@ -258,7 +258,7 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         except Held as error:
             raise Held(f"{error}. --wait SECONDS waits for it") from error
     if as_json:
-        from lockstitch.places import public
+        from lockstitch.sources.targets import public
 
         fields = {"session": done.session, "records": done.records, "companions": done.companions}
         terminal.emit(render.encode_json(target=public(target), **fields))
@@ -315,7 +315,7 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
     with naming_target(target):
         freed = stored.vacuum(target)
     if as_json:
-        from lockstitch.places import public
+        from lockstitch.sources.targets import public
 
         terminal.emit(render.encode_json(target=public(target), freed=freed))
         return CLEAN

@@ -15,12 +15,13 @@ from lockstitch.cli.targets import naming_target, require_own_session
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.measures import several
-from lockstitch.places import pasted, public
+from lockstitch.sources.listing import several
+from lockstitch.sources.targets import pasted, public
 
 if TYPE_CHECKING:
     from lockstitch.journal.state import Checkpoint
-    from lockstitch.stored import Journal, Moved
+    from lockstitch.stored import Journal
+    from lockstitch.stored import Moved as RewindDone
 
 
 WAIT = Option(
@@ -77,7 +78,7 @@ def parse_seconds(word: str) -> float:
     return number
 
 
-def _rewind(target: str, session: str, place: int | str | None, wait: float) -> Moved:
+def _rewind(target: str, session: str, place: int | str | None, wait: float) -> RewindDone:
     from lockstitch import stored
 
     try:
@@ -106,7 +107,7 @@ def _show_rewind(journal: Journal, aim: int) -> None:
     terminal.note(f"{where} {said} leave the conversation; nothing is deleted.")
 
 
-def _say_rewound(target: str, moved: Moved, *, as_json: bool) -> None:
+def _say_rewound(target: str, moved: RewindDone, *, as_json: bool) -> None:
     if as_json:
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
         terminal.emit(render.encode_json(target=public(target), **fields))
@@ -157,7 +158,7 @@ def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: 
         name = stored.name_in(target, session)
         upto = stored.fork(target, name, new, at=None if at is None else parse_place(at))
     if as_json:
-        from lockstitch.places import public
+        from lockstitch.sources.targets import public
 
         terminal.emit(render.encode_json(target=public(target), source=name, session=new, at=upto))
         return CLEAN
@@ -202,7 +203,7 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
     with naming_target(target):
         journal = stored.read(target, session)
     if as_json:
-        from lockstitch.places import public
+        from lockstitch.sources.targets import public
 
         terminal.emit(render.encode_json(target=public(target), **checkpoint_fields(journal)))
     else:

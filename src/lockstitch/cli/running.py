@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Command, Operand, Option
 from lockstitch.errors import Busy, LockstitchError, UsageError
-from lockstitch.measures import several
+from lockstitch.sources.listing import several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lockstitch.formats.doctor import Mended
-    from lockstitch.formats.sources import Opened, Source
     from lockstitch.launch.commands import KnownCommand
     from lockstitch.launch.processes import ProxyActivity
     from lockstitch.launch.ways import ProxyWay
     from lockstitch.proxy.settings import Settings
+    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.sources.source import Opened, Source
 
 # So long a request that is under way when the program ends is let finish, in seconds.
 _GRACE = 5.0
@@ -103,10 +103,11 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
     return True
 
 
-def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
+def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
     import sys
 
-    from lockstitch import backups, sessions
+    from lockstitch import sessions
+    from lockstitch.files import backup
 
     terminal.note(
         f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
@@ -116,7 +117,7 @@ def _apply(name: str, session: Opened, planned: Mended, *, yes: bool) -> None:
     question = "Repair it before it is resumed? A backup is kept."
     if not yes and not terminal.confirm(question, "--yes repairs it"):
         return
-    done = sessions.applied(session, planned, backups.new_run())
+    done = sessions.applied(session, planned, backup.new_run())
     terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from lockstitch import places, sessions
+from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli import reports as printing
 from lockstitch.cli.databases import SHARD, WORKERS, Asked, cores, everything, number, shard_of
@@ -30,21 +30,23 @@ from lockstitch.cli.terminal import (
     text_width,
 )
 from lockstitch.conversation.json_text import is_index
-from lockstitch.measures import several, size
-from lockstitch.places import pasted
-from lockstitch.report import OWN, Report, is_many
-from lockstitch.sessions.summary import (
+from lockstitch.sources import targets
+from lockstitch.sources.listing import (
     BROKEN,
     HEALTHY,
     UNREADABLE,
     WARNINGS,
     Key,
-    Summary,
+    SessionSummary,
     ago,
-    described,
+    several,
     short_ids,
-    state_of,
+    size,
+    state_in_words,
+    summary_of_report,
 )
+from lockstitch.sources.source import OWN, Report, may_hold_many
+from lockstitch.sources.targets import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,7 +71,7 @@ class ProjectRow(Struct):
     def add(self, report: Report) -> None:
         """Count a session in."""
         self.sessions += 1
-        level, _ = state_of(report)
+        level, _ = state_in_words(report)
         self.broken += level in (BROKEN, UNREADABLE)
         self.warned += level == WARNINGS
         self.size += report.size
@@ -86,11 +88,11 @@ class ScanTotals(Struct):
     def over(self, reports: Iterable[Report]) -> Iterator[Report]:
         """Pass reports on, and count them."""
         for report in reports:
-            base = places.is_postgres(report.target)
+            base = targets.is_postgres(report.target)
             folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
             key = (report.format or "unknown", report.project or folder)
             self.table.setdefault(key, ProjectRow(*key)).add(report)
-            level, _ = state_of(report)
+            level, _ = state_in_words(report)
             self.states[level] = self.states.get(level, 0) + 1
             self.noted += report.status == "notes"
             yield report
@@ -135,8 +137,8 @@ def print_overview(found: Sequence[Report], given: Sequence[str], *, every: bool
     for line in table_lines(table_rows(found), terminal.width(), home_folder()):
         terminal.say(line)
     titles, now = sessions.Summaries(), time.time()
-    short = {} if given else short_ids(map(described, found))
-    bad = [titles.of(report) for report in found if every or state_of(report)[0] != HEALTHY]
+    short = {} if given else short_ids(map(summary_of_report, found))
+    bad = [titles.of(report) for report in found if every or state_in_words(report)[0] != HEALTHY]
     for one in sorted(bad, key=lambda one: (-one.updated, one.target, one.session or "")):
         terminal.say("")
         for line in entry_lines(one, now, terminal.width(), repair_command(one, short)):
@@ -167,18 +169,18 @@ def say_nothing_found() -> None:
     terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
 
 
-def repair_command(one: Summary, short: Mapping[Key, str]) -> str:
+def repair_command(one: SessionSummary, short: Mapping[Key, str]) -> str:
     """Return the command that repairs a session, to be pasted; empty if none does."""
     if one.level in (HEALTHY, UNREADABLE):
         return ""
     if one.key in short:
         return f"lockstitch repair {pasted(short[one.key])}"
-    is_one_of_many = one.session and (is_many(one.target) or one.format in (OWN, "langgraph"))
+    is_one_of_many = one.session and (may_hold_many(one.target) or one.format in (OWN, "langgraph"))
     more = f" --session {pasted(str(one.session))}" if is_one_of_many else ""
-    return f"lockstitch repair {pasted(places.public(one.target))}{more}"
+    return f"lockstitch repair {pasted(targets.public(one.target))}{more}"
 
 
-def entry_lines(one: Summary, now: float, width: int, command: str) -> Iterator[str]:
+def entry_lines(one: SessionSummary, now: float, width: int, command: str) -> Iterator[str]:
     """Return the lines of one session: which one it is, what is wrong, and what to type next."""
     level = f"{one.level:<{_LEVEL}} "
     age = one.age(now)
@@ -190,7 +192,7 @@ def entry_lines(one: Summary, now: float, width: int, command: str) -> Iterator[
     facts = [one.program, shorten_path(one.project, home_folder()) if one.project else ""]
     about = " · ".join(filter(None, facts))
     if one.level == UNREADABLE:
-        yield f"{indent}{pasted(places.public(one.target))}: {terminal.escape_controls(one.state)}"
+        yield f"{indent}{pasted(targets.public(one.target))}: {terminal.escape_controls(one.state)}"
     elif one.state != HEALTHY:
         yield from wrap_text(one.state, width, indent)
     yield from wrap_text(about, width, indent) if about else ()
@@ -341,8 +343,8 @@ def run(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Scan, print a table or a report, and return the exit status."""
     asked_for = printing.ReportOptions.of(output, select, ignore, statistics, as_json=as_json)
-    stores = [path for path in paths if places.is_postgres(path)]
-    part = shard_of(shard, paths, meant=lambda path, _: places.is_postgres(path))
+    stores = [path for path in paths if targets.is_postgres(path)]
+    part = shard_of(shard, paths, meant=lambda path, _: targets.is_postgres(path))
     if stores:
         asked = Asked(number(workers), shard=part)
         files = [path for path in paths if path not in stores]
@@ -355,7 +357,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     scanned = list(_scan_files(files, _workers(workers, files)))
     found = list(asked_for.over(report for report in scanned if not report.is_unknown))
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
-    absent = [Report(places.public(path), error="no such file or folder") for path in missing]
+    absent = [Report(targets.public(path), error="no such file or folder") for path in missing]
     hint = ""
     if not asked_for.emit([*found, *absent], others):
         hint = print_overview(found, given, every=every)

@@ -75,7 +75,7 @@ def _searched(
 
 
 def _brief(error: LockstitchError, target: str) -> str:
-    from lockstitch.places import brief
+    from lockstitch.sources.targets import brief
 
     return brief(str(error), target)
 
@@ -98,7 +98,7 @@ def _in_target(
 
 def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
     from lockstitch import stored
-    from lockstitch.report import OWN
+    from lockstitch.sources.source import OWN
 
     for match in stored.search(target, spoken, session):
         yield target, OWN, match
@@ -106,8 +106,8 @@ def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
 
 def _print(found: Iterator[Found], most: int) -> None:
     """Print what was found: below the name of its session for a person, else a line each."""
-    from lockstitch.report import OWN
     from lockstitch.sessions import Summaries
+    from lockstitch.sources.source import OWN
 
     titles = Summaries()
     is_grouped = sys.stdout is not None and sys.stdout.isatty()
@@ -134,7 +134,7 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
     import time
 
     from lockstitch.cli.targets import home_folder, shorten_path
-    from lockstitch.report import Report
+    from lockstitch.sources.source import Report
 
     try:
         updated = os.stat(target).st_mtime  # noqa: PTH116 - start-up time
@@ -151,7 +151,7 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
 
 
 def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
-    from lockstitch.places import public
+    from lockstitch.sources.targets import public
 
     matches = [_fields(public(target), form, match) for target, form, match in found]
     errors = [{"target": public(target), "error": error} for target, error in failures]

@@ -35,10 +35,10 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
-from lockstitch.formats import doctor
-from lockstitch.measures import several, size
-from lockstitch.report import OWN
 from lockstitch.rules.rule import is_broken
+from lockstitch.sources import repair as doctor
+from lockstitch.sources.listing import several, size
+from lockstitch.sources.source import OWN
 from lockstitch.stored import Journal
 from lockstitch.transcript.journals import (
     JournalTranscript,
@@ -302,7 +302,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     if dropped:
         page_lines(dropped_lines(stored, terminal.width(), full=full))
         return CLEAN
-    findings = doctor.findings_of(stored.source.form, stored.transcript)
+    findings = doctor.findings_in(stored.source.form, stored.transcript)
     page_lines(_session_lines(stored, findings, last, place, full=full))
     return FINDINGS if is_broken(findings) else CLEAN
 
@@ -352,7 +352,7 @@ def _session_lines(
     history = stored.transcript.history
     chosen = _choose_messages(stored, last, place)
     marks: dict[str, list[Finding]] = {}
-    for found in doctor.sent_findings(stored.source.form, stored.transcript):
+    for found in doctor.findings_in_history(stored.source.form, stored.transcript):
         marks.setdefault(found.place, []).append(found)
     yield from _session_head(stored, findings, marks)
     width = shutil.get_terminal_size((100, 24)).columns

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli.documents import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
-from lockstitch.inputs import content, head
-from lockstitch.places import is_postgres, public
-from lockstitch.report import OWN
+from lockstitch.files.read import read_file, read_head
+from lockstitch.sources.source import OWN
+from lockstitch.sources.targets import is_postgres, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lockstitch.formats.sources import Source
+    from lockstitch.sources.source import Source
 
 _REQUESTS = "requests"
 _DATABASE = b"SQLite format 3\0"
@@ -26,7 +26,7 @@ _SHOWN = 4
 
 def is_own_store(target: str | None, form: str | None) -> bool:
     """Whether a target is a store of Lockstitch's own, or a session's file of one."""
-    from lockstitch import places
+    from lockstitch.sources import targets as places
 
     if target is None or target == STDIN or form not in (None, OWN):
         return False
@@ -47,7 +47,7 @@ def is_own_store(target: str | None, form: str | None) -> bool:
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.places import brief, public
+    from lockstitch.sources.targets import brief, public
 
     try:
         yield
@@ -96,20 +96,20 @@ def write_copy(
     Never over what is read (``path`` is its file, where that is not the target itself), and over
     another file only by force.
     """
-    from lockstitch import files
+    from lockstitch.files import replace
 
     sources: list[str | int] = [0]
     if target is not None and target != STDIN:
         sources = _files_of(path or target)
     if data is None:
-        files.require_new(output, force=force, sources=sources)
+        replace.require_new(output, force=force, sources=sources)
     else:
-        files.write_new(output, data, force=force, sources=sources)
+        replace.write_new(output, data, force=force, sources=sources)
 
 
 def _files_of(target: str) -> list[str | int]:
     """The files that are read of a target: itself, a database's logs, all files of a store."""
-    from lockstitch import places
+    from lockstitch.sources import targets as places
 
     if is_postgres(target):
         return []
@@ -126,8 +126,8 @@ def _files_of(target: str) -> list[str | int]:
 
 def own_stores_below(folder: str) -> list[str]:
     """The stores of Lockstitch's own among the files below a folder."""
-    from lockstitch import places
-    from lockstitch.formats.sources import files_below
+    from lockstitch.sources import targets as places
+    from lockstitch.sources.source import files_below
 
     return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
 
@@ -159,21 +159,21 @@ def _starts_as_list(target: str) -> bool:
         return False
     # Whole records on later lines are a session's whose first line is damaged, if not a list's.
     has_records = any(line[:1] == b"{" and _is_whole(line) for line in rest.split(b"\n"))
-    return not has_records or _is_whole(content(target))
+    return not has_records or _is_whole(read_file(target))
 
 
 def _read_head(target: str, size: int) -> bytes:
     try:
-        return head(target, size)
+        return read_head(target, size)
     except LockstitchError:
         return b""
 
 
 def _is_whole(line: bytes) -> bool:
-    from lockstitch.formats.lines import decode
+    from lockstitch.sources.records import decode_json
 
     try:
-        decode(line)
+        decode_json(line)
     except ValueError:
         return False
     return True
@@ -203,8 +203,8 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch import sessions
-    from lockstitch.places import pasted
-    from lockstitch.report import is_many
+    from lockstitch.sources.source import may_hold_many
+    from lockstitch.sources.targets import pasted
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")
@@ -222,7 +222,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     from lockstitch.cli import terminal
 
     terminal.note(f"{found.program} {pasted(found.target)} {found.session or ''}".rstrip())
-    return found.target, found.session if is_many(found.target) else None
+    return found.target, found.session if may_hold_many(found.target) else None
 
 
 def find_one(target: str | None, form: str | None, session: str | None) -> Source:

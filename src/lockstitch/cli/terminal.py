@@ -23,10 +23,7 @@ from unicodedata import category, east_asian_width
 
 from msgspec import Struct
 
-from lockstitch.measures import (
-    several,
-    size,
-)
+from lockstitch.sources.listing import several, size
 
 if TYPE_CHECKING:
     import subprocess

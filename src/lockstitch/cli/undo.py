@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lockstitch import backups, places, sessions
+from lockstitch import sessions
 from lockstitch.cli import databases, migrate, render, salvage, terminal
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.measures import several, size
+from lockstitch.files import backup as backups
+from lockstitch.sources import targets as places
+from lockstitch.sources.listing import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.manifests import Backup
+    from lockstitch.files.backup import Backup
 
 
 def run(  # noqa: PLR0913 - one keyword an option

@@ -23,20 +23,36 @@ from msgspec import Struct
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import text_of_blocks
-from lockstitch.formats import schemas
-from lockstitch.formats.base import LINES, SQLITE, Context, Glimpse, Transcript, find
 from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.formats.history import NEW, History, SourcedMessage
-from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, as_str, can_be_key, new_record, raw_of
-from lockstitch.formats.salvage import substitute
-from lockstitch.formats.slots import relisted, steady
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put, put_list
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources import sqlite
+from lockstitch.sources.interface import LINES, SQLITE, Context, Glimpse, Transcript, new_finding
+from lockstitch.sources.records import (
+    Record,
+    amend_record,
+    as_str,
+    can_be_key,
+    decode_json,
+    new_record,
+    record_bytes,
+    substitute_text,
+)
+from lockstitch.sources.tables import (
+    ProgramTable,
+    Row,
+    RowFormat,
+    TableLayout,
+    moment,
+    new_row,
+    put_list,
+    put_value,
+)
+from lockstitch.sources.write_back import longest_kept_run, replace_list
 
 if TYPE_CHECKING:
-    from lockstitch.formats.untrusted import Connection
+    from lockstitch.sources.sqlite import GuardedConnection
 
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -208,14 +224,14 @@ class GooseLine(Struct, eq=False):
 
 
 def write_back(
-    transcript: Transcript, strands: Sequence[SourcedMessage], table: Table
+    transcript: Transcript, strands: Sequence[SourcedMessage], table: ProgramTable
 ) -> list[Record]:
     """Give the records in which the conversation is the healed one."""
     return _GooseWriteBack(transcript, table).stitch(strands)
 
 
 class _GooseWriteBack:
-    def __init__(self, transcript: Transcript, table: Table) -> None:
+    def __init__(self, transcript: Transcript, table: ProgramTable) -> None:
         talk: Talk = transcript.state
         self.data = transcript.context.data
         self.records = transcript.records
@@ -230,7 +246,7 @@ class _GooseWriteBack:
 
     def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         lines = [line for strand in strands for line in self._lines(strand)]
-        stay = steady(self._homes(lines))
+        stay = longest_kept_run(self._homes(lines))
         out: dict[int, list[Record]] = {NEW: []}
         kept: set[int] = set()
         anchor = NEW
@@ -319,7 +335,7 @@ class _GooseWriteBack:
     def _with(self, record: Record, items: list[Any]) -> Record:
         if isinstance(record, Row):
             return put_list(record, items)
-        return relisted(self.data, record, ("content",), items)
+        return replace_list(self.data, record, ("content",), items)
 
     def _fresh(self, line: GooseLine, anchor: int) -> Record:
         """Make the record that goose would have written, with the time of the one before it."""
@@ -353,8 +369,8 @@ def _ids(talk: Talk) -> Iterator[str]:
                 yield item["id"]
 
 
-_SESSION = Table("sessions", session="id")
-_MESSAGE = Table("messages", "content_json", order=("created_timestamp", "id"), counted=True)
+_SESSION = ProgramTable("sessions", session="id")
+_MESSAGE = ProgramTable("messages", "content_json", order=("created_timestamp", "id"), counted=True)
 _LISTED = "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), {} FROM sessions"
 _SESSIONS = _LISTED.format("description")
 _NAMED_SESSIONS = _LISTED.format("coalesce(nullif(name, ''), description)")
@@ -386,7 +402,7 @@ class Goose(RowFormat):
     )
     variable = "XDG_DATA_HOME"
     resume = ("goose", "session", "--resume", "--session-id", "{id}")
-    layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
+    layout = TableLayout((_SESSION, _MESSAGE), _SESSIONS)
     triggers = _TRIGGERS
 
     def claims(self, name: str, head: Any) -> bool:
@@ -396,9 +412,9 @@ class Goose(RowFormat):
         first, rest = values[:1], values[1:]
         return any(map(_is_header, first)) and bool(rest) and all(map(_is_message, rest))
 
-    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+    def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
         # the first versions have descriptions only
-        has_names = "name" in schemas.names_of(base, _SESSION.name)
+        has_names = "name" in sqlite.names_of(base, _SESSION.name)
         return base.execute(_NAMED_SESSIONS if has_names else _SESSIONS)
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -515,7 +531,7 @@ def _visible(metadata: Any) -> bool:
     """Tell whether a message is for the agent; what cannot be read says nothing."""
     if type(metadata) is str:
         try:
-            metadata = decode(metadata.encode("utf-8", "surrogateescape"))
+            metadata = decode_json(metadata.encode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
             return True
     return type(metadata) is not dict or metadata.get("agentVisible") is not False
@@ -566,7 +582,7 @@ def _findings(records: Sequence[Record]) -> Iterator[Finding]:
             outcome = "so that no message of the session can be loaded"
             if not isinstance(record, Row):
                 outcome = "so that the message is passed over"
-            yield find("LS610", place, f"{why}, {outcome}", ERROR)
+            yield new_finding("LS610", place, f"{why}, {outcome}", ERROR)
 
 
 def _loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
@@ -578,19 +594,19 @@ def _loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
         )
         if at < 0:
             ledger.set_aside(RULES["LS610"], record.place, raw)
-            record = _put(data, record, (), [{"type": "text", "text": substitute(raw)}])
+            record = _put(data, record, (), [{"type": "text", "text": substitute_text(raw)}])
             continue
         item = record.json[at] if isinstance(record, Row) else record.value["content"][at]
         ledger.set_aside(RULES["LS610"], record.place, item)
-        record = _put(data, record, (at,), {"type": "text", "text": substitute(str(item))})
+        record = _put(data, record, (at,), {"type": "text", "text": substitute_text(str(item))})
     return record
 
 
 def _line(data: bytes, record: Record) -> str:
-    return raw_of(data, record).decode("utf-8", "replace")
+    return record_bytes(data, record).decode("utf-8", "replace")
 
 
 def _put(data: bytes, record: Record, path: tuple[int, ...], value: Any) -> Record:
     if isinstance(record, Row):
-        return put(record, path, value)
-    return amended(data, record, ("content", *path), value)
+        return put_value(record, path, value)
+    return amend_record(data, record, ("content", *path), value)

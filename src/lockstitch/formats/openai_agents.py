@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lockstitch.formats.base import Context, Transcript, find
 from lockstitch.formats.history import History, SourcedMessage
-from lockstitch.formats.records import Record
-from lockstitch.formats.slots import Home, enter, steady
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, new_row, put_fields
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.records import Record
+from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields
+from lockstitch.sources.write_back import MessageHome, enter_message, longest_kept_run
 
-_SESSION = Table("agent_sessions", session="session_id", key="session_id", order=("session_id",))
-_MESSAGE = Table("agent_messages", "message_data", counted=True)
+_SESSION = ProgramTable(
+    "agent_sessions", session="session_id", key="session_id", order=("session_id",)
+)
+_MESSAGE = ProgramTable("agent_messages", "message_data", counted=True)
 _SESSIONS = (
     "SELECT session_id, NULL, CAST(strftime('%s', updated_at) AS INTEGER), '' FROM agent_sessions"
 )
@@ -32,7 +34,7 @@ class OpenAIAgents(RowFormat):
     name = "openai-agents"
     title = "OpenAI Agents SDK"
     dialect = "openai-responses"
-    layout = Layout((_SESSION, _MESSAGE), _SESSIONS)
+    layout = TableLayout((_SESSION, _MESSAGE), _SESSIONS)
 
     def claims(self, name: str, head: Any) -> bool:
         tables = {value for value in head if type(value) is str}
@@ -44,7 +46,7 @@ class OpenAIAgents(RowFormat):
         for number, row in enumerate(records):
             if _is_item(row):
                 homes.append(number)
-                enter(history, row.value[_ITEM], Home(number, (_ITEM,)))
+                enter_message(history, row.value[_ITEM], MessageHome(number, (_ITEM,)))
         return Transcript(
             context,
             records,
@@ -67,7 +69,7 @@ class OpenAIAgents(RowFormat):
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         homes: list[int] = transcript.state
-        stay = steady([strand.origin for strand in strands])
+        stay = longest_kept_run([strand.origin for strand in strands])
         kept: dict[int, Record] = {}
         behind: dict[int, list[Record]] = {}
         anchor = _FRONT
@@ -99,8 +101,8 @@ def _is_lost(record: Record) -> bool:
 def _lost(record: Record) -> Finding:
     if isinstance(record, Row) and not record.readable:
         text = "the row cannot be decoded, so that it is passed over in silence"
-        return find("LS610", record.place, text, WARNING)
-    return find("LS610", record.place, "the row holds no item, but is sent as one", ERROR)
+        return new_finding("LS610", record.place, text, WARNING)
+    return new_finding("LS610", record.place, "the row holds no item, but is sent as one", ERROR)
 
 
 def _kept(record: Record, item: Any) -> Record:

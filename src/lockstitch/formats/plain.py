@@ -14,14 +14,14 @@ from lockstitch.conversation.parts import RESULT, USER, Path
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import ENOUGH, dialect_of, find_doubt, marks_of, new_dialect
 from lockstitch.errors import AmbiguousDialect
-from lockstitch.formats.base import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.formats.history import History, SourcedMessage
-from lockstitch.formats.records import BOM, Record, amended, raw_of
-from lockstitch.formats.slots import Home, enter, lay, value_at
 from lockstitch.repair.draft import Ledger
+from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Transcript
+from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
+from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at
 
 if TYPE_CHECKING:
-    from lockstitch.formats.compacting import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Sorting, Story
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
@@ -80,7 +80,7 @@ class PlainList(Format):
         history.body = _body(around, dialect)
         messages = [*map(_spoken, stored)]
         for message, home in zip(messages, homes, strict=True):
-            enter(history, message, home)
+            enter_message(history, message, home)
         return Transcript(
             context,
             records,
@@ -107,7 +107,9 @@ class PlainList(Format):
         for key, value in body.items():
             if value is not before.get(key):
                 place = next(n for n, record in enumerate(records) if record.is_record)
-                records[place] = amended(transcript.context.data, records[place], (key,), value)
+                records[place] = amend_record(
+                    transcript.context.data, records[place], (key,), value
+                )
         return records
 
     def stitch(
@@ -125,10 +127,10 @@ class PlainList(Format):
             return SourcedMessage(message, strand.origin, strand.parts)
 
         def make(message: Any, near: Record) -> Record:
-            sample = raw_of(data, near).decode("utf-8", "surrogatepass")
+            sample = record_bytes(data, near).decode("utf-8", "surrogatepass")
             return Record("", message, fresh=dump_like(sample, message).encode())
 
-        return lay(transcript, homes, [*map(written, strands)], make)
+        return place_messages(transcript, homes, [*map(written, strands)], make)
 
 
 def doubt_of(value: Any) -> str:
@@ -206,7 +208,7 @@ def _dialect(value: Any) -> str | None:
         return None
 
 
-def _opened(records: Sequence[Record]) -> tuple[list[Any], list[Home], Any]:
+def _opened(records: Sequence[Record]) -> tuple[list[Any], list[MessageHome], Any]:
     """Give the messages of a file, where each stands, and the document around them."""
     whole = [n for n, record in enumerate(records) if record.value is not None]
     value: Any = records[whole[0]].value if len(whole) == 1 else None
@@ -214,9 +216,13 @@ def _opened(records: Sequence[Record]) -> tuple[list[Any], list[Home], Any]:
     if path is not None and not (type(value) is dict and "role" in value):
         messages = value_at(value, path)
         steps = range(len(messages))
-        return messages, [Home(whole[0], (*path, step), listed=True) for step in steps], value
+        return (
+            messages,
+            [MessageHome(whole[0], (*path, step), listed=True) for step in steps],
+            value,
+        )
     lines = [n for n in whole if records[n].is_record and records[n].kind != BOM]
-    return [records[n].value for n in lines], [Home(n) for n in lines], None
+    return [records[n].value for n in lines], [MessageHome(n) for n in lines], None
 
 
 def _turns(dialect: str, messages: Sequence[Any]) -> int:

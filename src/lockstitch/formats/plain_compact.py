@@ -5,12 +5,12 @@ from __future__ import annotations
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats.base import Transcript
-from lockstitch.formats.compacting import Shortened, Sorting, Story
-from lockstitch.formats.doctor import LOSSY
 from lockstitch.formats.history import NEW, SourcedMessage, trace_sources
 from lockstitch.heal import plan_stored
 from lockstitch.journal.projection import SUMMARY
+from lockstitch.sources.compaction import Shortened, Sorting, Story
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.repair import LOSSY
 
 
 def sorting(transcript: Transcript) -> Sorting:

@@ -13,12 +13,12 @@ from msgspec import structs
 
 from lockstitch.dialects.registry import dialect_of, messages_of
 from lockstitch.errors import AmbiguousDialect, UsageError
-from lockstitch.formats import doctor
-from lockstitch.formats.base import LINES, Context, Format, Transcript
 from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.formats.plain import PlainList, doubt_of
-from lockstitch.formats.records import Record
 from lockstitch.repair.draft import Ledger
+from lockstitch.sources import repair
+from lockstitch.sources.interface import LINES, Context, Format, Transcript
+from lockstitch.sources.records import Record
 
 _PLAIN = PlainList()
 _USUAL = "openai-chat"
@@ -60,7 +60,7 @@ class Requests(Format):
             context,
             records,
             History(dialect, [], [], []),
-            findings=[f for line in lines.values() for f in doctor.findings_of(_PLAIN, line)],
+            findings=[f for line in lines.values() for f in repair.findings_in(_PLAIN, line)],
             turns=sum(line.turns for line in lines.values()),
             messages=sum(len(line.history.messages) for line in lines.values()),
             state=lines,
@@ -70,7 +70,7 @@ class Requests(Format):
         """Repair each line that needs it."""
         records = list(transcript.records)
         for number, line in transcript.state.items():
-            done = doctor.mend(_PLAIN, line, doctor.Options())
+            done = repair.plan_repair(_PLAIN, line, repair.RepairOptions())
             if done.changed:
                 [records[number]] = done.after.records
                 ledger.changes += done.changes

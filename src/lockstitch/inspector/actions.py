@@ -14,16 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch import places, sessions, stored
+from lockstitch import sessions, stored
 from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
-from lockstitch.formats import doctor
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
-from lockstitch.formats.sources import Opened, Source
 from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
-from lockstitch.report import OWN, Report
 from lockstitch.session.maintenance import is_aside
+from lockstitch.sources import repair, targets
+from lockstitch.sources.source import OWN, Opened, Report, Source
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
 _NO_SUCH = "there is no such session any more"
@@ -39,7 +38,7 @@ class Subject(Struct, frozen=True):
     @property
     def id(self) -> str:
         """A name for links that tells nothing of the path, the same in every run."""
-        where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
+        where = self.target if targets.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
         name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(name).hexdigest()[:16]
 
@@ -56,22 +55,22 @@ def require_showable(target: str | None) -> None:
     """Raise if a target is nothing that can be shown."""
     if target is None or Path(target).is_dir():
         return
-    if places.may_be(target) and places.place_of(target):
+    if targets.may_be(target) and targets.place_of(target):
         stored.opened(target)[0].close()
-    elif not places.is_postgres(target):
+    elif not targets.is_postgres(target):
         sessions.sources(target)
 
 
 def is_store(target: str | None) -> bool:
     """Whether a target is a store of our own."""
-    if target is None or not (places.may_be(target) or Path(target).is_dir()):
+    if target is None or not (targets.may_be(target) or Path(target).is_dir()):
         return False
-    return places.place_of(target) is not None
+    return targets.place_of(target) is not None
 
 
 def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
     """Check every session of this machine, or of a target, one after the other."""
-    if target is not None and places.is_postgres(target):
+    if target is not None and targets.is_postgres(target):
         for report in sessions.scan_database(target):
             yield _found(target, report)
         return
@@ -97,7 +96,7 @@ def _found(target: str, report: Report) -> tuple[Subject, Report]:
 def _name(report: Report) -> str | None:
     """Return the name that tells a session from others of its file; a file of one needs none."""
     is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
-    return report.session if is_many or places.is_postgres(report.target) else None
+    return report.session if is_many or targets.is_postgres(report.target) else None
 
 
 def check_again(subject: Subject) -> Report:
@@ -133,7 +132,7 @@ def read_session(subject: Subject) -> SessionReading:
             sessions.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
         )
     report = sessions.described(found)
-    report.findings = doctor.findings_of(source.form, found.transcript)
+    report.findings = repair.findings_in(source.form, found.transcript)
     made = timeline.transcript_timeline(source.form, found.transcript, report.findings)
     return SessionReading(
         report, made, plans.foreign_actions(found, report, has_undo=_has_undo(source))

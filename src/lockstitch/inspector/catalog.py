@@ -16,15 +16,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch import places, sessions, stored
+from lockstitch import sessions, stored
 from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Subject
 from lockstitch.inspector.plans import shorten_home
 from lockstitch.journal.events import Compacted, event_of
 from lockstitch.redaction import redact_value
-from lockstitch.report import OWN, Report
 from lockstitch.session.listing import list_sessions
+from lockstitch.sources import targets
+from lockstitch.sources.source import OWN, Report
 from lockstitch.stores.base import Backend, Listed, Listing
 
 # How long a session that was found waits for others to be told with, in seconds.
@@ -147,7 +148,7 @@ def list_row(subject: Subject, report: Report) -> dict[str, Any]:
         "program": summary.program or report.format or "unknown",
         "session": report.session or summary.session or "",
         "project": shorten_home(report.project or ""),
-        "target": shorten_home(places.public(report.target)),
+        "target": shorten_home(targets.public(report.target)),
         "updated": report.updated,
         "size": report.size,
         "messages": report.messages,

@@ -19,22 +19,22 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from lockstitch import backups, sessions, stored
+from lockstitch import sessions, stored
 from lockstitch.conversation.parts import Place
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.formats.base import Format
+from lockstitch.files import backup as backups
+from lockstitch.files.backup import Backup
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
-from lockstitch.formats.sources import Opened, Source
 from lockstitch.journal.events import Rewound
-from lockstitch.manifests import Backup
-from lockstitch.measures import several, size
 from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
-from lockstitch.report import Report
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session.maintenance import is_aside
-from lockstitch.sessions import Difference, Options
-from lockstitch.sessions.summary import problems
+from lockstitch.sessions import Difference
+from lockstitch.sessions import Options as RepairOptions
+from lockstitch.sources.interface import Format
+from lockstitch.sources.listing import problems, several, size
+from lockstitch.sources.source import Opened, Report, Source
 from lockstitch.stored import DAMAGED, Journal
 
 # Of a plan that changes more, the rest is only counted.
@@ -188,7 +188,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     strategy = options.get("strategy", "close")
     if strategy not in _STRATEGIES:
         raise UsageError("the strategy is close or rollback")
-    wanted = Options(strategy, lossy=options.get("lossy") is True)
+    wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = sessions.opened(source)
     mended = sessions.planned(found, wanted)
     outlook = sessions.outlook(found, mended)

@@ -20,13 +20,13 @@ from msgspec import Struct, field, structs
 from lockstitch.conversation.pairing import ANSWER
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
 from lockstitch.dialects.base import as_json
-from lockstitch.formats.base import Format, Transcript
-from lockstitch.formats.doctor import place_in_store, plan_history
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
-from lockstitch.measures import several
 from lockstitch.rules import Finding
+from lockstitch.sources.interface import Format, Transcript
+from lockstitch.sources.listing import several
+from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
 from lockstitch.transcript.journals import JournalTranscript
 from lockstitch.transcript.messages import MarginNote, MessageTranscript, turn_starts

@@ -15,7 +15,7 @@ from lockstitch.inspector.timeline import Row, shorten_row
 from lockstitch.journal.queries import SearchWords
 from lockstitch.redaction import redact_value
 from lockstitch.rules import RULES, Finding
-from lockstitch.sessions.summary import problems
+from lockstitch.sources.listing import problems
 
 _MOST_SHOWN = 500
 _MOST_MATCHES = 500

@@ -16,9 +16,8 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.base import SQLITE, Format
-from lockstitch.formats.registry import format_named
-from lockstitch.formats.sources import Source, places_of, sources_of
+from lockstitch.sources.interface import SQLITE, Format, format_named
+from lockstitch.sources.source import Source, places_of, sources_in
 
 # What a command resumes: nothing, the session that was used last, one that it names, or one that
 # a person picks once the program runs.
@@ -275,7 +274,7 @@ def find_resumable(
 
 def _named(form: Format, name: str, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
     if os.path.isfile(name):  # noqa: PTH113 - a name may be no path at all
-        yield from sources_of(name, form.name, environ)
+        yield from sources_in(name, form.name, environ)
         return
     for path in _newest(form, home, environ):
         if path.endswith(_DATABASES):
@@ -305,20 +304,20 @@ def _newest(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
 
 def _read(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
     try:
-        yield from sources_of(path, None, environ)
+        yield from sources_in(path, None, environ)
     except LockstitchError:
         return  # the program itself says what it thinks of such a file
 
 
 def _rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
     """Return the sessions of a database, the one that was changed last first."""
-    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     try:
-        found = {one.session: one for one in sources_of(path, None, environ) if one.kind == SQLITE}
+        found = {one.session: one for one in sources_in(path, None, environ) if one.kind == SQLITE}
         if not found:
             return
-        listed = rows.sessions(path, next(iter(found.values())).form)
+        listed = rows.list_sessions(path, next(iter(found.values())).form)
     except LockstitchError:
         return
     for row in listed:

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from lockstitch import inputs
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.files import read
 from lockstitch.launch.commands import (
     CLAUDE,
     CODEX,
@@ -97,7 +97,7 @@ def split_version(base: str) -> tuple[str, str]:
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a file, empty if there is none that can be read."""
     try:
-        found = json.loads(inputs.content(path))
+        found = json.loads(read.read_file(path))
     except (LockstitchError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -180,7 +180,7 @@ def _codex(asked: CommandLine) -> ProxyWay:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(inputs.content(path).decode())
+        return tomllib.loads(read.read_file(path).decode())
     except (LockstitchError, ValueError):
         return {}
 
@@ -285,7 +285,7 @@ def _pi(asked: CommandLine) -> ProxyWay:
 def _goose(asked: CommandLine) -> ProxyWay:
     config = Path(asked.environ.get("XDG_CONFIG_HOME") or asked.home / ".config")
     try:
-        text = inputs.content(config / "goose" / "config.yaml").decode("utf-8", "replace")
+        text = read.read_file(config / "goose" / "config.yaml").decode("utf-8", "replace")
     except LockstitchError:
         text = ""
     set_there = dict(re.findall(r"(?m)^([A-Z]+_HOST):\s*[\"']?([^\s\"'#]+)", text))

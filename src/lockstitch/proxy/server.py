@@ -28,7 +28,7 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.processes import start
+from lockstitch.files.processes import start_moment
 from lockstitch.proxy.forwarding import Log, Proxy, ProxyEvent
 from lockstitch.proxy.http import spell_counts
 from lockstitch.proxy.metrics import Metrics
@@ -430,7 +430,7 @@ def _read(own: Path) -> list[Metrics]:
         if path == own or not path.name.isdecimal():
             continue
         counted = msgspec.json.decode(path.read_bytes(), type=Metrics)
-        if start(int(path.name)) == "":
+        if start_moment(int(path.name)) == "":
             counted.running = 0
         found.append(counted)
     return found

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch import inputs
 from lockstitch.dialects.profiles import PROFILES
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.files import read
 from lockstitch.proxy import routes
 from lockstitch.proxy.signing import AWS, region_of
 
@@ -135,7 +135,7 @@ def with_vendors(named: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
 def token_in(path: Path) -> str:
     """Return the token that a file holds."""
     try:
-        return inputs.content(path).decode().strip()
+        return read.read_file(path).decode().strip()
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
     except UnicodeDecodeError as error:

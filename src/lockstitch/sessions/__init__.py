@@ -9,43 +9,50 @@
 
 from __future__ import annotations
 
-from lockstitch.backups import Undone
-from lockstitch.formats.doctor import Mended, Options
-from lockstitch.formats.sources import Opened, Source
-from lockstitch.report import Report
-from lockstitch.sessions.checking import check, described, examined, scan, scan_database, scan_file
-from lockstitch.sessions.compacting import (
-    BUDGET,
-    Shorter,
-    compact,
-    condensed,
-    shortened,
-    shorter,
+from lockstitch.files.backup import Undone
+from lockstitch.sources.compaction import BUDGET, Shorter, compact, condensed, shortened, shorter
+from lockstitch.sources.listing import (
+    Difference,
+    Summaries,
+    differences,
+    listed,
+    search,
+    summarized,
 )
-from lockstitch.sessions.differing import Difference, differences
-from lockstitch.sessions.exporting import encoded, exported, without_secrets
-from lockstitch.sessions.finding import opened, paths, psycopg_hint, searched, sources
-from lockstitch.sessions.listing import Summaries, listed, summarized
-from lockstitch.sessions.repairing import (
+from lockstitch.sources.listing import SessionSummary as Summary
+from lockstitch.sources.operations import (
     COPY,
     Repaired,
     applied,
+    backups_of,
+    check,
     copied,
+    described,
+    encoded,
+    examined,
+    exported,
     outlook,
     planned,
     repair,
     require_closed,
-)
-from lockstitch.sessions.searching import search
-from lockstitch.sessions.summary import Summary
-from lockstitch.sessions.undoing import (
-    backups_of,
     require_undoable,
+    scan,
+    scan_database,
+    scan_file,
     session_of,
     undo,
     undo_threads,
     undoable,
+    without_secrets,
 )
+from lockstitch.sources.repair import RepairOptions as Options
+from lockstitch.sources.repair import RepairPlan as Mended
+from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.targets import open_source as opened
+from lockstitch.sources.targets import psycopg_hint
+from lockstitch.sources.targets import resolve_sources as sources
+from lockstitch.sources.targets import searched_folders as searched
+from lockstitch.sources.targets import session_paths as paths
 
 __all__ = [
     "BUDGET",

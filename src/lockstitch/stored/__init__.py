@@ -13,46 +13,50 @@ lines, a folder of such files. An agent itself works with ``lockstitch.open``.
 
 from __future__ import annotations
 
-from lockstitch.stored.changing import (
-    Left,
-    Moved,
-    aim,
-    checkpoints,
-    compact,
-    fork,
-    left_behind,
-    name_in,
-    outlook,
-    rewind,
-    shorter,
-    uncompact,
+from lockstitch.sources.journals import (
+    DAMAGED,
+    LANGCHAIN,
+    Copied,
+    Journal,
+    can_undo,
+    chosen,
+    count,
+    damaged,
+    findings_of,
+    read,
+    summary_of,
 )
-from lockstitch.stored.checking import check, count
-from lockstitch.stored.journal import DAMAGED, LANGCHAIN, Journal, chosen, opened, read
-from lockstitch.stored.operating import (
-    Failed,
+from lockstitch.sources.journals import check_store as check
+from lockstitch.sources.journals import copy_store as copy
+from lockstitch.sources.journals import open_store as opened
+from lockstitch.sources.journals import repair_store as repair
+from lockstitch.sources.journals import salvage_session as salvage
+from lockstitch.sources.journals import undo_store as undo
+from lockstitch.sources.store_operations import CopyFailed as Failed
+from lockstitch.sources.store_operations import LeftBehind as Left
+from lockstitch.sources.store_operations import RewindDone as Moved
+from lockstitch.sources.store_operations import (
+    aim,
     audit,
+    checkpoints,
     delete,
+    fork,
     found,
+    left_behind,
     migrate,
+    name_in,
     records_in,
     remove,
     retain,
-    search,
+    rewind,
     take_in,
+    uncompact,
     vacuum,
 )
-from lockstitch.stored.salvaging import (
-    Copied,
-    can_undo,
-    copy,
-    damaged,
-    findings_of,
-    repair,
-    salvage,
-    summary_of,
-    undo,
-)
+from lockstitch.sources.store_operations import compact_stored as compact
+from lockstitch.sources.store_operations import compaction_outlook as outlook
+from lockstitch.sources.store_operations import search_store as search
+from lockstitch.sources.store_operations import shorter_stored as shorter
 
 __all__ = [
     "DAMAGED",

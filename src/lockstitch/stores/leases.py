@@ -32,7 +32,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from lockstitch import processes
+from lockstitch.files import processes
 
 _NANO = 1_000_000_000
 
@@ -56,7 +56,7 @@ class Holder(Struct, frozen=True):
 def myself() -> Holder:
     """Describe this process, with a token that nobody else has."""
     pid = os.getpid()
-    start = processes.start(pid) or ""
+    start = processes.start_moment(pid) or ""
     return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
 
 
@@ -69,7 +69,7 @@ def is_gone(holder: Holder) -> bool:
     # In one boot the host's name plays no part: containers have names of their own.
     if not holder.start or not holder.namespace or holder.namespace != _namespace():
         return False
-    start = processes.start(holder.pid)
+    start = processes.start_moment(holder.pid)
     return start is not None and start != holder.start
 
 

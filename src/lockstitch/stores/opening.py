@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
-from lockstitch.addresses import UNREAD, parsed, public, split
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.stores.addresses import UNREAD, parsed, public, split
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.memory import MemoryBackend
 

@@ -37,9 +37,9 @@ from lockstitch.dialects.media import images_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
-from lockstitch.measures import size
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
+from lockstitch.sources.listing import size
 
 # Where reasoning is kept in words, and where it is kept for the provider only.
 _WORDS = (

@@ -17,9 +17,9 @@ from typing import Any, Self
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.formats import packed
-from lockstitch.formats.registry import NAMES, below, format_named
-from lockstitch.formats.sources import OWN_FOLDER, SUFFIXES, files_below
+from lockstitch.files import read
+from lockstitch.sources.interface import NAMES, below, format_named
+from lockstitch.sources.source import OWN_FOLDER, SUFFIXES, files_below
 
 # The log of a database: what is written goes there first.
 _LOG = "-wal"
@@ -50,7 +50,7 @@ class SessionPlace(Struct, frozen=True):
     def holds(self, path: str) -> bool:
         """Whether a path is that of a session here, by its name."""
         rest = Path(os.path.relpath(path, self.folder)).parts
-        if rest[:1] == (os.pardir,) or OWN_FOLDER in rest or packed.is_hidden(path):
+        if rest[:1] == (os.pardir,) or OWN_FOLDER in rest or read.is_shadowed_by_plain(path):
             return False
         if not self.steps:
             return path.endswith(SUFFIXES)

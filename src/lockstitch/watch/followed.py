@@ -21,17 +21,17 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from lockstitch import inputs, sessions
+from lockstitch import sessions
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats import packed
-from lockstitch.formats.base import LINES, Proof, Quick, Transcript
-from lockstitch.formats.doctor import findings_of
-from lockstitch.formats.sources import Source, understood
-from lockstitch.report import HEALTHY as HEALTHY_STATES
-from lockstitch.report import Report
+from lockstitch.files import read as inputs
+from lockstitch.files import read as packed
 from lockstitch.rules import NOTE, Finding
+from lockstitch.sources.interface import LINES, HealthProof, Quick, Transcript
+from lockstitch.sources.repair import findings_in
+from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
+from lockstitch.sources.source import Report, Source, parse_file
 
 # What a look at the end says: nothing is wrong; something may be under way; look at all of it.
 CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL = "healthy", "open", "suspect"
@@ -106,8 +106,8 @@ def view_tail(source: Source, tail: FileTail, data: bytes) -> TailView:
     Its ``start`` counts from the beginning of the file.
     """
     head = tail.head if tail.start else b""
-    transcript = understood(source, head + data)
-    view = view_transcript(transcript, findings_of(source.form, transcript))
+    transcript = parse_file(source, head + data)
+    view = view_transcript(transcript, findings_in(source.form, transcript))
     view.start = tail.start + max(view.start - len(head), 0)
     return view
 
@@ -165,7 +165,7 @@ class Followed(Struct):
 
     source: Source
     position: Position | None = None
-    proof: Proof | None = None
+    proof: HealthProof | None = None
     tail: FileTail | None = None
     whole: int = 0
     state: str = SUSPECT_TAIL
@@ -201,7 +201,7 @@ class Followed(Struct):
         if at is None:
             return None
         start = at.offset - len(at.last)
-        with inputs.opened(self.source.path) as handle, inputs.told():
+        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
             status = os.fstat(handle)
             if (status.st_dev, status.st_ino) != at.identity or status.st_size < at.offset:
                 return None
@@ -224,7 +224,7 @@ class Followed(Struct):
         at, tail = self.position, self.tail
         if at is None or tail is None or at.offset <= _SMALL:
             return SUSPECT_TAIL
-        with inputs.opened(self.source.path) as handle, inputs.told():
+        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
             data = _bytes(handle, tail.start, os.fstat(handle).st_size)
         self.read += len(data)
         end = tail.start + len(data)
@@ -251,7 +251,7 @@ class Followed(Struct):
         proof = self.source.form.proof()
         if proof is None or not self._is_appended_to:
             return False
-        with inputs.opened(self.source.path) as handle, inputs.told():
+        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
             status = os.fstat(handle)
             inputs.require_size(status.st_size)
             offset, last = 0, b""
@@ -304,7 +304,7 @@ class Followed(Struct):
         return self.source.kind == LINES and not packed.is_packed(self.source.path)
 
 
-def _proven(proof: Proof, *, is_whole: bool) -> str:
+def _proven(proof: HealthProof, *, is_whole: bool) -> str:
     if proof.is_open or not is_whole:
         return OPEN_TAIL
     return CLEAN_TAIL if proof.verdict() is not None else SUSPECT_TAIL

@@ -19,10 +19,9 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.base import SQLITE
-from lockstitch.formats.sources import Source
-from lockstitch.report import Report
 from lockstitch.rules import ERROR
+from lockstitch.sources.interface import SQLITE
+from lockstitch.sources.source import Report, Source
 
 BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
 

@@ -23,12 +23,10 @@ from msgspec import Struct, field, structs
 
 from lockstitch import sessions
 from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat
-from lockstitch.formats.base import SQLITE
-from lockstitch.formats.registry import format_named
-from lockstitch.formats.sources import Source, sources_of
-from lockstitch.report import HEALTHY as HEALTHY_STATES
-from lockstitch.report import Report
 from lockstitch.rules import NOTE, Finding
+from lockstitch.sources.interface import SQLITE, format_named
+from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
+from lockstitch.sources.source import Report, Source, sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
 from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
@@ -55,7 +53,7 @@ class WatchedDatabase(Struct):
         if stamp == self.stamp:
             return
         self.stamp = stamp
-        found = sources_of(self.path)
+        found = sources_in(self.path)
         times = _times(self.path, found)
         since = self.latest - _COARSE
         self.latest = max(times.values(), default=self.latest)
@@ -65,11 +63,11 @@ class WatchedDatabase(Struct):
 
 
 def _times(path: str, found: list[Source]) -> dict[str, float]:
-    from lockstitch.formats import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     if not found or found[0].kind != SQLITE:
         return {}
-    return {row.id: row.updated for row in rows.sessions(path, format_named(found[0].format))}
+    return {row.id: row.updated for row in rows.list_sessions(path, format_named(found[0].format))}
 
 
 def _stamp(path: str) -> Stamp:
@@ -150,7 +148,7 @@ class Watcher:
             entry.changed, entry.wake, entry.is_new = now - ago, now, True
             return
         try:
-            found = sources_of(path, environ=self._environ)
+            found = sources_in(path, environ=self._environ)
         except UnknownFormat:
             return
         except LockstitchError:
@@ -258,9 +256,9 @@ def is_in_use(followed: Followed) -> bool:
     """Whether a program has a session open, as far as can be told."""
     source = followed.source
     if source.kind == SQLITE:
-        from lockstitch.formats.sqlite import users  # noqa: PLC0415 - sqlite3 for databases only
+        from lockstitch.sources.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
 
-        return bool(users(os.path.realpath(source.path)))
+        return bool(database_users(os.path.realpath(source.path)))
     return any(source.form.users(source.path, followed.session, followed.project))
 
 

@@ -17,11 +17,12 @@ from typing import Any
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
 
-from lockstitch import backups, sessions
+from lockstitch import sessions
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats import row_undo
-from lockstitch.formats.doctor import Options
+from lockstitch.files import backup
 from lockstitch.rules import ERROR
+from lockstitch.sources import rows
+from lockstitch.sources.repair import RepairOptions
 from tests.formats.databases import rows as every_row
 
 from .graphs import (
@@ -96,7 +97,7 @@ class Life:
         found = sessions.sources(str(self.path), session=self.thread)
         if not found:
             return
-        options = Options(force_cleanup=self.chance.random() < 1 / 3)
+        options = RepairOptions(force_cleanup=self.chance.random() < 1 / 3)
         before, state, kept = every_row(self.path), self.state(), self.others()
         done = sessions.repair(found[0], options)
         self.judge(found[0], state, done)
@@ -106,7 +107,7 @@ class Life:
             return
         self.repairs += 1
         if self.chance.random() < 1 / 2:
-            backups.undo(str(self.path), restore=row_undo.restore)
+            backup.undo_backup(str(self.path), restore=rows.restore_rows)
             assert every_row(self.path) == before, self.log
             sessions.repair(found[0], options)
         self.go_on(number)

@@ -26,12 +26,12 @@ from msgspec import structs
 from lockstitch import sessions
 from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
-from lockstitch.formats import doctor, rows
-from lockstitch.formats.base import Context
-from lockstitch.formats.doctor import Options
 from lockstitch.formats.langgraph.snapshot import branches, session_name
 from lockstitch.formats.langgraph.sqlite import LangGraph, seconds_of
-from lockstitch.formats.tables import Row
+from lockstitch.sources import repair, rows
+from lockstitch.sources.interface import Context
+from lockstitch.sources.repair import RepairOptions
+from lockstitch.sources.tables import Row
 from tests.formats.databases import rows as every_row
 
 from .graphs import BATCH, Making, Scripted, calling, config, graph_of, saving
@@ -216,12 +216,12 @@ def test_a_database_that_is_being_written_is_waited_for(
     with closing(sqlite3.connect(threads, check_same_thread=False)) as base:
         assert base.execute(f"pragma journal_mode = {mode}").fetchone() == (mode,)
         base.execute("begin immediate")
-        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 0.2)
+        monkeypatch.setattr("lockstitch.sources.sqlite.WRITE_WAIT", 0.2)
         status, printed = lockstitch("repair", "--yes", threads, "--session", thread)
         assert (status, "locked by another program" in printed) == (2, True)
         assert "nothing was written" in printed
         assert "brought back" not in printed
-        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 60.0)
+        monkeypatch.setattr("lockstitch.sources.sqlite.WRITE_WAIT", 60.0)
         timer = threading.Timer(0.5, base.rollback)
         timer.start()
         assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0
@@ -241,15 +241,15 @@ def test_a_thread_is_repaired_with_its_subgraphs(threads: Path, lockstitch: Run)
 
 DIES = """
 import os, signal, sys
-from lockstitch import backups, sessions
-from lockstitch.formats import rows
-keep = backups.keep_rows
+from lockstitch import sessions
+from lockstitch.files import backup
+keep = backup.keep_row_images
 
 def die(*words, **more):
     keep(*words, **more)
     os.kill(os.getpid(), signal.SIGKILL)
 
-backups.keep_rows = die
+backup.keep_row_images = die
 sessions.repair(sessions.sources(sys.argv[1], session="agent-halted")[0])
 """
 
@@ -371,11 +371,11 @@ def test_a_database_that_is_cut_off_is_said(threads: Path, lockstitch: Run) -> N
 
 NOBODY = """
 import os, sys
-from lockstitch import backups, sessions
+from lockstitch import sessions
 [source] = sessions.sources(sys.argv[1], session="agent-halted")
 session = sessions.opened(source)
 mended = sessions.planned(session)  # loads what lies where nobody may read it
-import lockstitch.formats.rows, lockstitch.manifests, encodings.idna
+import lockstitch.sources.rows, lockstitch.files.backup, encodings.idna
 os.geteuid() or os.setuid(65534)
 try:
     sessions.applied(session, mended, "run")
@@ -596,7 +596,7 @@ def test_messages_with_one_id_are_told_apart(threads: Path, lockstitch: Run) -> 
 @pytest.fixture(scope="session")
 def loaded(_made: Path) -> dict[str, list[Any]]:
     names = ("agent-killed", "delta-halted", "agent-healthy", "agent-asked")
-    return {name: list(rows.load(_made, FORM, name)) for name in names}
+    return {name: list(rows.load_rows(_made, FORM, name)) for name in names}
 
 
 COLUMNS = ("type", "checkpoint", "metadata", "value", "channel", "task_id", "checkpoint_id")
@@ -631,9 +631,13 @@ def test_rows_with_any_damage_are_judged_and_nothing_else_happens(
         cut, whole = data.draw(st.integers(0, 3000)), data.draw(st.booleans())
         records[number] = damaged(records[number], column, junk, cut, replace=whole)
     before = [dict(row.stored) for row in records]
-    for options in (Options(), Options(force_cleanup=True), Options(strategy="rollback")):
+    for options in (
+        RepairOptions(),
+        RepairOptions(force_cleanup=True),
+        RepairOptions(strategy="rollback"),
+    ):
         transcript = FORM.parse(records, Context(b"", session))
-        mended = doctor.mend(FORM, transcript, options)
+        mended = repair.plan_repair(FORM, transcript, options)
         old = [row for row in mended.after.records if not row.is_new]
         assert [row.stored for row in old] == before
         assert len(mended.after.records) - len(old) == mended.changed

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from langchain_core.messages import HumanMessage
 
-from lockstitch.formats.doctor import Options
 from lockstitch.formats.langgraph.postgres import repairs, work
 from lockstitch.formats.langgraph.postgres.database import Database, find_schema
 from lockstitch.formats.langgraph.postgres.reading import ThreadReader
+from lockstitch.sources.repair import RepairOptions
 
 from . import graphs, stage
 
@@ -56,7 +56,7 @@ def planned(dsn: str) -> tuple[Database, ThreadReader, work.SchemaTask]:
     home = find_schema(dsn)
     database = Database(dsn, "public")
     repairs.make_repairs_table(database, home)
-    task = work.SchemaTask(dsn, dsn, home, "by-hand", Options(), mends=True, writes=True)
+    task = work.SchemaTask(dsn, dsn, home, "by-hand", RepairOptions(), mends=True, writes=True)
     return database, ThreadReader(database, home), task
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, LockstitchError, Unreadable, Unsure, UsageError
+from lockstitch.files import os_files
 from lockstitch.journal.records import blob_name
 from lockstitch.stores.jsonl import JsonlBackend, forks
 from lockstitch.stores.jsonl.files import Files
@@ -272,11 +272,11 @@ def test_large_values_that_a_killed_process_was_removing(
 def test_drafts_that_killed_processes_left_go_when_something_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "STALE", -60.0)
+    monkeypatch.setattr(os_files, "STALE", -60.0)
     with JsonlBackend(tmp_path) as backend:
         lease = backend.acquire("s")
         backend.append(lease, [entry("a", b"{}", LARGE)], 0)
         for folder in (tmp_path, tmp_path / "blobs" / blob_name(LARGE)[:2]):
-            (folder / f"{disk.PREFIX}left{disk.SUFFIX}").write_bytes(b"secret")
+            (folder / f"{os_files.PREFIX}left{os_files.SUFFIX}").write_bytes(b"secret")
         backend.delete(lease)
-    assert list(tmp_path.rglob(f"{disk.PREFIX}*")) == []
+    assert list(tmp_path.rglob(f"{os_files.PREFIX}*")) == []

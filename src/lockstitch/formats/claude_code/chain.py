@@ -19,8 +19,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.formats.graph import Graph, Node, Walk
-from lockstitch.formats.records import Record, can_be_key
+from lockstitch.sources.records import Record, can_be_key
+from lockstitch.sources.write_back import Graph, GraphNode, GraphWalk
 
 _TICK = timedelta(milliseconds=1)
 
@@ -181,11 +181,11 @@ class ClaudeChain:
         self.whole_file = _is_sub_agent(records)
         self.graph = Graph(list(self._nodes()), self._bridges)
         self._keep_preserved()
-        self.overruled: Node | None = None
+        self.overruled: GraphNode | None = None
         # What claude_severity knows of the history of this chain, once it was asked.
         self.spans: Any = None
         self.end, self.leaf = self._end()
-        self.walk = self.graph.walk(self.leaf) if self.leaf else Walk([], [])
+        self.walk = self.graph.walk(self.leaf) if self.leaf else GraphWalk([], [])
         self.cut = self._last_boundary()
 
     def value(self, number: int) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class ClaudeChain:
         found: dict[str, Any] = self.records[number].value
         return found
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[GraphNode]:
         for number, record in enumerate(self.records):
             value = record.value
             if not record.is_record or "parentUuid" not in value:
@@ -201,7 +201,7 @@ class ClaudeChain:
             name, parent = value.get("uuid"), value.get("parentUuid")
             if type(name) is str and name:  # nothing can hang on an empty one
                 aside = is_aside(value) and not self.whole_file
-                yield Node(number, name, parent if type(parent) is str else None, aside)
+                yield GraphNode(number, name, parent if type(parent) is str else None, aside)
 
     def _keep_preserved(self) -> None:
         """Lead what hangs on the records that the last compaction kept through its summary."""
@@ -212,12 +212,12 @@ class ClaudeChain:
                     self.graph.detours[kept[0]] = anchor
                 return
 
-    def _bridges(self, node: Node, before: Node) -> bool:
+    def _bridges(self, node: GraphNode, before: GraphNode) -> bool:
         """Whether the client takes the line before for a parent that it cannot reach."""
         gap = seconds_between(self.value(before.number), self.value(node.number))
         return gap is not None and gap <= _BRIDGED_SECONDS
 
-    def _end(self) -> tuple[Node | None, Node | None]:
+    def _end(self) -> tuple[GraphNode | None, GraphNode | None]:
         """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
 
         That is the line that nobody hangs on and that is the latest in the file. The last
@@ -239,13 +239,13 @@ class ClaudeChain:
                 return end, speaker
         return None, None
 
-    def _lines_from_end(self) -> Iterator[Node]:
+    def _lines_from_end(self) -> Iterator[GraphNode]:
         """Iterate over the lines of the conversation that may be its end, the last first."""
         for node in reversed(self.graph.nodes):
             if not node.aside and may_end(self.value(node.number)):
                 yield node
 
-    def named_leaf(self) -> tuple[int, Node | None]:
+    def named_leaf(self) -> tuple[int, GraphNode | None]:
         """Return the last ``last-prompt`` record, and the record that it names; -1 and None.
 
         A compaction makes the client forget it. After a rewind it names what cannot be there.
@@ -253,7 +253,7 @@ class ClaudeChain:
         return self._named_leaf
 
     @cached_property
-    def _named_leaf(self) -> tuple[int, Node | None]:
+    def _named_leaf(self) -> tuple[int, GraphNode | None]:
         for number in range(len(self.records) - 1, -1, -1):
             value = self.records[number].value
             if type(value) is not dict:
@@ -264,7 +264,7 @@ class ClaudeChain:
                 break
         return -1, None
 
-    def hangs_below(self, node: Node | None, top: Node) -> bool:
+    def hangs_below(self, node: GraphNode | None, top: GraphNode) -> bool:
         """Whether a record is another one or hangs below it."""
         seen: set[int] = set()
         while node is not None and node.number not in seen:
@@ -274,16 +274,16 @@ class ClaudeChain:
             node = self.graph.by_id.get(node.parent) if node.parent else None
         return False
 
-    def _terminals(self) -> list[Node]:
+    def _terminals(self) -> list[GraphNode]:
         """Return the records that nobody hangs on, but for notes of progress; all, in a circle."""
         parents = {node.parent for node in self.graph.nodes if may_end(self.value(node.number))}
         nodes = [node for node in self.graph.by_id.values() if may_end(self.value(node.number))]
         return [node for node in nodes if node.id not in parents] or nodes
 
-    def _speaker_at(self, node: Node, seen: set[int] | None = None) -> Node | None:
+    def _speaker_at(self, node: GraphNode, seen: set[int] | None = None) -> GraphNode | None:
         """Return the first speaker's line from a record upwards, past none that was seen."""
         seen = set() if seen is None else seen
-        at: Node | None = node
+        at: GraphNode | None = node
         while at is not None and at.number not in seen:
             if self.value(at.number).get("type") in SPEAKERS:
                 return at
@@ -349,10 +349,10 @@ class ClaudeChain:
                 group.members.sort()
 
     def _owner(
-        self, node: Node, name: str, owners: dict[str, int], beside: dict[str | None, int]
+        self, node: GraphNode, name: str, owners: dict[str, int], beside: dict[str | None, int]
     ) -> int:
         """Return the group that a line hangs on, past results and notes of the client; or -1."""
-        at: Node | None = node
+        at: GraphNode | None = node
         seen: set[int] = set()
         while at is not None and at.number not in seen:
             seen.add(at.number)
@@ -364,7 +364,7 @@ class ClaudeChain:
                 return -1
         return -1
 
-    def _is_first(self, node: Node) -> bool:
+    def _is_first(self, node: GraphNode) -> bool:
         return self.graph.by_id[node.id] is node
 
     def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:

@@ -14,7 +14,6 @@ from msgspec import structs
 
 from lockstitch.compaction.plan import usage_in
 from lockstitch.dialects.base import text_of_blocks
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
@@ -27,9 +26,10 @@ from lockstitch.formats.claude_code.chain import (
     stamp,
 )
 from lockstitch.formats.claude_code.repair_tree import derived_uuid
-from lockstitch.formats.compacting import Shortened, Sorting
 from lockstitch.formats.history import NEW, parts_of
-from lockstitch.formats.records import Record, amended, new_record
+from lockstitch.sources.compaction import Shortened, Sorting
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, amend_record, new_record
 
 _BEFORE = ("isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
@@ -154,5 +154,5 @@ class _CompactionWriter:
         if caller is not None:
             changes["sourceToolAssistantUUID",] = caller
         for path, new in changes.items():
-            record = amended(self.data, record, path, new)
+            record = amend_record(self.data, record, path, new)
         return structs.replace(record, place="", start=-1, end=-1, ending=b"\n", codes=())

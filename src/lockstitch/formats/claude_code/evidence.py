@@ -36,8 +36,8 @@ from lockstitch.formats.claude_code.chain import (
     results_in,
     seconds_between,
 )
-from lockstitch.formats.graph import Node
-from lockstitch.formats.records import can_be_key
+from lockstitch.sources.records import can_be_key
+from lockstitch.sources.write_back import GraphNode
 
 # The beginnings of what the client writes in a person's role.
 CLIENT_WORDS = (
@@ -354,16 +354,16 @@ class BranchContext:
         return EarlierLines(self.chain)
 
     @cached_property
-    def roots(self) -> list[Node]:
+    def roots(self) -> list[GraphNode]:
         """The records that hang on nothing and that something was said below, in file order."""
         return _roots(self.chain)
 
     @cached_property
-    def _reached_nodes(self) -> list[Node]:
+    def _reached_nodes(self) -> list[GraphNode]:
         nodes = self.chain.graph.nodes
         return [node for node in nodes if not node.aside and node.number in self.reached]
 
-    def reached_before(self, number: int) -> Node | None:
+    def reached_before(self, number: int) -> GraphNode | None:
         """Return the nearest earlier record of the conversation that is on the chain."""
         at = bisect_left(self._reached_nodes, number, key=lambda node: node.number)
         return self._reached_nodes[at - 1] if at else None
@@ -423,7 +423,7 @@ class BranchContext:
     @cached_property
     def named_below(self) -> dict[str, int]:
         """The last record that names a line or one that hangs below it, by the line's id."""
-        homes: dict[str, list[Node]] = {}
+        homes: dict[str, list[GraphNode]] = {}
         for node in self.chain.graph.nodes:
             homes.setdefault(node.id, []).append(node)
         found: dict[str, int] = {}
@@ -478,15 +478,15 @@ def descendants(chain: ClaudeChain, number: int) -> list[int]:
     return sorted(found)
 
 
-def root_of(chain: ClaudeChain, node: Node) -> int:
+def root_of(chain: ClaudeChain, node: GraphNode) -> int:
     """Return the first record of the tree that a record is in."""
     return top_of(chain, node, set(), {})
 
 
-def top_of(chain: ClaudeChain, node: Node, reached: set[int], tops: dict[int, int]) -> int:
+def top_of(chain: ClaudeChain, node: GraphNode, reached: set[int], tops: dict[int, int]) -> int:
     """Climb to the first record of a piece; every step is remembered."""
     climbed: dict[int, None] = {}
-    at: Node | None = node
+    at: GraphNode | None = node
     top = node.number
     while at is not None and at.number not in reached and at.number not in climbed:
         top = tops.get(at.number, at.number)
@@ -498,7 +498,7 @@ def top_of(chain: ClaudeChain, node: Node, reached: set[int], tops: dict[int, in
     return top
 
 
-def _roots(chain: ClaudeChain) -> list[Node]:
+def _roots(chain: ClaudeChain) -> list[GraphNode]:
     """Return the records that hang on nothing and that something was said below, in file order."""
     tops: dict[int, int] = {}
     found = {
@@ -512,7 +512,7 @@ def _roots(chain: ClaudeChain) -> list[Node]:
     return [chain.graph.by_number[number] for number in sorted(found)]
 
 
-def _hangs_on_nothing(chain: ClaudeChain, node: Node) -> bool:
+def _hangs_on_nothing(chain: ClaudeChain, node: GraphNode) -> bool:
     """Whether the parents of a record lead to one that is not in the file."""
     top = chain.graph.by_number[root_of(chain, node)]
     return top.parent is not None and top.parent not in chain.graph.by_id
@@ -530,7 +530,7 @@ def _is_left_by_client(chain: ClaudeChain) -> bool:
         # The file ends in the past, with a line of the conversation itself or a note on it.
         last = chain.overruled.number
         return last in chain.places or _is_note(chain.value(last))
-    at: Node | None = chain.end
+    at: GraphNode | None = chain.end
     notes: list[int] = []
     while at is not None and at.number != chain.leaf.number:
         notes.append(at.number)

@@ -21,13 +21,12 @@ from typing import Any, TypedDict
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch import inputs
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import has_long_number, is_index
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.base import Quick
-from lockstitch.formats.lines import Decode, Reading, reading
-from lockstitch.formats.records import SLIM
+from lockstitch.files import read
+from lockstitch.sources.interface import Quick
+from lockstitch.sources.records import SLIM, DecodeLine, JsonReading, read_json
 
 _CHUNK = 1 << 20
 # Requests near a provider's limit, and results that are giants, need a look.
@@ -112,8 +111,8 @@ def quick(path: str) -> Quick | None:
 
 def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
     """Read a file in pieces, each with the end of its last whole line; it must end in one."""
-    with inputs.opened(path) as handle:
-        inputs.require_size(os.fstat(handle).st_size)
+    with read.open_regular(path) as handle:
+        read.require_size(os.fstat(handle).st_size)
         rest = b""
         while piece := os.read(handle, _CHUNK):
             piece = rest + piece if rest else piece
@@ -460,17 +459,17 @@ class _LinkLine(TypedDict, total=False):
 _LINK_DECODER = msgspec.json.Decoder(_LinkLine)
 
 
-def make_link_decoder(data: bytes) -> Decode:
+def make_link_decoder(data: bytes) -> DecodeLine:
     """Give a decoder for the lines of this file: whole lines where a resume reads them."""
     start = _first_read(data)
 
-    def decode_at(text: bytes, at: int) -> Reading:
+    def decode_at(text: bytes, at: int) -> JsonReading:
         if (at >= start and _PROGRESS not in text[:400]) or json_text.has_long_number(text):
-            return reading(text)
+            return read_json(text)
         try:
             value: dict[str, Any] = {**_LINK_DECODER.decode(text)}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return reading(text)
+            return read_json(text)
         if not text.isascii():
             text.decode("utf-8")
         value[SLIM] = hash(text)

@@ -15,7 +15,6 @@ from typing import Any
 from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     SPEAKERS,
@@ -31,10 +30,11 @@ from lockstitch.formats.claude_code.chain import (
 )
 from lockstitch.formats.claude_code.evidence import descendants, is_own_words, root_of, version_of
 from lockstitch.formats.claude_code.unreachable import CUT, END, GAP, LATE, REPLY, WRITER, OffBranch
-from lockstitch.formats.graph import Node
 from lockstitch.formats.history import parts_of
-from lockstitch.formats.records import SLIM, encode
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.interface import Transcript, new_finding
+from lockstitch.sources.records import SLIM, encode_record
+from lockstitch.sources.write_back import GraphNode
 
 CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
@@ -90,10 +90,10 @@ def bare_replies(chain: ClaudeChain) -> list[int]:
 
 def _malformed(chain: ClaudeChain) -> Iterator[Finding]:
     for number in malformed(chain):
-        yield find("LS610", _place(chain, number), "this message has no content")
+        yield new_finding("LS610", _place(chain, number), "this message has no content")
     for number in bare_replies(chain):
         text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
-        yield find("LS610", _place(chain, number), text)
+        yield new_finding("LS610", _place(chain, number), text)
 
 
 def _repeats(chain: ClaudeChain) -> Iterator[Finding]:
@@ -104,11 +104,11 @@ def _repeats(chain: ClaudeChain) -> Iterator[Finding]:
             # The client takes the last copy, and with it the place where that one hangs.
             severity = WARNING if node.parent == first.parent else ERROR
             text = f"repeats the record of line {where}"
-            yield find("LS607", _place(chain, node.number), text, severity)
+            yield new_finding("LS607", _place(chain, node.number), text, severity)
         else:
             spoken = [chain.value(one.number).get("type") in SPEAKERS for one in (first, node)]
             text = f"has the uuid of another record, on line {where}"
-            yield find(
+            yield new_finding(
                 "LS703",
                 _place(chain, node.number),
                 text,
@@ -116,7 +116,7 @@ def _repeats(chain: ClaudeChain) -> Iterator[Finding]:
             )
 
 
-def is_copy(chain: ClaudeChain, node: Node) -> bool:
+def is_copy(chain: ClaudeChain, node: GraphNode) -> bool:
     """Whether a record says the same as the first one with its id, wherever and whenever it stands.
 
     The client writes a message again behind a line that it could not finish, with what has become
@@ -131,7 +131,7 @@ def is_copy(chain: ClaudeChain, node: Node) -> bool:
 
 def is_damaged(value: dict[str, Any]) -> bool:
     """Tell whether characters of a record could not be read."""
-    return "\ufffd".encode() in encode(value)
+    return "\ufffd".encode() in encode_record(value)
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
@@ -143,19 +143,19 @@ def _said_in(value: dict[str, Any]) -> dict[str, Any]:
     return {key: value[key] for key in value if key != "timestamp"}
 
 
-def dangling(chain: ClaudeChain) -> list[Node]:
+def dangling(chain: ClaudeChain) -> list[GraphNode]:
     """Give the records whose parent is not in the file."""
     known = chain.graph.by_id
     return [node for node in chain.graph.nodes if node.parent and node.parent not in known]
 
 
-def circles(chain: ClaudeChain) -> list[Node]:
+def circles(chain: ClaudeChain) -> list[GraphNode]:
     """Give one record of each circle of parents: the one that is first in the file."""
     state: dict[int, int] = {}
-    found: list[Node] = []
+    found: list[GraphNode] = []
     for start in chain.graph.by_id.values():
-        path: list[Node] = []
-        at: Node | None = start
+        path: list[GraphNode] = []
+        at: GraphNode | None = start
         while at is not None and at.number not in state:
             state[at.number] = 1
             path.append(at)
@@ -187,17 +187,17 @@ def _bad_links(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Findin
             around = circle_of(chain, node) if code == "LS702" else {node.number}
             if around & loose:
                 said = f"{text}: resuming will not connect it to what came before"
-                yield find(code, _place(chain, node.number), said, ERROR)
+                yield new_finding(code, _place(chain, node.number), said, ERROR)
             else:
                 # Nothing stands before the first record: it is the file that begins there.
                 severity = NOTE if node.number == first and not around & bridged else WARNING
-                yield find(code, _place(chain, node.number), text, severity)
+                yield new_finding(code, _place(chain, node.number), text, severity)
 
 
-def circle_of(chain: ClaudeChain, node: Node) -> set[int]:
+def circle_of(chain: ClaudeChain, node: GraphNode) -> set[int]:
     """Return the records of the circle that a record is in."""
     found: set[int] = set()
-    at: Node | None = node
+    at: GraphNode | None = node
     while at is not None and at.number not in found:
         found.add(at.number)
         at = chain.graph.by_id.get(at.parent) if at.parent else None
@@ -226,7 +226,7 @@ def _takeover(chain: ClaudeChain) -> Iterator[Finding]:
     number = takeover(chain)
     if number >= 0:
         text = "the conversation continues from a side chain here"
-        yield find("LS707", _place(chain, number), text)
+        yield new_finding("LS707", _place(chain, number), text)
 
 
 def boundaries(chain: ClaudeChain) -> list[int]:
@@ -266,11 +266,13 @@ def stale(chain: ClaudeChain) -> tuple[int, int]:
 def _compactions(chain: ClaudeChain) -> Iterator[Finding]:
     torn = torn_boundary(chain)
     if torn >= 0:
-        yield find("LS801", _place(chain, torn), "no summary follows this compaction boundary")
+        yield new_finding(
+            "LS801", _place(chain, torn), "no summary follows this compaction boundary"
+        )
     late, _ = stale(chain)
     if late >= 0:
         text = "its parent is a record from before the compaction"
-        yield find("LS802", _place(chain, late), text)
+        yield new_finding("LS802", _place(chain, late), text)
     if chain.boundary >= 0 and torn < 0:
         yield from _lost_segment(chain)
 
@@ -294,14 +296,14 @@ def _lost_segment(chain: ClaudeChain) -> Iterator[Finding]:
         kept = chain.value(chain.boundary)["compactMetadata"]["preservedMessages"]["uuids"]
         text = f"{len(missing)} of the records that this compaction keeps are missing"
         severity = NOTE if len(missing) == len(kept) else ERROR
-        yield find("LS804", _place(chain, chain.boundary), text, severity)
+        yield new_finding("LS804", _place(chain, chain.boundary), text, severity)
 
 
 def _left_behind(chain: ClaudeChain, branch: OffBranch) -> Finding:
     number = branch.onward if branch.kind == CUT and branch.onward >= 0 else branch.top
     turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
     text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
-    return find(CODES[branch.kind], _place(chain, number), text)
+    return new_finding(CODES[branch.kind], _place(chain, number), text)
 
 
 def misaddressed(chain: ClaudeChain) -> list[tuple[int, int, str]]:
@@ -328,7 +330,7 @@ def misaddressed(chain: ClaudeChain) -> list[tuple[int, int, str]]:
 def _misaddressed(chain: ClaudeChain) -> Iterator[Finding]:
     for number, block, call in misaddressed(chain):
         place = f"{_place(chain, number)}.message.content.{block}"
-        yield find("LS709", place, f"this result belongs to call {call}")
+        yield new_finding("LS709", place, f"this result belongs to call {call}")
 
 
 def undated(chain: ClaudeChain) -> int:
@@ -343,7 +345,7 @@ def undated(chain: ClaudeChain) -> int:
 def _undated(chain: ClaudeChain) -> Iterator[Finding]:
     number = undated(chain)
     if number >= 0:
-        yield find("LS710", _place(chain, number), "the last message has no time")
+        yield new_finding("LS710", _place(chain, number), "the last message has no time")
 
 
 def overtaken(chain: ClaudeChain) -> int:
@@ -353,7 +355,7 @@ def overtaken(chain: ClaudeChain) -> int:
     """
     if chain.leaf is None or not () < version_of(chain.value(chain.leaf.number)) < (2, 1, 112):
         return -1
-    newest: Node | None = None
+    newest: GraphNode | None = None
     latest = None
     for node in chain.graph.nodes:
         value = chain.value(node.number)
@@ -371,7 +373,7 @@ def _overtaken(chain: ClaudeChain) -> Iterator[Finding]:
     number = overtaken(chain)
     if number >= 0:
         text = "an earlier line is newer than the last one: this version continues there"
-        yield find("LS711", _place(chain, number), text)
+        yield new_finding("LS711", _place(chain, number), text)
 
 
 def _stranded(chain: ClaudeChain, transcript: Transcript) -> Iterator[Finding]:
@@ -389,7 +391,7 @@ def _stranded(chain: ClaudeChain, transcript: Transcript) -> Iterator[Finding]:
         for call in calls_in(chain.value(number)):
             for name in (ids_of([call], "id") & transcript.evidence.keys()) - real:
                 text = f"the result of call {name} is stored outside the conversation"
-                yield find("LS708", _place(chain, number), text)
+                yield new_finding("LS708", _place(chain, number), text)
 
 
 # What the newest client reads all the same, or skips without losing anything else. LS601 marks a

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.formats.base import Context, Format, Glimpse, Proof, Quick, Transcript, find
+from lockstitch.files.processes import SessionUser
 from lockstitch.formats.claude_code import fast, findings, processes, repair_tree, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
@@ -40,14 +40,21 @@ from lockstitch.formats.claude_code.unreachable import (
 from lockstitch.formats.history import COMPACTED, Aside, History, SourcedMessage
 from lockstitch.formats.history import LEFT as ON_PURPOSE
 from lockstitch.formats.history import LOST as AGAINST_WILL
-from lockstitch.formats.lines import Decode, decode
-from lockstitch.formats.records import Record, as_str
-from lockstitch.formats.running import User
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import Finding
+from lockstitch.sources.interface import (
+    Context,
+    Format,
+    Glimpse,
+    HealthProof,
+    Quick,
+    Transcript,
+    new_finding,
+)
+from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
 
 if TYPE_CHECKING:
-    from lockstitch.formats.compacting import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Sorting, Story
 
 
 # The record and the field of a title, what a person chose first; the last of a kind counts.
@@ -135,13 +142,13 @@ class ClaudeCode(Format):
     def is_record(self, value: dict[str, Any]) -> bool:
         return type(value.get("type")) is str and not _MARKS.isdisjoint(value)
 
-    def slim(self, data: bytes) -> Decode | None:
+    def slim(self, data: bytes) -> DecodeLine | None:
         return fast.make_link_decoder(data)
 
     def quick(self, path: str) -> Quick | None:
         return fast.quick(path)
 
-    def proof(self) -> Proof:
+    def proof(self) -> HealthProof:
         return fast.ClaudeProof()
 
     def glimpse(
@@ -187,7 +194,7 @@ class ClaudeCode(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in _asides(*transcript.state) if one.history.messages]
 
-    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
         return processes.users(path, session)
 
     def belongs(self, path: str, folder: str) -> bool:
@@ -206,7 +213,9 @@ class ClaudeCode(Format):
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         if found.code != "LS103" or not _is_split(found, transcript):
             return found
-        return find("LS803", found.place, "the call of this result is from before the compaction")
+        return new_finding(
+            "LS803", found.place, "the call of this result is from before the compaction"
+        )
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return findings.sent_severity(found, transcript)
@@ -375,7 +384,7 @@ def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
         if not name.endswith(".meta.json"):
             continue
         try:
-            meta = decode(data)
+            meta = decode_json(data)
         except ValueError:
             continue
         lines = context.beside.get(name.removesuffix(".meta.json") + ".jsonl", b"")
@@ -389,7 +398,7 @@ def _last_words(data: bytes) -> str:
     """Give the text of the last message of the model in a file."""
     for line in reversed(data.split(b"\n")):
         try:
-            value = decode(line)
+            value = decode_json(line)
         except ValueError:
             continue
         if type(value) is dict and value.get("type") == ASSISTANT and not calls_in(value):

@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from lockstitch import inputs, processes
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.running import SLACK, User, working
+from lockstitch.files import processes, read
+from lockstitch.files.processes import SLACK, SessionUser, working_in_folder
 
 NAME = "claude"
 _PROJECTS = "projects"
@@ -40,7 +40,7 @@ class ProcessFile(Struct, rename="camel"):
     pid_domain: str = ""
 
 
-def users(path: str, session: str | None) -> Iterator[User]:
+def users(path: str, session: str | None) -> Iterator[SessionUser]:
     """Give the processes that have a session's file open, as far as can be told."""
     file = Path(os.path.realpath(path))
     folders = _config_folders(path)
@@ -53,7 +53,7 @@ def users(path: str, session: str | None) -> Iterator[User]:
         known.add(pid)
         if own is not None and own.session_id in _ids(file, session):
             yield from _alive(pid, own, record, file)
-    for user in working((NAME,), path, lambda folder: is_project(file, folder)):
+    for user in working_in_folder((NAME,), path, lambda folder: is_project(file, folder)):
         if user.pid not in known and _is_at_home(user.pid, folders):
             yield user
 
@@ -83,7 +83,7 @@ def _records(folder: Path) -> list[Path]:
 
 def _read(record: Path) -> ProcessFile | None:
     with suppress(LockstitchError, msgspec.MsgspecError):
-        return msgspec.json.decode(inputs.content(record), type=ProcessFile)
+        return msgspec.json.decode(read.read_file(record), type=ProcessFile)
     return None
 
 
@@ -93,14 +93,14 @@ def _ids(file: Path, session: str | None) -> set[str | None]:
     return {file.stem, session, *parents}
 
 
-def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[User]:
+def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
     """Give the process of a process file if it is alive, and still the one that wrote it."""
-    start = processes.start(pid) if _is_here(own) else None
+    start = processes.start_moment(pid) if _is_here(own) else None
     if start is None:
         if time.time() - max(map(_changed, (record, file))) < _SILENCE:
-            yield User(pid, record=str(record))
+            yield SessionUser(pid, record=str(record))
     elif start and (start == own.proc_start if _is_counted(own) else _is_older(pid, own)):
-        yield User(pid)
+        yield SessionUser(pid)
 
 
 def _is_counted(own: ProcessFile) -> bool:
@@ -116,7 +116,7 @@ def _is_here(own: ProcessFile) -> bool:
 
 def _is_older(pid: int, own: ProcessFile) -> bool:
     """Whether a process was there when its file was written, so that its number is not reused."""
-    since = processes.started(pid)
+    since = processes.started_at(pid)
     return since is None or since <= own.started_at / 1000 + SLACK or NAME in _names(pid)
 
 
@@ -152,7 +152,7 @@ def is_project(file: Path, folder: str) -> bool:
 
 def _is_at_home(pid: int, folders: list[Path]) -> bool:
     """Whether a process keeps its sessions in one of these folders, as far as it can be told."""
-    environ = processes.environ(pid)
+    environ = processes.environ_of(pid)
     if environ is None:
         return True
     home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")  # noqa: PTH118

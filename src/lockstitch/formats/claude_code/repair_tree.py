@@ -14,7 +14,6 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import structs
 
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_code import findings
 from lockstitch.formats.claude_code.chain import (
     SPEAKERS,
@@ -40,11 +39,11 @@ from lockstitch.formats.claude_code.unreachable import (
     WRITER,
     OffBranch,
 )
-from lockstitch.formats.graph import Node
-from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, amended, raw_of
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, amend_record, decode_json, record_bytes
+from lockstitch.sources.write_back import GraphNode
 
 # So many lost branches are put back in rounds of their own, each judged anew.
 _ONE_BY_ONE = 16
@@ -131,7 +130,7 @@ class _ClaudeTreeRepair:
 
     def set(self, number: int, key: str, value: Any) -> None:
         record = self.values.get(number, self.chain.records[number])
-        self.values[number] = amended(self.data, record, (key,), value)
+        self.values[number] = amend_record(self.data, record, (key,), value)
 
     def note(self, code: str, action: str, number: int, text: str) -> None:
         self.ledger.note(RULES[code], action, self.chain.records[number].place, text)
@@ -141,7 +140,7 @@ class _ClaudeTreeRepair:
         self.gone.add(number)
         self.note(code, "removed", number, text)
         place = self.chain.records[number].place
-        value = decode(raw_of(self.data, self.chain.records[number]))
+        value = decode_json(record_bytes(self.data, self.chain.records[number]))
         self.ledger.set_aside(RULES[code], place, value)
 
     def relink(self, code: str, number: int, parent: int | None) -> None:
@@ -239,7 +238,7 @@ class _ClaudeTreeRepair:
             text = self.chain.value(number)["message"]["content"]
             record = self.values.get(number, self.chain.records[number])
             blocks = [{"type": "text", "text": text}] if text else []
-            self.values[number] = amended(self.data, record, ("message", "content"), blocks)
+            self.values[number] = amend_record(self.data, record, ("message", "content"), blocks)
             self.note("LS610", "rewritten", number, "the text became a block")
 
     def rename_repeats(self) -> None:
@@ -265,7 +264,7 @@ class _ClaudeTreeRepair:
                 if at:
                     self.set(child.number, "parentUuid", known[at - 1][1])
 
-    def _less_spoken(self, first: Node, second: Node) -> Node:
+    def _less_spoken(self, first: GraphNode, second: GraphNode) -> GraphNode:
         """Give the one of two records that changes its id: the second, or what is no message."""
         return first if self._speaks(second.number) > self._speaks(first.number) else second
 
@@ -460,7 +459,7 @@ class _ClaudeTreeRepair:
         for number, block, call in findings.misaddressed(self.chain):
             record = self.values.get(number, self.chain.records[number])
             path = ("message", "content", block, "tool_use_id")
-            self.values[number] = amended(self.data, record, path, call)
+            self.values[number] = amend_record(self.data, record, path, call)
             self.note("LS709", "rewritten", number, f"the result was addressed to call {call}")
 
     def date_leaf(self) -> None:

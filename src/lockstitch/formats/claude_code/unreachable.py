@@ -39,7 +39,7 @@ from lockstitch.formats.claude_code.evidence import (
     version_of,
     words_of,
 )
-from lockstitch.formats.graph import Node
+from lockstitch.sources.write_back import GraphNode
 
 REPLY = "reply"
 WRITER = "writer"
@@ -160,7 +160,7 @@ def _made(chain: ClaudeChain, kind: str, members: list[int], attach: int, onward
     )
 
 
-def _neighbours(way: BranchContext, node: Node) -> tuple[int, int]:
+def _neighbours(way: BranchContext, node: GraphNode) -> tuple[int, int]:
     """Return the records of the chain before and behind a branch; -1 where there is none."""
     graph, path = way.chain.graph, way.chain.walk.path
     parent = graph.by_id.get(node.parent) if node.parent else None
@@ -206,7 +206,7 @@ def _behind_words(chain: ClaudeChain, number: int, inside: set[int]) -> int:
     return number
 
 
-def _rootless_kind(way: BranchContext, top: Node) -> str:
+def _rootless_kind(way: BranchContext, top: GraphNode) -> str:
     """Say what a tree of its own is: cut off, left by a link that leads nowhere, or given up.
 
     That depends on the tree which follows it in the file. It comes behind the tree of the chain

@@ -17,8 +17,6 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.formats import lines
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
@@ -36,8 +34,10 @@ from lockstitch.formats.claude_code.chain import (
 from lockstitch.formats.claude_code.repair_tree import derived_uuid, kept_names
 from lockstitch.formats.claude_code.unreachable import OffBranch
 from lockstitch.formats.history import NEW, SourcedMessage
-from lockstitch.formats.records import Record, amended, can_be_key, new_record
-from lockstitch.formats.slots import Earlier
+from lockstitch.sources import records
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
+from lockstitch.sources.write_back import Earlier
 
 PROGRESS = "progress"
 # What a new record takes over from its neighbour, in the order in which the program writes it.
@@ -138,7 +138,7 @@ class _ClaudeWriteBack:
         )
         if same:
             return ClaudeUnit(record, source)
-        return ClaudeUnit(amended(self.data, record, ("message", "content"), new), source)
+        return ClaudeUnit(amend_record(self.data, record, ("message", "content"), new), source)
 
     def _fresh(self, strand: SourcedMessage, part: Any, before: Sequence[ClaudeUnit]) -> ClaudeUnit:
         """Make a record that the program would have written for this part."""
@@ -204,7 +204,7 @@ class _ClaudeWriteBack:
         new = f"{name}_{self.minted}"
         self.message_ids.add(new)
         for unit in units:
-            unit.record = amended(self.data, unit.record, ("message", "id"), new)
+            unit.record = amend_record(self.data, unit.record, ("message", "id"), new)
             unit.touched = True
 
     # Which lines get a new parent.
@@ -331,7 +331,7 @@ class _ClaudeWriteBack:
     def _set(self, unit: ClaudeUnit, key: str, value: Any) -> None:
         if unit.record.value.get(key) != value:
             data = self.data if unit.number != NEW else b""
-            unit.record = amended(data, unit.record, (key,), value)
+            unit.record = amend_record(data, unit.record, (key,), value)
 
     def _date(self, line: Sequence[ClaudeUnit]) -> None:
         """Make the last line the newest, and no new or moved line newer than it."""
@@ -397,7 +397,7 @@ class _ClaudeWriteBack:
         if parent is None or parent.number not in lost:
             return record
         before = earlier.than(parent.number)
-        return amended(self.data, record, ("parentUuid",), before.uuid if before else None)
+        return amend_record(self.data, record, ("parentUuid",), before.uuid if before else None)
 
 
 def fork(transcript: Transcript, line: str) -> bytes:
@@ -418,7 +418,7 @@ def fork(transcript: Transcript, line: str) -> bytes:
         for number, record in enumerate(chain.records)
         if number not in rivals
     ]
-    return lines.write(transcript.context.data, kept)
+    return records.write_lines(transcript.context.data, kept)
 
 
 def _holds(chain: ClaudeChain, branch: OffBranch, line: str) -> bool:
@@ -439,4 +439,4 @@ def _rivals(chain: ClaudeChain, branch: OffBranch) -> set[int]:
 def _renamed(data: bytes, record: Record, session: str) -> Record:
     if not record.is_record or "sessionId" not in record.value:
         return record
-    return amended(data, record, ("sessionId",), session)
+    return amend_record(data, record, ("sessionId",), session)

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.codex.repair import renumbered
 from lockstitch.formats.codex.thread import (
     COMPACTED,
@@ -16,9 +15,10 @@ from lockstitch.formats.codex.thread import (
     setting_of,
     summary_in,
 )
-from lockstitch.formats.compacting import Shortened, Sorting
 from lockstitch.formats.history import NEW
-from lockstitch.formats.records import Record, new_record
+from lockstitch.sources.compaction import Shortened, Sorting
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, new_record
 
 # How the program introduces a summary, and knows it again.
 PREFIX = (

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import inputs
 from lockstitch.errors import LockstitchError
-from lockstitch.formats import packed
-from lockstitch.formats.base import Context, Format, Glimpse, Transcript
+from lockstitch.files import read
+from lockstitch.files.processes import SessionUser, writers_of_file
 from lockstitch.formats.codex import repair
 from lockstitch.formats.codex.repair import store_findings
 from lockstitch.formats.codex.thread import (
@@ -29,15 +28,14 @@ from lockstitch.formats.codex.thread import (
     texts_of,
 )
 from lockstitch.formats.history import Aside, History, SourcedMessage
-from lockstitch.formats.lines import decode
-from lockstitch.formats.records import Record, as_str
-from lockstitch.formats.running import User, holding
-from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
+from lockstitch.sources.records import Record, as_str, decode_json
+from lockstitch.sources.write_back import MessageHome, enter_message
 
 if TYPE_CHECKING:
-    from lockstitch.formats.compacting import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Sorting, Story
 
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 # Where a rollout says what it works on: in its first line, which may be torn.
@@ -121,25 +119,25 @@ class Codex(Format):
     ) -> list[Record]:
         return repair.write_back(transcript, strands)
 
-    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
         """Give those that have the rollout open, or the lock of the thread that is in it."""
         file = Path(os.path.realpath(path))
         match = _NAME.match(file.name)
         names = {f"{name}.lock" for name in (session, match and match[1]) if name}
         homes = (one.parent for one in file.parents if one.name in _FOLDERS)
         locks = [home / "thread-writer-locks" / name for home in homes for name in sorted(names)]
-        return [user for one in (*locks, file) for user in holding(one)]
+        return [user for one in (*locks, file) for user in writers_of_file(one)]
 
     def belongs(self, path: str, folder: str) -> bool:
         if _FOLDERS[0] not in Path(path).parts:
             return False  # in the archive
         try:
-            is_packed = packed.is_packed(path)
-            head = packed.unpacked_head(path, _HEAD) if is_packed else inputs.head(path, _HEAD)
+            is_packed = read.is_packed(path)
+            head = read.unpacked_head(path, _HEAD) if is_packed else read.read_head(path, _HEAD)
         except LockstitchError:
             return False
         found = _CWD.search(head)
-        return found is not None and decode(found[1]) == folder
+        return found is not None and decode_json(found[1]) == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats.codex import compact  # noqa: PLC0415 - few commands need it
@@ -169,7 +167,9 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
     for kind, reason, numbers in thread.unsent():
         history = History("openai-responses", [], [], [])
         for number in numbers:
-            enter(history, payload_of(thread.records[number].value), Home(number, ("payload",)))
+            enter_message(
+                history, payload_of(thread.records[number].value), MessageHome(number, ("payload",))
+            )
         if numbers:
             behind = max((h.number for h in thread.homes if h.number < numbers[0]), default=-1)
             yield Aside(kind, numbers[0], behind, history, reason)
@@ -178,7 +178,7 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
 def _history(thread: CodexThread) -> History:
     history = History("openai-responses", [], [], [], _model(thread.records))
     for item, home in zip(thread.items, thread.homes, strict=True):
-        enter(history, item, home)
+        enter_message(history, item, home)
     return history
 
 

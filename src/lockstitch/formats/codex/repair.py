@@ -12,7 +12,6 @@ from msgspec import structs
 
 from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats.base import Transcript, find
 from lockstitch.formats.codex.thread import (
     COMPACTED,
     ITEM,
@@ -27,10 +26,11 @@ from lockstitch.formats.codex.thread import (
     spelled,
 )
 from lockstitch.formats.history import SourcedMessage
-from lockstitch.formats.records import Record, amended, encode, new_record
-from lockstitch.formats.slots import lay, value_at
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.sources.interface import Transcript, new_finding
+from lockstitch.sources.records import Record, amend_record, encode_record, new_record
+from lockstitch.sources.write_back import place_messages, value_at
 
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
@@ -44,14 +44,14 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
     yield from _heading(thread, transcript)
     for number, first in repeats(records):
         text = f"repeats the record of line {records[first].place}"
-        yield find("LS607", records[number].place, text)
+        yield new_finding("LS607", records[number].place, text)
     for number in skipped(records):
         text = "has no time, or an ordinal that is not a number: Codex skips it"
-        yield find("LS610", records[number].place, text, ERROR)
+        yield new_finding("LS610", records[number].place, text, ERROR)
     for number, record in enumerate(records):
         if number >= thread.start and record.is_record and misspelled(record.value):
             text = "Codex cannot read an item of this record, and skips the record"
-            yield find("LS610", record.place, text, ERROR)
+            yield new_finding("LS610", record.place, text, ERROR)
     yield from _cut_off(thread, transcript)
     yield from _misnumbered(thread)
     yield from _stranded(thread, transcript)
@@ -75,7 +75,7 @@ def _heading(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
     text = f"{why}: Codex refuses to resume it"
     if not fixable:
         text += ", and neither the name of the file nor its lines tell the id of the session"
-    found = find("LS610", record.place, text, ERROR, fixable=fixable)
+    found = new_finding("LS610", record.place, text, ERROR, fixable=fixable)
     yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
@@ -102,7 +102,7 @@ def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
             continue
         if "timestamp" not in record.value:
             continue
-        first = seen.setdefault(encode(record.value), number)
+        first = seen.setdefault(encode_record(record.value), number)
         if first != number:
             found.append((number, first))
     return found
@@ -128,7 +128,7 @@ def _cut_off(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
             f"resuming will silently drop {turns} ({transcript.left_size} bytes)"
         )
         place = thread.records[thread.start].place
-        yield find("LS704", place, text, fixable=bool(spare_metas(thread)))
+        yield new_finding("LS704", place, text, fixable=bool(spare_metas(thread)))
 
 
 def spare_metas(thread: CodexThread) -> list[int]:
@@ -164,7 +164,7 @@ def _misnumbered(thread: CodexThread) -> Iterator[Finding]:
     if ends_bare:
         text += ", and Codex refuses a file whose last line has none"
     place = thread.records[min(wrong)].place
-    yield find("LS610", place, text, ERROR if ends_bare else "")
+    yield new_finding("LS610", place, text, ERROR if ends_bare else "")
 
 
 def _stranded(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
@@ -177,7 +177,7 @@ def _stranded(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
         if call in transcript.evidence and call not in real:
             real.add(call)
             text = f"the output of call {call} is only in an event"
-            yield find("LS708", thread.records[home.number].place, text)
+            yield new_finding("LS708", thread.records[home.number].place, text)
 
 
 def _really_answered(items: list[dict[str, Any]]) -> set[Any]:
@@ -246,9 +246,9 @@ class _CodexRepair:
 
     def _timed(self, record: Record, time: str) -> Record:
         if not _time(record):
-            record = amended(self.data, record, ("timestamp",), time)
+            record = amend_record(self.data, record, ("timestamp",), time)
         if type(record.value.get("ordinal", 0)) is not int:
-            record = amended(self.data, record, ("ordinal",), None)
+            record = amend_record(self.data, record, ("ordinal",), None)
         return record
 
     def spell(self) -> list[Record] | None:
@@ -257,7 +257,7 @@ class _CodexRepair:
         for number, record in enumerate(self.records):
             for path in misspelled(record.value) if record.is_record else ():
                 item = spelled(value_at(record.value, path))
-                out[number] = amended(self.data, out[number], path, item)
+                out[number] = amend_record(self.data, out[number], path, item)
                 self._note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
         return out if any(a is not b for a, b in zip(out, self.records, strict=True)) else None
 
@@ -307,7 +307,7 @@ def renumbered(thread: CodexThread, data: bytes) -> list[Record]:
     """Give the records of a thread with ordinals that count on."""
     wrong = numbering(thread)
     return [
-        amended(data, record, ("ordinal",), wrong[number]) if number in wrong else record
+        amend_record(data, record, ("ordinal",), wrong[number]) if number in wrong else record
         for number, record in enumerate(thread.records)
     ]
 
@@ -318,7 +318,7 @@ def write_back(transcript: Transcript, strands: Sequence[SourcedMessage]) -> lis
     laid = [
         SourcedMessage(spelled(strand.message), strand.origin, strand.parts) for strand in strands
     ]
-    records = lay(transcript, thread.homes, laid, _line)
+    records = place_messages(transcript, thread.homes, laid, _line)
     return renumbered(CodexThread(records), transcript.context.data)
 
 

@@ -28,9 +28,8 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.history import COMPACTED as SUMMED_UP
 from lockstitch.formats.history import LEFT, LOST
-from lockstitch.formats.records import BLANK, BOM, NUL, TORN, Record
-from lockstitch.formats.salvage import unescaped
-from lockstitch.formats.slots import Home
+from lockstitch.sources.records import BLANK, BOM, NUL, TORN, Record, unescaped
+from lockstitch.sources.write_back import MessageHome
 
 META = "session_meta"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -330,7 +329,7 @@ class CodexThread:
         self.meta = payload_of(records[self.metas[0]].value) if self.metas else {}
         self.is_paginated = self.meta.get("history_mode") == "paginated"
         self.items: list[dict[str, Any]] = []
-        self.homes: list[Home] = []
+        self.homes: list[MessageHome] = []
         self.dropped = 0
         self.start = self.metas[-1] if self.is_paginated else 0
         for number in range(self.start, len(records)):
@@ -368,15 +367,15 @@ class CodexThread:
     def _replay(self, number: int, value: dict[str, Any]) -> None:
         kind, payload = value.get("type"), payload_of(value)
         if is_bare_item(value):
-            self._add(value, Home(number))
+            self._add(value, MessageHome(number))
         elif kind == ITEM and payload:
-            self._add(payload, Home(number, _PAYLOAD))
+            self._add(payload, MessageHome(number, _PAYLOAD))
         elif kind == COMPACTED:
             self._compact(number, payload)
         elif kind == EVENT and payload.get("type") == "thread_rolled_back":
             self._roll_back(payload.get("num_turns"))
 
-    def _add(self, item: dict[str, Any], home: Home) -> None:
+    def _add(self, item: dict[str, Any], home: MessageHome) -> None:
         self.items.append(item)
         self.homes.append(home)
 
@@ -386,7 +385,7 @@ class CodexThread:
             self.items, self.homes = [], []
             for place, item in enumerate(replacement):
                 if type(item) is dict:
-                    self._add(item, Home(number, (*_REPLACEMENT, place), listed=True))
+                    self._add(item, MessageHome(number, (*_REPLACEMENT, place), listed=True))
             return
         kept = [place for place, item in enumerate(self.items) if self._is_kept(item)]
         self.items = [self.items[place] for place in kept]
@@ -395,7 +394,7 @@ class CodexThread:
         text = text if type(text) is str and text else _NO_SUMMARY
         block = {"type": "input_text", "text": text}
         summary = {"type": "message", "role": "user", "content": [block]}
-        self._add(summary, Home(number, ("payload", "message"), bound=True))
+        self._add(summary, MessageHome(number, ("payload", "message"), bound=True))
 
     def _is_kept(self, item: dict[str, Any]) -> bool:
         said = _is_message(item, "user") and not _is_context(item)

@@ -8,18 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lockstitch import inputs
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.base import (
-    DOCUMENT,
-    LINES,
-    Context,
-    Format,
-    Glimpse,
-    Transcript,
-    find,
-)
+from lockstitch.files import read
+from lockstitch.files.processes import SessionUser, working_in_folder
 from lockstitch.formats.gemini_cli import write_back
 from lockstitch.formats.gemini_cli.write_back import (
     Chat,
@@ -29,10 +21,18 @@ from lockstitch.formats.gemini_cli.write_back import (
     responses_in,
 )
 from lockstitch.formats.history import LOST, Aside, History, SourcedMessage
-from lockstitch.formats.records import Record, as_str
-from lockstitch.formats.running import User, working
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.sources.interface import (
+    DOCUMENT,
+    LINES,
+    Context,
+    Format,
+    Glimpse,
+    Transcript,
+    new_finding,
+)
+from lockstitch.sources.records import Record, as_str
 
 _KINDS = ("user", "gemini", "info", "error", "warning")
 
@@ -115,8 +115,8 @@ class GeminiCli(Format):
             ledger.set_aside(RULES[code], record.place, record.value)
         return [record for number, record in enumerate(chat.records) if number not in gone]
 
-    def users(self, path: str, session: str | None, project: str | None) -> Iterable[User]:
-        return working(self.programs, path, lambda folder: _is_project(path, folder))
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
+        return working_in_folder(self.programs, path, lambda folder: _is_project(path, folder))
 
     def belongs(self, path: str, folder: str) -> bool:
         return Path(path).name.startswith("session-") and _is_project(path, folder)
@@ -153,7 +153,7 @@ def _is_project(path: str, folder: str) -> bool:
 
 def _root(place: Path) -> str:
     try:
-        return inputs.content(place / ".project_root").decode("utf-8").strip()
+        return read.read_file(place / ".project_root").decode("utf-8").strip()
     except (LockstitchError, ValueError):
         return ""
 
@@ -162,12 +162,12 @@ def _findings(chat: Chat) -> Iterator[Finding]:
     if not is_header(chat.about):
         place = next((r.place for r in chat.records if r.value is not None), "1")
         text = "no record says which session this is: Gemini CLI starts with an empty one"
-        yield find("LS610", place, text, ERROR, fixable=False)
+        yield new_finding("LS610", place, text, ERROR, fixable=False)
     for number in _empty(chat):
-        yield find("LS610", chat.records[number].place, "this record holds nothing")
+        yield new_finding("LS610", chat.records[number].place, "this record holds nothing")
     for number, hidden in chat.lost.items():
         text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
-        yield find("LS704", chat.records[number].place, text)
+        yield new_finding("LS704", chat.records[number].place, text)
 
 
 def _asides(chat: Chat) -> Iterator[Aside]:

@@ -16,12 +16,12 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import NEW, History, SourcedMessage, parts_of
-from lockstitch.formats.records import BOM, Record, amended, new_record
-from lockstitch.formats.slots import relisted, steady, value_at
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import BOM, Record, amend_record, new_record
+from lockstitch.sources.write_back import longest_kept_run, replace_list, value_at
 
 USER, MODEL = "user", "model"
 # What the program itself puts into the user's mouth, and commands to it.
@@ -285,7 +285,7 @@ class _GeminiWriteBack:
 
     def _settle(self, slots: Sequence[ChatSlot]) -> None:
         """Write what changed in its place, and find a place for what is new or moved."""
-        stay = steady([self.order.get(id(slot.part), NEW) for slot in slots])
+        stay = longest_kept_run([self.order.get(id(slot.part), NEW) for slot in slots])
         anchor: ChatPlace | None = None
         calls = [slot for slot in slots if "functionCall" in slot.part]
         for number, slot in enumerate(slots):
@@ -390,7 +390,7 @@ class _GeminiWriteBack:
             record = records[owner.number]
             for key, value in fields.items():
                 if value is not message.value.get(key):
-                    record = amended(self.data, record, (*owner.path, key), value)
+                    record = amend_record(self.data, record, (*owner.path, key), value)
             records[owner.number] = record
         behind = self._behind(lists)
         for (number, path), edits in lists.items():
@@ -443,7 +443,7 @@ class _GeminiWriteBack:
         for index, element in enumerate(old):
             new += [] if index in gone else [element]
             new += [value for place, value in edits if place == index and value is not _GONE]
-        return relisted(self.data, record, path, new)
+        return replace_list(self.data, record, path, new)
 
 
 def _key(named: dict[str, Any]) -> Any:

@@ -24,9 +24,9 @@ from msgspec import Raw, Struct, field, msgpack
 from msgspec.msgpack import Ext
 
 from lockstitch.dialects.langchain import BARE, KWARGS, envelope_of, fields_of, type_of
-from lockstitch.formats import records
 from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, OVERWRITE, Coded
-from lockstitch.formats.lines import reading
+from lockstitch.sources import records
+from lockstitch.sources.records import read_json
 
 # What is nested deeper than this is no conversation, and costs more the deeper it is.
 DEEPEST = 64
@@ -445,7 +445,7 @@ class JsonCodec(Codec):
 
     def plain(self, data: bytes) -> Any:
         try:
-            value, codes = reading(data)
+            value, codes = read_json(data)
         except _BAD as error:
             raise Undecodable(_json_reason(error)) from None
         if codes:
@@ -473,7 +473,7 @@ class JsonCodec(Codec):
 
     def encoded(self, value: Any) -> bytes:
         try:
-            return records.encode(value)
+            return records.encode_record(value)
         except _BAD as error:
             raise Undecodable(_json_reason(error)) from None
 

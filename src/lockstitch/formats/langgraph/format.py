@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from lockstitch.formats.base import Context, Format, Transcript
 from lockstitch.formats.history import SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.codec import Undecodable
 from lockstitch.formats.langgraph.conversation import ThreadReading
@@ -23,9 +22,10 @@ from lockstitch.formats.langgraph.repair import (
     repair_other,
 )
 from lockstitch.formats.langgraph.snapshot import RepairedCheckpoint, ThreadSnapshot, session_name
-from lockstitch.formats.records import Record
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources.interface import Context, Format, Transcript
+from lockstitch.sources.records import Record
 
 DONE = "was put into the conversation"
 

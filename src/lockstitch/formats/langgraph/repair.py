@@ -27,8 +27,6 @@ from msgspec import structs
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
-from lockstitch.formats import doctor
-from lockstitch.formats.base import Context, Transcript, find, warn
 from lockstitch.formats.history import History, SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.codec import (
     Codec,
@@ -79,11 +77,13 @@ from lockstitch.formats.langgraph.snapshot import (
     next_version,
     successor,
 )
-from lockstitch.formats.records import Record
-from lockstitch.formats.slots import Home, enter
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
+from lockstitch.sources import repair
+from lockstitch.sources.interface import Context, Transcript, new_finding, new_warning
+from lockstitch.sources.records import Record
+from lockstitch.sources.write_back import MessageHome, enter_message
 
 HIDDEN = "is stored next to the checkpoint, where a new prompt hides it"
 _SPOKEN_TO = frozenset({"human", "system"})
@@ -144,7 +144,7 @@ def history_of(other: ThreadReading) -> History:
     """Return the conversation of a channel with the places of its messages."""
     history = History("langchain", [], [], [])
     for item in other.items:
-        enter(history, item.view, Home(item.record, item.path))
+        enter_message(history, item.view, MessageHome(item.record, item.path))
     return history
 
 
@@ -156,9 +156,9 @@ def findings_in(other: ThreadReading, transcript: Transcript) -> Iterator[Findin
         call = shown(fields_of(item.view).get("tool_call_id"))
         text = f"the result of call {call} in channel {shown(other.channel)} {HIDDEN}"
         place = transcript.records[item.record or head.record].place
-        yield find("LS901", place, text)
-    for found in doctor.plan_history(history, frozenset()).findings:
-        place = doctor.place_in_store(found.place, history, transcript)
+        yield new_finding("LS901", place, text)
+    for found in repair.plan_history(history, frozenset()).findings:
+        place = repair.place_in_store(found.place, history, transcript)
         yield structs.replace(found, place=place)
 
 
@@ -167,14 +167,14 @@ def repair_other(
 ) -> list[SourcedMessage]:
     """Return the conversation of a channel as it is mended; nothing if it need not or cannot be."""
     history = history_of(other)
-    plan = doctor.plan_history(history, frozenset())
-    lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in doctor.LOSSY)
-    plan = doctor.plan_history(history, lossy) if lossy else plan
+    plan = repair.plan_history(history, frozenset())
+    lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in repair.LOSSY)
+    plan = repair.plan_history(history, lossy) if lossy else plan
     if not plan.healed or not (plan.changed or len(other.items) > len(other.base)):
         return []
     if ledger is not None:
-        doctor.take_over(plan, history, transcript, ledger)
-    messages: list[Any] = doctor.healed_messages(plan, history)
+        repair.take_over_changes(plan, history, transcript, ledger)
+    messages: list[Any] = repair.repaired_messages(plan, history)
     return trace_sources(history, messages)
 
 
@@ -222,7 +222,7 @@ def read_thread(
 def _seal(transcript: Transcript, code: str, message: str) -> None:
     """Note what makes it impossible to tell what the thread holds: nothing is written to it."""
     head = transcript.state.snapshot.head
-    transcript.findings.append(find(code, _place(transcript, head.record), message))
+    transcript.findings.append(new_finding(code, _place(transcript, head.record), message))
     transcript.sealed = True
 
 
@@ -255,7 +255,7 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
 def _describe_thread(transcript: Transcript) -> None:
     reading: ThreadReading = transcript.state
     for item in reading.items:
-        enter(transcript.history, item.view, Home(item.record, item.path))
+        enter_message(transcript.history, item.view, MessageHome(item.record, item.path))
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
     still_open = open_calls(reading.base)
@@ -339,7 +339,7 @@ def _missing(transcript: Transcript) -> Iterator[Finding]:
     reading: ThreadReading = transcript.state
     for name in reading.snapshot.head.missing:
         place = _place(transcript, reading.snapshot.head.record, name)
-        yield find("LS903", place, f"the value of channel {shown(name)} is gone")
+        yield new_finding("LS903", place, f"the value of channel {shown(name)} is gone")
         transcript.sealed = True
 
 
@@ -347,7 +347,7 @@ def _lost(transcript: Transcript) -> Iterator[Finding]:
     for lost in transcript.state.snapshot.lost:
         noun = "turn" if lost.turns == 1 else "turns"
         text = f"{lost.turns} {noun} up to checkpoint {shown(lost.leaf)} are on another branch"
-        yield find("LS905", _place(transcript, transcript.state.snapshot.head.record), text)
+        yield new_finding("LS905", _place(transcript, transcript.state.snapshot.head.record), text)
 
 
 def _hidden(transcript: Transcript) -> Iterator[Finding]:
@@ -364,15 +364,15 @@ def _hidden(transcript: Transcript) -> Iterator[Finding]:
         call = fields_of(item.view).get("tool_call_id")
         what = "error" if _is_failure(item) else "result"
         if id(item) in in_runs and type(call) is str:
-            yield find("LS901", place, f"the {what} of call {shown(call)} {DROPPED}")
+            yield new_finding("LS901", place, f"the {what} of call {shown(call)} {DROPPED}")
         elif id(item) in in_runs:
-            yield warn("LS901", place, f"a message of type {item.type} {DROPPED}")
+            yield new_warning("LS901", place, f"a message of type {item.type} {DROPPED}")
         elif type(call) is str and call in lacking:
-            yield find("LS901", place, f"the {what} of call {shown(call)} {HIDDEN}")
+            yield new_finding("LS901", place, f"the {what} of call {shown(call)} {HIDDEN}")
         elif begun:
-            yield find("LS908", place, f"a message of the input {HIDDEN}")
+            yield new_finding("LS908", place, f"a message of the input {HIDDEN}")
         else:
-            yield warn("LS901", place, f"a message of type {item.type} {HIDDEN}")
+            yield new_warning("LS901", place, f"a message of type {item.type} {HIDDEN}")
 
 
 def _is_failure(item: StoredMessage) -> bool:
@@ -389,7 +389,7 @@ def _unfinished(transcript: Transcript) -> Iterator[Finding]:
     if returned:
         noun = "result" if returned == 1 else "results"
         text = f"{returned} {noun} of finished tasks of a function: {resume}"
-        yield find("LS909", _place(transcript, head.record), text)
+        yield new_finding("LS909", _place(transcript, head.record), text)
     for run in reading.apart:
         results = sum(item.type == "tool" for item in run.items)
         place = _place(transcript, run.snapshot.head.record)
@@ -400,7 +400,7 @@ def _unfinished(transcript: Transcript) -> Iterator[Finding]:
             f"from checkpoint {shown(start)}"
         )
         if run.items:
-            yield find("LS909", place, text)
+            yield new_finding("LS909", place, text)
 
 
 def _left_behind(transcript: Transcript) -> Iterator[Finding]:
@@ -414,7 +414,7 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
                 continue
             transcript.evidence[call] = item.view
             text = f"the result of call {shown(call)} was left next to an earlier checkpoint"
-            yield find("LS901", _place(transcript, item.record, *item.path), text)
+            yield new_finding("LS901", _place(transcript, item.record, *item.path), text)
     unanswered_calls = open_calls(reading.items) - transcript.evidence.keys()
     for stored in reading.snapshot.failed if unanswered_calls else ():
         then = ThreadReading(structs.replace(reading.snapshot, head=stored), reading.codings)
@@ -424,7 +424,7 @@ def _left_behind(transcript: Transcript) -> Iterator[Finding]:
             if call not in transcript.evidence:
                 transcript.evidence[call] = item.view
                 text = f"the error of call {shown(call)} was left next to an earlier checkpoint"
-                yield find("LS901", _place(transcript, item.record), text)
+                yield new_finding("LS901", _place(transcript, item.record), text)
 
 
 def _results_in(reading: ThreadReading, write: StoredWrite) -> list[StoredMessage]:
@@ -447,7 +447,7 @@ def _doubled(transcript: Transcript) -> Iterator[Finding]:
     for number in repeated_ids([item.view for item in reading.items]):
         item = reading.items[number]
         place = _place(transcript, item.record, *item.path)
-        yield find("LS906", place, f"the id {shown(item.id)} belongs to a message before it")
+        yield new_finding("LS906", place, f"the id {shown(item.id)} belongs to a message before it")
 
 
 def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
@@ -463,7 +463,7 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         place = _place(transcript, record, name)
         if value.tag == PICKLE:
             told.add(PICKLED)
-            yield find("LS902", place, _loading(PICKLED))
+            yield new_finding("LS902", place, _loading(PICKLED))
         for one, severity in unsafe_names(called_names(value.tag, value.data)).items():
             if one in told:
                 continue
@@ -473,15 +473,17 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
                 # Every thread of an application with classes of its own would count as broken.
                 transcript.notes.append(f"channel {shown(name)}: {text}")
             else:
-                yield find("LS902", place, text)
+                yield new_finding("LS902", place, text)
         try:
             named = names_in(codec_of(reading.codings, value), value.data)
         except Undecodable as error:
             if not transcript.sealed:
-                yield find("LS907", place, f"channel {shown(name)} cannot be read: {error}")
+                yield new_finding("LS907", place, f"channel {shown(name)} cannot be read: {error}")
             continue
         if named.fault:
-            yield find("LS907", place, f"a part of channel {shown(name)}: {named.fault}", WARNING)
+            yield new_finding(
+                "LS907", place, f"a part of channel {shown(name)}: {named.fault}", WARNING
+            )
     yield from _outside_channels(transcript, told)
 
 
@@ -493,12 +495,12 @@ def _outside_channels(transcript: Transcript, told: set[Any]) -> Iterator[Findin
     whole = head.whole
     if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
         harmful.add(PICKLED)
-        yield find("LS902", _place(transcript, head.record), _loading(PICKLED))
+        yield new_finding("LS902", _place(transcript, head.record), _loading(PICKLED))
     for one, severity in unsafe_names(called_names(whole.tag, whole.data) if whole else ()).items():
         if severity != WARNING and str(one) not in harmful:
             harmful.add(str(one))
             place = _place(transcript, head.record, *field_with(one, whole))
-            yield find("LS902", place, _loading(str(one)))
+            yield new_finding("LS902", place, _loading(str(one)))
     for unsafe_one in snapshot.unsafe:
         is_own = unsafe_one.namespace == snapshot.namespace
         if is_own and unsafe_one.name in harmful:
@@ -508,7 +510,7 @@ def _outside_channels(transcript: Transcript, told: set[Any]) -> Iterator[Findin
             text += f", in the namespace {shown(unsafe_one.namespace)}"
         if unsafe_one.rows > 1:
             text += f"; {unsafe_one.rows} stored values do"
-        yield find("LS902", unsafe_one.place, text)
+        yield new_finding("LS902", unsafe_one.place, text)
 
 
 def _loading(name: str) -> str:

@@ -21,7 +21,6 @@ import msgspec
 from msgspec import field, structs
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats.base import Context
 from lockstitch.formats.langgraph.codec import Codec, Undecodable, codec_of, new_codecs
 from lockstitch.formats.langgraph.format import ThreadFormat
 from lockstitch.formats.langgraph.repair import unanswered_calls
@@ -46,25 +45,31 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
-from lockstitch.formats.records import Record
-from lockstitch.formats.schemas import names_of
-from lockstitch.formats.sqlite import bound, quoted, slot
-from lockstitch.formats.tables import (
+from lockstitch.sources.interface import Context
+from lockstitch.sources.records import Record
+from lockstitch.sources.sqlite import (
+    GuardedConnection,
+    bind_values,
+    names_of,
+    quoted,
+    text_of,
+    value_slot,
+)
+from lockstitch.sources.tables import (
     Columns,
-    Layout,
+    ProgramTable,
     Row,
     RowFormat,
-    Table,
+    TableLayout,
     new_row,
     row_of,
     sorting,
 )
-from lockstitch.formats.untrusted import Connection, text_of
 
-CHECKPOINTS = Table(
+CHECKPOINTS = ProgramTable(
     "checkpoints", session="thread_id", key="checkpoint_id", order=("checkpoint_ns",)
 )
-WRITES = Table("writes", session="thread_id", key="task_id", order=("task_id", "idx"))
+WRITES = ProgramTable("writes", session="thread_id", key="task_id", order=("task_id", "idx"))
 _ALL = ("thread_id", "checkpoint_ns")
 # Stands in a query for the number of a row and all its columns.
 _EVERYTHING = "rowid, *"
@@ -87,16 +92,16 @@ class HeadRow(Row, eq=False):
 # Sessions
 
 
-def list_threads(base: Connection) -> Iterator[tuple[Any, ...]]:
+def list_threads(base: GuardedConnection) -> Iterator[tuple[Any, ...]]:
     """Give the threads, and the subgraphs that remember: id, project, time, title."""
     match = " AND ".join(f"{name} = CAST(? AS TEXT)" for name in _ALL)
     last = f"SELECT max(checkpoint_id) FROM checkpoints WHERE {match}"  # noqa: S608 - our own
     for pair in _pairs(base):
-        [(head,)] = base.execute(last, bound(pair))
+        [(head,)] = base.execute(last, bind_values(pair))
         yield session_name(*pair), None, seconds_of(str(head)), ""
 
 
-def _pairs(base: Connection) -> Iterator[tuple[str, str]]:
+def _pairs(base: GuardedConnection) -> Iterator[tuple[str, str]]:
     """Give each thread with each namespace that lasts, by jumps through the index."""
     query = (
         "SELECT thread_id, checkpoint_ns FROM checkpoints{} "
@@ -111,12 +116,12 @@ def _pairs(base: Connection) -> Iterator[tuple[str, str]]:
                 namespace = namespace.partition(TASK)[0] + TASK + _LAST
             else:
                 yield thread, namespace
-        slots = f"({slot(thread)}, {slot(namespace)})"
+        slots = f"({value_slot(thread)}, {value_slot(namespace)})"
         beyond = query.format(f" WHERE (thread_id, checkpoint_ns) > {slots}")
-        found = base.execute(beyond, bound((thread, namespace))).fetchone()
+        found = base.execute(beyond, bind_values((thread, namespace))).fetchone()
 
 
-def _find_head(base: Connection, session: str) -> HeadRow:
+def _find_head(base: GuardedConnection, session: str) -> HeadRow:
     """Give the head of the thread, or of the subgraph in a thread, that a name means."""
     head = _head(base, session, "")
     if head is None and MARK in session:
@@ -140,7 +145,7 @@ def seconds_of(checkpoint: str) -> float:
 # Rows
 
 
-def load_thread(base: Connection, session: str) -> list[Row]:
+def load_thread(base: GuardedConnection, session: str) -> list[Row]:
     """Give the rows that tell the state of a thread: the head comes first."""
     head = _find_head(base, session)
     thread, namespace = (head.stored[name] for name in _ALL)
@@ -158,7 +163,7 @@ def load_thread(base: Connection, session: str) -> list[Row]:
     return rows
 
 
-def _space(base: Connection, head: Row) -> Iterator[Row]:
+def _space(base: GuardedConnection, head: Row) -> Iterator[Row]:
     """Give the rows of one namespace: its head, what hangs on it, and what it is computed from."""
     thread, namespace = (head.stored[name] for name in _ALL)
     yield head
@@ -170,7 +175,7 @@ def _space(base: Connection, head: Row) -> Iterator[Row]:
         yield from _writes(base, thread, namespace, ancestor.stored["checkpoint_id"], channels)
 
 
-def _runs(base: Connection, head: Row) -> Iterator[Row]:
+def _runs(base: GuardedConnection, head: Row) -> Iterator[Row]:
     """Give the rows of the runs of subgraphs that hang on a head, and of those within them."""
     thread, namespace = (head.stored[name] for name in _ALL)
     stored = stored_of(head, 0, new_codecs())
@@ -179,7 +184,7 @@ def _runs(base: Connection, head: Row) -> Iterator[Row]:
         "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
     )
     # Told apart here, not by SQLite, which keeps what it groups in a place that nobody counts.
-    found = base.execute(query, bound((thread, min(starts_of(stored)))))
+    found = base.execute(query, bind_values((thread, min(starts_of(stored)))))
     for own in sorted({name for (name,) in found if type(name) is str}):
         if not is_run_in(own, namespace):
             continue
@@ -195,7 +200,7 @@ def _number_rows(rows: list[Row]) -> None:
 
 
 def _earlier(
-    base: Connection, thread: str, namespace: str, parent: str | None, channel: str
+    base: GuardedConnection, thread: str, namespace: str, parent: str | None, channel: str
 ) -> Iterator[Row]:
     """Give what was written behind earlier checkpoints, nearest first, without most of these."""
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
@@ -209,11 +214,11 @@ def _earlier(
             own = _where("checkpoints", (*_ALL, "checkpoint_id"), "")
             yield from _select(base, CHECKPOINTS, own, (thread, namespace, parent))
         yield from hung
-        found = base.execute(query, bound((thread, namespace, parent))).fetchone()
+        found = base.execute(query, bind_values((thread, namespace, parent))).fetchone()
         parent = None if found is None else found[0]
 
 
-def _head(base: Connection, thread: str, namespace: str) -> HeadRow | None:
+def _head(base: GuardedConnection, thread: str, namespace: str) -> HeadRow | None:
     query = _where("checkpoints", (*_ALL,), "ORDER BY checkpoint_id DESC LIMIT 1")
     for row in _select(base, CHECKPOINTS, query, (thread, namespace)):
         return HeadRow(**{name: getattr(row, name) for name in Row.__struct_fields__})
@@ -221,7 +226,7 @@ def _head(base: Connection, thread: str, namespace: str) -> HeadRow | None:
 
 
 def _writes(
-    base: Connection,
+    base: GuardedConnection,
     thread: str,
     namespace: str,
     checkpoint: str,
@@ -238,7 +243,7 @@ def _writes(
 
 
 def _ancestors(
-    base: Connection, thread: str, namespace: str, head: StoredCheckpoint
+    base: GuardedConnection, thread: str, namespace: str, head: StoredCheckpoint
 ) -> Iterator[Row]:
     """Give the ancestors that hold what the head lacks, nearest first."""
     lacking = set(wanted(head))
@@ -261,19 +266,21 @@ def _where(table: str, names: Iterable[str], rest: str) -> str:
     return f"SELECT {_EVERYTHING} FROM {table} WHERE {match} {rest}"  # noqa: S608 - names of our own
 
 
-def _select(base: Connection, table: Table, query: str, values: Iterable[str]) -> Iterator[Row]:
+def _select(
+    base: GuardedConnection, table: ProgramTable, query: str, values: Iterable[str]
+) -> Iterator[Row]:
     names = names_of(base, table.name)
     query = query.replace(_EVERYTHING, ", ".join(("rowid", *map(quoted, names))), 1)
-    for rowid, *columns in base.execute(query, bound(values)):
+    for rowid, *columns in base.execute(query, bind_values(values)):
         yield row_of(table, rowid, dict(zip(names, columns, strict=True)))
 
 
-def _lost(base: Connection, thread: str, namespace: str, head: str) -> list[LostBranch]:
+def _lost(base: GuardedConnection, thread: str, namespace: str, head: str) -> list[LostBranch]:
     """Find the branches with turns of their own that the head does not come from."""
     query = _where("checkpoints", _ALL, "").replace(
         _EVERYTHING, "checkpoint_id, parent_checkpoint_id"
     )
-    known = base.execute(query, bound((thread, namespace)))
+    known = base.execute(query, bind_values((thread, namespace)))
     pairs = [(own, parent) for own, parent in known if type(own) is str]
     found: list[LostBranch] = []
     for line in branches(head, pairs)[:_MOST_LOST]:
@@ -283,26 +290,26 @@ def _lost(base: Connection, thread: str, namespace: str, head: str) -> list[Lost
     return found
 
 
-def _is_turn(base: Connection, thread: str, namespace: str, checkpoint: str) -> bool:
+def _is_turn(base: GuardedConnection, thread: str, namespace: str, checkpoint: str) -> bool:
     query = _where("checkpoints", (*_ALL, "checkpoint_id"), "").replace(_EVERYTHING, "metadata")
-    found = base.execute(query, bound((thread, namespace, checkpoint))).fetchone()
+    found = base.execute(query, bind_values((thread, namespace, checkpoint))).fetchone()
     return found is not None and metadata_of(found[0]).get("source") == "input"
 
 
-def _below(base: Connection, thread: str, namespace: str) -> tuple[str, ...]:
+def _below(base: GuardedConnection, thread: str, namespace: str) -> tuple[str, ...]:
     if namespace:
         return ()
     query = (
         "SELECT checkpoint_ns FROM checkpoints "
         "WHERE thread_id = CAST(? AS TEXT) AND checkpoint_ns > ''"
     )
-    found = {name for (name,) in base.execute(query, bound((thread,)))}
+    found = {name for (name,) in base.execute(query, bind_values((thread,)))}
     return tuple(sorted(name for name in found if type(name) is str and TASK in name))
 
 
-def is_followed(base: Connection, columns: Columns) -> bool:
+def is_followed(base: GuardedConnection, columns: Columns) -> bool:
     """Tell whether anything hangs on a checkpoint: another one, or writes."""
-    values = bound(columns[name] for name in (*_ALL, "checkpoint_id"))
+    values = bind_values(columns[name] for name in (*_ALL, "checkpoint_id"))
     checkpoints = _where("checkpoints", (*_ALL, "parent_checkpoint_id"), "LIMIT 1")
     writes = _where("writes", (*_ALL, "checkpoint_id"), "LIMIT 1")
     return any(base.execute(query, values).fetchone() for query in (checkpoints, writes))
@@ -311,7 +318,7 @@ def is_followed(base: Connection, columns: Columns) -> bool:
 # All that a thread has
 
 
-def search_thread(base: Connection, rows: list[Row]) -> None:
+def search_thread(base: GuardedConnection, rows: list[Row]) -> None:
     """Look for values that run code in all rows of a thread; the head of some rows is told them.
 
     Those of single runs of subgraphs belong to the thread itself.
@@ -322,7 +329,7 @@ def search_thread(base: Connection, rows: list[Row]) -> None:
         head.unsafe = find_unsafe(_kept(base, thread, namespace))
 
 
-def _kept(base: Connection, thread: str, namespace: str) -> Iterator[KeptValue]:
+def _kept(base: GuardedConnection, thread: str, namespace: str) -> Iterator[KeptValue]:
     own = "checkpoint_ns = CAST(? AS TEXT)"
     runs = "" if namespace else f" OR instr(checkpoint_ns, '{TASK}') > 0"
     where = f"WHERE thread_id = CAST(? AS TEXT) AND ({own}{runs})"
@@ -475,25 +482,25 @@ class LangGraph(ThreadFormat, RowFormat):
 
     name = "langgraph"
     title = "LangGraph"
-    layout = Layout((CHECKPOINTS, WRITES), "")
+    layout = TableLayout((CHECKPOINTS, WRITES), "")
     adds = True
 
     def claims(self, name: str, head: Any) -> bool:
         return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}
 
-    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+    def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
         return list_threads(base)
 
-    def rows(self, base: Connection, session: str) -> list[Row]:
+    def rows(self, base: GuardedConnection, session: str) -> list[Row]:
         return load_thread(base, session)
 
-    def search(self, base: Connection, rows: list[Row]) -> None:
+    def search(self, base: GuardedConnection, rows: list[Row]) -> None:
         search_thread(base, rows)
 
     def session_of(self, row: Row) -> str:
         return session_name(row.stored["thread_id"], row.stored["checkpoint_ns"])
 
-    def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
+    def is_followed(self, base: GuardedConnection, table: str, columns: Columns) -> bool:
         return table == CHECKPOINTS.name and is_followed(base, columns)
 
     def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:

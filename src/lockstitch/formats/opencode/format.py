@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.base import DOCUMENT, Context, Format, Glimpse, Transcript, find
 from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import SourcedMessage
-from lockstitch.formats.lines import decode
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     FLAWED_MESSAGE,
@@ -34,15 +32,24 @@ from lockstitch.formats.opencode.history import (
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import write_back
-from lockstitch.formats.records import Record, amended, as_str
-from lockstitch.formats.slots import relisted, value_at
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, moment, new_row, put
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.interface import DOCUMENT, Context, Format, Glimpse, Transcript, new_finding
+from lockstitch.sources.records import Record, amend_record, as_str, decode_json
+from lockstitch.sources.tables import (
+    ProgramTable,
+    Row,
+    RowFormat,
+    TableLayout,
+    moment,
+    new_row,
+    put_value,
+)
+from lockstitch.sources.write_back import replace_list, value_at
 
-_SESSION = Table("session", session="id")
-_MESSAGE = Table("message", "data", order=("time_created", "id"))
-_PART = Table("part", "data", order=("message_id", "id"))
+_SESSION = ProgramTable("session", session="id")
+_MESSAGE = ProgramTable("message", "data", order=("time_created", "id"))
+_PART = ProgramTable("part", "data", order=("message_id", "id"))
 _WANTED = """
 (type LIKE 'message.part.updated%' AND EXISTS (SELECT 1 FROM json_each((
    SELECT json_group_array(id) FROM part WHERE session_id = CAST(?1 AS TEXT) AND (
@@ -55,7 +62,7 @@ OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
    WHERE instr(event.data, wanted.value) > 0))
 """
 # Only of what is open or damaged: the lists of those are made once, not for every event.
-_EVENT = Table(
+_EVENT = ProgramTable(
     "event",
     "data",
     session="aggregate_id",
@@ -81,7 +88,7 @@ class OpenCode(RowFormat):
     variable = "XDG_DATA_HOME"
     resume = ("opencode", "--session", "{id}")
     is_local = True
-    layout = Layout((_SESSION, _MESSAGE, _PART, _EVENT), _SESSIONS)
+    layout = TableLayout((_SESSION, _MESSAGE, _PART, _EVENT), _SESSIONS)
 
     def claims(self, name: str, head: Any) -> bool:
         return {"session", "message", "part"} <= set(head)
@@ -130,7 +137,9 @@ def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcri
     for own in transcript.evidence:
         piece = telling.calls[own]
         place = ".".join(map(str, (transcript.records[piece.number].place, *piece.path, "state")))
-        transcript.findings.append(find("LS708", place, "the output of an open call was stored"))
+        transcript.findings.append(
+            new_finding("LS708", place, "the output of an open call was stored")
+        )
     return transcript
 
 
@@ -152,7 +161,7 @@ def _values(records: Sequence[Record], table: str) -> Fields:
 
 def _revert(session: Fields) -> Any:
     try:
-        return decode(session["revert"].encode()) if session.get("revert") else None
+        return decode_json(session["revert"].encode()) if session.get("revert") else None
     except (AttributeError, ValueError):
         return None
 
@@ -208,7 +217,7 @@ def _flaw(row: Row) -> str:
 
 
 def _unreadable(row: Row) -> Finding:
-    return find("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
+    return new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
 
 
 def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
@@ -218,19 +227,19 @@ def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
     logged = without_keys(_logged(records, "part" if is_part else "info").get(row.value["id"]))
     if logged and not (part_flaw(logged) if is_part else message_flaw(logged)):
         ledger.note(RULES["LS610"], "rewritten", row.place, "was taken from the log of events")
-        return put(row, (), logged)
+        return put_value(row, (), logged)
     if is_part:
         time = _time(row, "time_updated") or _time(row, "time_created")
         made = repaired_part(row.json, row.text, row.value["id"], time)
         kept = made.get("type") == "tool"
         text = "got what it lacked" if kept else "became a text that says what was there"
         ledger.note(RULES["LS610"], "rewritten", row.place, text)
-        return put(row, (), made)
+        return put_value(row, (), made)
     if message_flaw(row.json).startswith("lacks its time"):
         ledger.note(RULES["LS610"], "rewritten", row.place, "got the time of its row")
-        return put(row, (), repaired_time(row.json, _time(row, "time_created")))
+        return put_value(row, (), repaired_time(row.json, _time(row, "time_created")))
     ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
-    return put(row, (), _rebuilt_info(row, records))
+    return put_value(row, (), _rebuilt_info(row, records))
 
 
 def _time(row: Row, column: str) -> int:
@@ -272,7 +281,7 @@ class _RowEditor:
     def put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
         row = self.now.get(what.number, self.source[what.number])
         assert isinstance(row, Row)  # noqa: S101 - all records of this format are
-        self.now[what.number] = put(row, path, value)
+        self.now[what.number] = put_value(row, path, value)
 
     def drop(self, what: OpenCodeEntry | OpenCodePiece) -> None:
         self.gone.add(what.number)
@@ -320,7 +329,7 @@ def _role(info: Any) -> Any:
     return info.get("role") if type(info) is dict else None
 
 
-def _row(table: Table, name: str, like: Fields, fields: Fields) -> Row:
+def _row(table: ProgramTable, name: str, like: Fields, fields: Fields) -> Row:
     kept = ("session_id", "time_created", "time_updated")
     taken = {key: like[key] for key in kept if key in like}
     return new_row(table, {"id": name, **taken, **fields})
@@ -464,10 +473,10 @@ class _DocumentEditor:
 
     def _changed(self, record: Record) -> Record:
         for what, path, value in self.values:
-            record = amended(self.data, record, (*what.path, *path), value)
+            record = amend_record(self.data, record, (*what.path, *path), value)
         lists = {path[:-1] for path in (*self.gone, *self.added)}
         for path in sorted(lists, key=len, reverse=True):
-            record = relisted(self.data, record, path, self._list(record, path))
+            record = replace_list(self.data, record, path, self._list(record, path))
         return record
 
     def _list(self, record: Record, path: Path) -> list[Any]:

@@ -22,7 +22,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
 from lockstitch.formats.history import History
-from lockstitch.formats.salvage import substitute
+from lockstitch.sources.records import substitute_text
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -443,7 +443,7 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     state = state if type(state) is dict else {}
     output = _output(state)
     if type(state.get("input")) is not dict:
-        said = _OUTPUT.format(tool=data.get("tool")) + output if output else substitute(text)
+        said = _OUTPUT.format(tool=data.get("tool")) + output if output else substitute_text(text)
         return words_block(said)
     known = state.get("time")
     times = known if type(known) is dict else {"start": time, "end": time}

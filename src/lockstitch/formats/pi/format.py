@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch.dialects.base import text_of_blocks
-from lockstitch.formats.base import Context, Format, Glimpse, Transcript
 from lockstitch.formats.history import Aside, SourcedMessage
 from lockstitch.formats.pi import repair_tree, write_back
 from lockstitch.formats.pi.session import PiSession, id_in, is_header, is_prompt, message_of
-from lockstitch.formats.records import Record, as_str
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
+from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
+from lockstitch.sources.records import Record, as_str
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})
 # The entry with the name that a person gave the session.

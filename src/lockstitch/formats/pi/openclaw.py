@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lockstitch import inputs
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.formats import packed
-from lockstitch.formats.base import Context, Transcript, find
-from lockstitch.formats.graph import Node
+from lockstitch.files import read
 from lockstitch.formats.history import Aside, SourcedMessage
-from lockstitch.formats.lines import decode
 from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
-from lockstitch.formats.records import JSON, TORN, Record, as_str
-from lockstitch.formats.sqlite import bound
-from lockstitch.formats.tables import Layout, Row, RowFormat, Table, sorting
-from lockstitch.formats.untrusted import tables_of
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.records import JSON, TORN, Record, as_str, decode_json
+from lockstitch.sources.sqlite import bind_values, tables_of
+from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
+from lockstitch.sources.write_back import GraphNode
 
 if TYPE_CHECKING:
-    from lockstitch.formats.untrusted import Connection
+    from lockstitch.sources.sqlite import GuardedConnection
 
 
 RESET, LEAF = "reset", "leaf"
@@ -61,10 +58,10 @@ class ClawTree(PiSession):
         self.stale: list[int] = []
         super().__init__(records)
 
-    def leaf(self) -> Node | None:
+    def leaf(self) -> GraphNode | None:
         return self.last.get(self.end) if self.end else None
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[GraphNode]:
         reader = _ClawReader()
         for number in self.entries:
             node = reader.read(number, self.records[number].value)
@@ -84,7 +81,7 @@ class _ClawReader:
         self.under: set[str] = set()
         self.stale: list[int] = []
 
-    def read(self, number: int, value: dict[str, Any]) -> Node | None:
+    def read(self, number: int, value: dict[str, Any]) -> GraphNode | None:
         own = value.get("id")
         if type(own) is not str or not own.strip():
             return None
@@ -94,7 +91,7 @@ class _ClawReader:
         if type(kind) is not str or kind not in _TYPES:
             # it is no part of the conversation, but may be a link of its chain
             self.known.add(own)
-            return Node(number, own, _text(value.get("parentId")))
+            return GraphNode(number, own, _text(value.get("parentId")))
         parent = self._parent(number, value)
         self.known.add(own)
         if value["type"] == RESET:
@@ -103,9 +100,9 @@ class _ClawReader:
             self.under.add(own)
         if not _is_aside(value):
             self.leaf = own
-        return Node(number, own, parent)
+        return GraphNode(number, own, parent)
 
-    def _control(self, number: int, own: str, value: dict[str, Any]) -> Node | None:
+    def _control(self, number: int, own: str, value: dict[str, Any]) -> GraphNode | None:
         target = _text(value.get("targetId"))
         if target is not None and target not in self.known:
             return None
@@ -113,7 +110,7 @@ class _ClawReader:
             target = self.leaf
         self.known.add(own)
         self.targets[own] = self.leaf = target
-        return Node(number, own, target)
+        return GraphNode(number, own, target)
 
     def _parent(self, number: int, value: dict[str, Any]) -> str | None:
         parent = _text(value.get("parentId")) if "parentId" in value else self.leaf
@@ -150,9 +147,11 @@ _ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.sess
 _BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
 # What is read beside the events, to list the sessions and to find those in cold storage.
 _BESIDE = (
-    Table("session_windows", key="session_key", order=("updated_at",), optional=True),
-    Table("session_nodes", session="session_key", key="session_key", order=(), optional=True),
-    Table(_COLD, key="archive_name", order=("storage",), optional=True),
+    ProgramTable("session_windows", key="session_key", order=("updated_at",), optional=True),
+    ProgramTable(
+        "session_nodes", session="session_key", key="session_key", order=(), optional=True
+    ),
+    ProgramTable(_COLD, key="archive_name", order=("storage",), optional=True),
 )
 # OpenClaw packs no event that is larger.
 _EVENT_LIMIT = 1 << 22
@@ -170,23 +169,23 @@ class OpenClaw(RowFormat):
     dialect = "anthropic"
     places = (".openclaw/agents/*/agent/openclaw-agent.sqlite",)
     variable = "OPENCLAW_STATE_DIR"
-    layout = Layout((Table(_EVENTS, key="seq", order=("seq",)),), _BARE)
+    layout = TableLayout((ProgramTable(_EVENTS, key="seq", order=("seq",)),), _BARE)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ProgramTable, ...]:
         return (*self.layout.tables, *_BESIDE)
 
     def claims(self, name: str, head: Any) -> bool:
         tables = set(head)
         return _EVENTS in tables and not tables.isdisjoint({"session_windows", "session_nodes"})
 
-    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
+    def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
         tables = tables_of(base)
         if not {"session_windows", "session_nodes"} <= tables:
             return base.execute(_BARE)
         return base.execute(_LISTED + (_ARCHIVED if _COLD in tables else ""))
 
-    def rows(self, base: Connection, session: str) -> list[Row]:
+    def rows(self, base: GuardedConnection, session: str) -> list[Row]:
         found: list[Row] = []
         start = 0
         stored = sorted(_stored(base, session), key=lambda event: sorting(event[0]))
@@ -245,52 +244,52 @@ def _findings(tree: ClawTree) -> Iterator[Finding]:
 
 
 def _found(code: str, record: Record, text: str, severity: str) -> Finding:
-    found = find(code, record.place, text, severity, fixable=False)
+    found = new_finding(code, record.place, text, severity, fixable=False)
     return structs.replace(found, help=_HELP)
 
 
 # Rows as events
 
 
-def _stored(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+def _stored(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events that are rows, in their order."""
     where = f"FROM {_EVENTS} WHERE session_id = CAST(? AS TEXT)"
     columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
     if "event_zstd" not in columns:
-        for key, text in base.execute(f"SELECT seq, event_json {where}", bound((session,))):
+        for key, text in base.execute(f"SELECT seq, event_json {where}", bind_values((session,))):
             yield key, _bytes(text)
         return
     query = f"SELECT seq, event_json, event_zstd {where}"
-    for key, text, blob in base.execute(query, bound((session,))):
+    for key, text, blob in base.execute(query, bind_values((session,))):
         yield key, _bytes(text) if blob is None else _unpacked(base, blob, _EVENT_LIMIT)
 
 
-def _archived(base: Connection, session: str) -> Iterator[tuple[int, bytes | None]]:
+def _archived(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
     """Return the events of a session in cold storage, which has no rows any more."""
     if _COLD not in tables_of(base):
         return
     columns = "storage, archive_name, archive_blob"
     query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
-    for storage, name, blob in base.execute(query, bound((session,))):
+    for storage, name, blob in base.execute(query, bind_values((session,))):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(base, raw, inputs.unpacked_budget(len(raw or b"")))
+        lines = _unpacked(base, raw, read.unpacked_budget(len(raw or b"")))
         if lines is None:
             raise Unreadable(_COLD_DAMAGE)
         try:
-            records = [decode(line) for line in lines.splitlines()]
+            records = [decode_json(line) for line in lines.splitlines()]
             rows = [record["row"] for record in records if record.get("kind") == "event"]
             yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
             raise Unreadable(_COLD_DAMAGE) from None
 
 
-def _file(base: Connection, name: str) -> bytes:
+def _file(base: GuardedConnection, name: str) -> bytes:
     """Return an archive from the folder beside that of the database."""
     [(_, _, path), *_] = base.execute("PRAGMA database_list")
     folder = Path(path).parent
     place = folder.parent / "sessions" if folder.name == "agent" else folder
     try:
-        return inputs.content(place / "cold" / Path(name).name)
+        return read.read_file(place / "cold" / Path(name).name)
     except LockstitchError:
         raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
 
@@ -299,11 +298,11 @@ def _bytes(text: Any) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if type(text) is str else None
 
 
-def _unpacked(base: Connection, blob: Any, limit: int) -> bytes | None:
+def _unpacked(base: GuardedConnection, blob: Any, limit: int) -> bytes | None:
     """Return what was packed, None if it cannot be unpacked; all that is must fit into a budget."""
     if type(blob) is not bytes:
         return None
-    found = packed.unpack(blob, min(limit, base.budget.unpackable))
+    found = read.unpack(blob, min(limit, base.budget.unpackable))
     base.budget.unpackable -= len(found.data)
     return found.data if found.whole else None
 
@@ -312,7 +311,7 @@ def _row(key: int, raw: bytes | None, start: int) -> Row:
     end = start + len(raw or b"")
     place = f"{_EVENTS}.{key}"
     try:
-        value = decode(raw or b"")
+        value = decode_json(raw or b"")
     except (ValueError, RecursionError):
         value = None
     kind = JSON if type(value) is dict else TORN

@@ -9,8 +9,6 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.formats.base import Context, Transcript, find
-from lockstitch.formats.graph import Node
 from lockstitch.formats.pi.session import (
     ASSISTANT,
     HEADER,
@@ -20,9 +18,11 @@ from lockstitch.formats.pi.session import (
     message_of,
     rebuilt,
 )
-from lockstitch.formats.records import JSON, Record, amended, new_record
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.records import JSON, Record, amend_record, new_record
+from lockstitch.sources.write_back import GraphNode
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}
@@ -44,32 +44,32 @@ def findings(session: PiSession, left: int, context: Context) -> Iterator[Findin
         ends = _is_last(session, node) and _goes_on(session, node)
         severity = ERROR if ends else ""
         code = "LS607" if same else "LS703"
-        yield find(code, records[node.number].place, text + turns * ends, severity)
+        yield new_finding(code, records[node.number].place, text + turns * ends, severity)
     for number in _malformed(session):
-        yield find("LS610", records[number].place, "this message has no content")
+        yield new_finding("LS610", records[number].place, "this message has no content")
     for number in _unnamed(session):
         ends = number == session.entries[-1]
         text = "has no id" + ", so that a resume finds nothing before it" * ends
-        yield find("LS610", records[number].place, text, ERROR if ends else "")
+        yield new_finding("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
     for node in _dangling(session):
         is_cut = node.number == cuts
         text = "the parent of this record is missing" + (turns if is_cut else "")
         severity = ERROR if is_cut else WARNING
-        yield find("LS701", records[node.number].place, text, severity)
+        yield new_finding("LS701", records[node.number].place, text, severity)
     on_path = set(session.path)
     for node in _circles(session):
         severity = ERROR if node.number in on_path else WARNING
         text = "the parents of this record form a circle"
-        yield find("LS702", records[node.number].place, text, severity)
+        yield new_finding("LS702", records[node.number].place, text, severity)
     number = _cut_off(session)
     if number >= 0:
         text = "the conversation before this record is cut off" + turns
-        yield find("LS704", records[number].place, text)
+        yield new_finding("LS704", records[number].place, text)
     if _is_out_of_order(session):
         text = "this record is the last one, but others refer to it" + turns
         place = records[session.entries[-1]].place
-        yield structs.replace(find("LS704", place, text), help=_ORDER_HELP)
+        yield structs.replace(new_finding("LS704", place, text), help=_ORDER_HELP)
 
 
 def _heading(session: PiSession, context: Context) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _heading(session: PiSession, context: Context) -> Iterator[Finding]:
         text = "the file does not start with the head of a session: pi does not read it"
         made = rebuilt(session.records, context.data, context.name)
         fixable = bool(session.headers) or made is not None
-        found = find("LS610", session.records[number].place, text, ERROR, fixable=fixable)
+        found = new_finding("LS610", session.records[number].place, text, ERROR, fixable=fixable)
         yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
@@ -87,11 +87,11 @@ def _first(session: PiSession) -> int:
     return next((n for n, record in enumerate(session.records) if record.kind == JSON), -1)
 
 
-def _is_last(session: PiSession, node: Node) -> bool:
+def _is_last(session: PiSession, node: GraphNode) -> bool:
     return node.number == session.entries[-1]
 
 
-def _goes_on(session: PiSession, node: Node) -> bool:
+def _goes_on(session: PiSession, node: GraphNode) -> bool:
     """Whether entries before this one in the file hang on it, so that it is no end."""
     children = session.graph.children.get(node.id, ())
     return any(child.number < node.number for child in children)
@@ -109,11 +109,11 @@ def _is_out_of_order(session: PiSession) -> bool:
     return _is_last(session, node) and _goes_on(session, node)
 
 
-def _repeats(session: PiSession) -> list[tuple[Node, Node]]:
+def _repeats(session: PiSession) -> list[tuple[GraphNode, GraphNode]]:
     return [(node, session.graph.by_id[node.id]) for node in session.graph.repeats]
 
 
-def _is_same(session: PiSession, node: Node, first: Node) -> bool:
+def _is_same(session: PiSession, node: GraphNode, first: GraphNode) -> bool:
     """Tell whether two entries are the same one, of which one may be damaged."""
     one, other = session.value(node.number), session.value(first.number)
     keys = ("type", "timestamp")
@@ -143,18 +143,18 @@ def _is_malformed(value: dict[str, Any]) -> bool:
     return type(message.get("content")) not in kinds
 
 
-def _dangling(session: PiSession) -> list[Node]:
+def _dangling(session: PiSession) -> list[GraphNode]:
     known = session.graph.by_id
     return [node for node in session.graph.nodes if node.parent and node.parent not in known]
 
 
-def _circles(session: PiSession) -> list[Node]:
+def _circles(session: PiSession) -> list[GraphNode]:
     """Give one entry of each circle of parents: the first one in the file."""
     done: set[int] = set()
-    found: list[Node] = []
+    found: list[GraphNode] = []
     for start in session.last.values():
-        trail: dict[int, Node] = {}
-        at: Node | None = start
+        trail: dict[int, GraphNode] = {}
+        at: GraphNode | None = start
         while at is not None and at.number not in done and at.number not in trail:
             trail[at.number] = at
             at = session.last.get(at.parent) if at.parent else None
@@ -224,7 +224,7 @@ class _PiTreeRepair:
 
     def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
         record = self.values.get(number, self.session.records[number])
-        self.values[number] = amended(self.data, record, path, value)
+        self.values[number] = amend_record(self.data, record, path, value)
 
     def note(self, code: str, action: str, number: int, text: str) -> None:
         self.ledger.note(RULES[code], action, self.session.records[number].place, text)
@@ -318,7 +318,7 @@ class _PiTreeRepair:
             self.set(child.number, ("parentId",), value.get("parentId"))
             self._keep_from(name, child)
 
-    def _keep_from(self, name: Any, node: Node) -> None:
+    def _keep_from(self, name: Any, node: GraphNode) -> None:
         """Let a compaction keep from here on what it kept from an entry that is gone."""
         for number in self._keeping.get(name, ()) if name is not None else ():
             self.set(number, ("firstKeptEntryId",), node.id)

@@ -23,10 +23,9 @@ from functools import cached_property
 from typing import Any
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.graph import CYCLE, DANGLING, Break, Graph, Node
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
-from lockstitch.formats.records import Record
-from lockstitch.formats.salvage import unescaped
+from lockstitch.sources.records import Record, unescaped
+from lockstitch.sources.write_back import CYCLE, DANGLING, Break, Graph, GraphNode
 
 HEADER = "session"
 # What a file whose entries have ids is; pi makes one of all older ones.
@@ -309,15 +308,15 @@ class PiSession:
         found: dict[str, Any] = self.records[number].value
         return found
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[GraphNode]:
         """Return the entries that have an id, each with its parent."""
         for number in self.entries:
             value = self.records[number].value
             name, parent = value.get("id"), value.get("parentId")
             if type(name) is str:
-                yield Node(number, name, parent if type(parent) is str else None)
+                yield GraphNode(number, name, parent if type(parent) is str else None)
 
-    def leaf(self) -> Node | None:
+    def leaf(self) -> GraphNode | None:
         """Return the entry that the conversation ends with: the last one in the file."""
         return self.graph.nodes[-1] if self.graph.nodes else None
 

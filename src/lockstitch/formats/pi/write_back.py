@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.base import Transcript
 from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.pi.repair_tree import new_id
 from lockstitch.formats.pi.session import (
@@ -26,10 +25,11 @@ from lockstitch.formats.pi.session import (
     result_block,
     result_of,
 )
-from lockstitch.formats.records import Record, amended, new_record
-from lockstitch.formats.slots import Earlier, steady
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, amend_record, new_record
+from lockstitch.sources.write_back import Earlier, longest_kept_run
 
 _OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
 
@@ -133,15 +133,15 @@ class _PiWriteBack:
             return self._amended_result(record, message, unit.blocks[0])
         if message.get("role") in _OWN_ROLES and type(message.get("content")) is list:
             items = self._items(unit, message["content"])
-            return amended(self.data, record, ("message", "content"), items)
+            return amend_record(self.data, record, ("message", "content"), items)
         items = [item_of(block, self.ids) for block in unit.blocks]
         if value.get("type") == "custom_message":
-            return amended(self.data, record, ("content",), items)
+            return amend_record(self.data, record, ("content",), items)
         if not message:
             return record
         time = {"timestamp": message["timestamp"]} if "timestamp" in message else {}
         spoken = {"role": USER, "content": items, **time}
-        return amended(self.data, record, ("message",), spoken)
+        return amend_record(self.data, record, ("message",), spoken)
 
     def _items(self, unit: PiUnit, content: list[Any]) -> list[Any]:
         """Give the content of a message: what was never sent stays, what is gone goes."""
@@ -168,13 +168,13 @@ class _PiWriteBack:
         wire = str(block.get("tool_use_id"))
         if old["tool_use_id"] != wire:
             path = ("message", "toolCallId")
-            record = amended(self.data, record, path, self.ids.get(wire, wire))
+            record = amend_record(self.data, record, path, self.ids.get(wire, wire))
         if old["content"] != block.get("content"):
             items = items_of(block.get("content"), self.ids)
-            record = amended(self.data, record, ("message", "content"), items)
+            record = amend_record(self.data, record, ("message", "content"), items)
         if bool(message.get("isError")) != bool(block.get("is_error")):
             flag = bool(block.get("is_error"))
-            record = amended(self.data, record, ("message", "isError"), flag)
+            record = amend_record(self.data, record, ("message", "isError"), flag)
         return record
 
     # New entries.
@@ -275,7 +275,7 @@ class _PiWriteBack:
             return
         number = self.session.path[self.session.cut]
         unit = next(unit for unit in line if unit.number == number)
-        unit.record = amended(self.data, _record(unit), ("firstKeptEntryId",), first.id)
+        unit.record = amend_record(self.data, _record(unit), ("firstKeptEntryId",), first.id)
 
     def _link(self, line: Sequence[PiUnit]) -> None:
         """Write parents where the entry before is another one than it was."""
@@ -288,12 +288,12 @@ class _PiWriteBack:
             if moved or old.get(unit.number, NEW) != before:
                 parent = last.id if last is not None else None
                 if record.value.get("parentId") != parent:
-                    unit.record = amended(self.data, record, ("parentId",), parent)
+                    unit.record = amend_record(self.data, record, ("parentId",), parent)
             last = unit
 
     def _file(self, line: Sequence[PiUnit], first: PiUnit | None) -> list[Record]:
         """Put the entries back into the file; the end of the conversation is the last one."""
-        stay = steady([unit.number for unit in line])
+        stay = longest_kept_run([unit.number for unit in line])
         spots = {line[place].number: line[place] for place in stay}
         follow: dict[int, list[PiUnit]] = {}
         anchor = NEW
@@ -338,7 +338,7 @@ class _PiWriteBack:
             return record
         before = earlier.than(node.number)
         name = before.id if before else None
-        return amended(self.data, record, ("parentId",), name)
+        return amend_record(self.data, record, ("parentId",), name)
 
     def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
         """Correct the entry that a compaction of the first version keeps, which it counts."""
@@ -356,7 +356,7 @@ class _PiWriteBack:
                 shown = [kept.value for _, kept in lines]
                 target = next(n for n, v in enumerate(shown) if v is _record(first).value)
             if target != index:
-                records[place] = amended(self.data, record, ("firstKeptEntryIndex",), target)
+                records[place] = amend_record(self.data, record, ("firstKeptEntryIndex",), target)
         return records
 
 

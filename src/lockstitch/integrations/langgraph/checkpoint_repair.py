@@ -17,7 +17,6 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.snapshot import (
     BRANCH,
     COUNTERS,
@@ -47,6 +46,7 @@ from lockstitch.integrations.langgraph.report import (
     ReconciledChannel,
 )
 from lockstitch.rules import WARNING, Finding
+from lockstitch.sources.interface import new_finding
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import (
@@ -422,7 +422,7 @@ class CheckpointRepair:
             noun = "result is" if left == 1 else "results are"
             text = f"{left} finished {noun} in namespace {space}, and a new message drops them"
             self.report.findings.append(
-                find(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
+                new_finding(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
             )
 
     def open_calls(self) -> dict[str, set[pending_writes.AskedCall]]:
@@ -515,7 +515,7 @@ class CheckpointRepair:
             report.findings += _of_workflow(self.saved)
         elif self.is_unknown or (not self.channels and self._brings_messages()):
             text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
-            found = find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)
+            found = new_finding(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)
             report.findings.append(found)
         values = self._values if self.applied is None else self.applied.values
         listed = {
@@ -533,14 +533,14 @@ class CheckpointRepair:
         beside = [found for one in self.channels.values() for found in one.beside()]
         for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
-            report.findings.append(find(HIDDEN_RESULT, f"writes.{number}", text))
+            report.findings.append(new_finding(HIDDEN_RESULT, f"writes.{number}", text))
         failed = [found for one in self.channels.values() for found in one.failed]
         for number, _ in enumerate(failed):
             text = "an error of a tool that the conversation lacks"
-            report.findings.append(find(HIDDEN_RESULT, f"errors.{number}", text))
+            report.findings.append(new_finding(HIDDEN_RESULT, f"errors.{number}", text))
         if START in self.stored and not self.is_workflow and not self.is_unknown:
             text = "a message that no step has taken up"
-            report.findings.append(find(HIDDEN_INPUT, "channels.__start__", text))
+            report.findings.append(new_finding(HIDDEN_INPUT, "channels.__start__", text))
         if self.applied is None and not self.is_workflow:
             report.unapplied = tuple(sorted(set(self._others())))
 
@@ -669,9 +669,9 @@ def _of_workflow(saved: CheckpointTuple) -> list[Finding]:
     if kept:
         noun = "result" if kept == 1 else "results"
         text = f"{kept} finished {noun} that invoke(None) goes on with, and a new input drops"
-        return [find(HIDDEN_RESULT, "writes", text, WARNING, fixable=False)]
+        return [new_finding(HIDDEN_RESULT, "writes", text, WARNING, fixable=False)]
     text = "an input that invoke(None) goes on with, and a new input drops"
-    return [find(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
+    return [new_finding(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
 
 
 def _describe(one: MessageChannel) -> ReconciledChannel:
@@ -703,5 +703,5 @@ def report_broken(
         channel=channel,
         messages=list(messages),
         healed=False,
-        findings=[find(code, f"channels.{channel}", text)],
+        findings=[new_finding(code, f"channels.{channel}", text)],
     )

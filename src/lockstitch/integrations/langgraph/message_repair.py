@@ -35,10 +35,10 @@ from msgspec import Struct, field
 
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
-from lockstitch.formats.base import find
 from lockstitch.formats.langgraph.messages import derive_id
 from lockstitch.heal import Plan, plan_stored
 from lockstitch.rules import Finding
+from lockstitch.sources.interface import new_finding
 
 DUPLICATE = "LS906"
 
@@ -55,7 +55,7 @@ def distinct_live(
         if not old:
             kept.append(message)
         else:
-            findings.append(find(DUPLICATE, f"messages.{index}", "an id is used twice"))
+            findings.append(new_finding(DUPLICATE, f"messages.{index}", "an id is used twice"))
             if not is_live_copy(old, message):
                 message = _rename_live(message, seen)  # noqa: PLW2901 - the one to remember
                 kept.append(message)
@@ -134,12 +134,12 @@ def _drop_partial_in(
     message: AIMessage, answered: Collection[str], place: str
 ) -> tuple[AIMessage | None, list[Finding]]:
     halves = {call for call in half_calls(message) if call not in answered}
-    findings = [find(HALF_CALL, place, "a call arrived only in part") for _ in halves]
+    findings = [new_finding(HALF_CALL, place, "a call arrived only in part") for _ in halves]
     whole = message
     if halves or (is_cut(message) and _loose_ends(message)):
         whole = _without_halves(message, halves)
     if _is_empty(whole) and (whole is not message or not _has_ended(message)):
-        findings.append(find(EMPTY_REPLY, place, "nothing of a reply arrived", fixable=True))
+        findings.append(new_finding(EMPTY_REPLY, place, "nothing of a reply arrived", fixable=True))
         return None, findings
     return whole, findings
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch import disk
 from lockstitch.errors import Damaged, Unreadable, UsageError, reason_of
+from lockstitch.files import os_files
 from lockstitch.journal.records import NEW, Head, check_session_name
 from lockstitch.stores.jsonl.log import (
     Base,
@@ -45,7 +45,7 @@ _MOST_KNOWN = 4096
 _ENDING = 80
 # No first line of a fork is longer.
 _FIRST = 4096
-_APPENDING = (disk.APPENDING & ~os.O_WRONLY) | os.O_RDWR
+_APPENDING = (os_files.APPENDING & ~os.O_WRONLY) | os.O_RDWR
 
 
 class Files:
@@ -101,7 +101,7 @@ class Files:
         if folder in self._durable and folder.is_dir():
             return
         folder.mkdir(mode=0o700, parents=folder == self.folder, exist_ok=True)
-        disk.sync_folder(folder.parent)
+        os_files.sync_folder(folder.parent)
         self._durable.add(folder)
 
     def forget(self, session: str) -> None:
@@ -112,7 +112,7 @@ class Files:
     def tidy(self) -> None:
         """Remove the drafts that killed processes left: they hold what may have to go."""
         for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
-            disk.tidy(folder)
+            os_files.remove_stale_drafts(folder)
 
     def size(self) -> int:
         """Count the bytes of all files but those of the writers, each once whatever its names."""
@@ -127,7 +127,7 @@ class Files:
     @contextmanager
     def reading(self, session: str) -> Iterator[int]:
         """Open a session's file; raises ``Unreadable`` if there is none."""
-        handle = self._opened(session, disk.READING)
+        handle = self._opened(session, os_files.READING)
         try:
             yield handle
         except OSError as error:
@@ -139,7 +139,7 @@ class Files:
         """Open a session's file for adding to it; a new one is durable when it is first used."""
         if create and not self.exists(session):
             try:
-                return os.open(self.log(session), disk.CREATING, 0o600)
+                return os.open(self.log(session), os_files.CREATING, 0o600)
             except FileExistsError:
                 pass  # Another process was quicker.
         return self._opened(session, _APPENDING)
@@ -229,7 +229,7 @@ class Files:
 
     def _opened_base(self, base: Base, where: str) -> int:
         try:
-            return os.open(self.base(base.name), disk.READING)
+            return os.open(self.base(base.name), os_files.READING)
         except OSError as error:
             raise Damaged(
                 f"{where}: what it was forked from cannot be read ({reason_of(error)})"
@@ -309,7 +309,7 @@ def sync_data(handle: int) -> None:
     if sys.platform == "linux":
         os.fdatasync(handle)
     else:
-        disk.sync(handle)
+        os_files.sync_file(handle)
 
 
 if sys.platform != "win32":
@@ -454,7 +454,7 @@ def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
 
 def _try(path: Path) -> int | None:
     handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
-    if not disk.is_locked(handle) and _is_at(path, handle):
+    if not os_files.is_locked(handle) and _is_at(path, handle):
         return handle
     os.close(handle)
     return None
@@ -470,10 +470,10 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def _replaced(path: Path) -> int:
-    draft = path.with_name(f"{disk.PREFIX}{secrets.token_hex(16)}{disk.SUFFIX}")
+    draft = path.with_name(f"{os_files.PREFIX}{secrets.token_hex(16)}{os_files.SUFFIX}")
     handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        disk.is_locked(handle)
+        os_files.is_locked(handle)
         draft.replace(path)
     except BaseException:
         os.close(handle)

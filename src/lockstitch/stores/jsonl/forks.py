@@ -25,9 +25,9 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from lockstitch import disk
 from lockstitch.errors import Damaged, Held, LockstitchError, Unsure, UsageError
-from lockstitch.files import snapshot
+from lockstitch.files import os_files
+from lockstitch.files.replace import snapshot
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, blob_name
 from lockstitch.stores.base import IncomingSession, StoreFault, check_blob
@@ -101,14 +101,14 @@ def _base(files: Files, source: str, upto: int) -> str | None:
         files.ensure(files.bases)
         if not files.base(name).exists():
             os.link(files.log(source), files.base(name), follow_symlinks=False)
-            disk.sync_folder(files.bases)
+            os_files.sync_folder(files.bases)
     except (OSError, NotImplementedError):
         return None
     return name
 
 
 def _below(path: Path) -> Base | None:
-    handle = os.open(path, disk.READING)
+    handle = os.open(path, os_files.READING)
     try:
         return base_of(handle)
     finally:
@@ -125,13 +125,13 @@ def _name_of(files: Files, found: os.stat_result) -> str | None:
 
 def _made(files: Files, target: str, lines: bytes) -> bool:
     """Put a fork in its place; False if another file is there now."""
-    with disk.draft(files.folder) as new:
-        disk.write(new.handle, lines)
-        disk.sync(new.handle)
+    with os_files.open_draft(files.folder) as new:
+        os_files.write_all(new.handle, lines)
+        os_files.sync_file(new.handle)
         new.close()
         if not place_file(new.path, files.log(target)):
             return False
-    disk.sync_folder(files.folder)
+    os_files.sync_folder(files.folder)
     return True
 
 
@@ -184,7 +184,7 @@ def keep_shared(files: Files, session: str) -> None:
     needed = _needed(files).get(name, 0)
     if not needed:
         files.base(name).unlink()
-        disk.sync_folder(files.bases)
+        os_files.sync_folder(files.bases)
         return
     with suppress(Damaged):  # What is damaged stays whole, for those who want to look at it.
         _shorten(files, name, needed)
@@ -209,7 +209,7 @@ def _next_left(files: Files) -> UnneededBase | None:
 
 def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
-    disk.sync_folder(path.parent)
+    os_files.sync_folder(path.parent)
 
 
 def _goes_on(files: Files, name: str, upto: int) -> bool:
@@ -236,12 +236,12 @@ def _shorten(files: Files, name: str, upto: int) -> None:
     below = _below(files.base(name))
     after = NEW if below is None else Head(below.seq, bytes.fromhex(below.digest))
     parts = [one for [one] in files.own(name, after, upto)]
-    with disk.draft(files.bases) as new:
-        disk.write(new.handle, copy_lines("", parts, below))
-        disk.sync(new.handle)
+    with os_files.open_draft(files.bases) as new:
+        os_files.write_all(new.handle, copy_lines("", parts, below))
+        os_files.sync_file(new.handle)
         new.close()
         new.path.replace(files.base(name))
-    disk.sync_folder(files.bases)
+    os_files.sync_folder(files.bases)
 
 
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -325,7 +325,7 @@ class Blobs:
             self._path(name).unlink(missing_ok=True)
             self._durable.discard(name)
         for folder in {self._path(name).parent for name in names}:
-            disk.sync_folder(folder)
+            os_files.sync_folder(folder)
         self._doomed.unlink(missing_ok=True)
 
     def _write(self, name: str, value: bytes) -> None:
@@ -336,15 +336,15 @@ class Blobs:
         if self._read(name) != value:
             self._place(path, value)
         else:
-            disk.sync_folder(path.parent)
+            os_files.sync_folder(path.parent)
 
     def _place(self, path: Path, value: bytes) -> None:
-        with disk.draft(path.parent) as new:
-            disk.write(new.handle, value)
-            disk.sync(new.handle)
+        with os_files.open_draft(path.parent) as new:
+            os_files.write_all(new.handle, value)
+            os_files.sync_file(new.handle)
             new.close()
             new.path.replace(path)
-        disk.sync_folder(path.parent)
+        os_files.sync_folder(path.parent)
 
     def _read(self, name: str) -> bytes | None:
         with suppress(LockstitchError):
@@ -378,19 +378,21 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
     """Write the lines, and put them in place unless another file is there; raises ``OSError``."""
     names: set[str] = set()
     now = time.time_ns() // 1_000_000
-    with disk.draft(files.folder) as new:
+    with os_files.open_draft(files.folder) as new:
         epoch = 0
         if not incoming.head.seq:
-            disk.write(new.handle, opening_line(incoming.session, 0, now, None, None))
+            os_files.write_all(new.handle, opening_line(incoming.session, 0, now, None, None))
         for record, values in incoming.pieces:
             blobs.keep(values)
             named = tuple(map(blob_name, values))
             names.update(named)
             if record.epoch != epoch:
                 epoch = record.epoch
-                disk.write(new.handle, opening_line(incoming.session, epoch, now, None, None))
-            disk.write(new.handle, record_line(RecordLine(record, 0, 1, named)))
-        disk.sync(new.handle)
+                os_files.write_all(
+                    new.handle, opening_line(incoming.session, epoch, now, None, None)
+                )
+            os_files.write_all(new.handle, record_line(RecordLine(record, 0, 1, named)))
+        os_files.sync_file(new.handle)
         new.close()
         # Whoever waited too long passes by, and may have removed what nobody named yet.
         if not all(map(blobs.exists, names)):
@@ -399,4 +401,4 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
                 " try again"
             )
         place_file(new.path, files.log(incoming.session))
-    disk.sync_folder(files.folder)
+    os_files.sync_folder(files.folder)

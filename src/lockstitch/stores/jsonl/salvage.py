@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from lockstitch import disk
 from lockstitch.errors import Damaged, Held, Moved
+from lockstitch.files import os_files
 from lockstitch.journal.records import START, Head
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
 from lockstitch.stores.jsonl.files import Files, base_of
@@ -50,7 +50,7 @@ def remains(files: Files, session: str) -> Remains:
     while base is not None:
         # What a fork shares comes before what it has; a base may be a fork itself.
         try:
-            other = os.open(files.base(base.name), disk.READING)
+            other = os.open(files.base(base.name), os_files.READING)
         except OSError:
             break
         try:
@@ -110,9 +110,9 @@ def exchange_files(files: Files, session: str, aside: str, successor: str, stamp
     except (OSError, NotImplementedError):
         # No second names here: then the name is free for a moment.
         path.rename(beside)
-    disk.sync_folder(files.folder)
+    os_files.sync_folder(files.folder)
     files.log(successor).replace(path)
-    disk.sync_folder(files.folder)
+    os_files.sync_folder(files.folder)
     for name in (session, aside, successor):
         files.forget(name)
 

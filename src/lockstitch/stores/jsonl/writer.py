@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 
 from msgspec import structs
 
-from lockstitch import disk
 from lockstitch.errors import Damaged, Fenced, Held, Moved, Unsure, UsageError
+from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
 from lockstitch.stores.base import Lease
@@ -72,14 +72,14 @@ class LogWriter:
         with self._sure():
             keep([value for entry in entries for value in entry.blobs])
             path = self._files.log(self.lease.session)
-            with disk.draft(self._files.folder) as new:
-                disk.write(new.handle, self._opening() + append_lines(records, entries))
-                disk.sync(new.handle)
+            with os_files.open_draft(self._files.folder) as new:
+                os_files.write_all(new.handle, self._opening() + append_lines(records, entries))
+                os_files.sync_file(new.handle)
                 new.close()
                 # Looked at once more: all that took long enough to be stopped and taken over.
                 self._catch_up()
                 new.path.replace(path)
-            disk.sync_folder(self._files.folder)
+            os_files.sync_folder(self._files.folder)
             handle, self._handle = (
                 self._handle,
                 self._files.writing(self.lease.session, create=False),
@@ -93,7 +93,7 @@ class LogWriter:
         self._require_last(None)
         with self._sure():
             self._files.log(self.lease.session).unlink()
-            disk.sync_folder(self._files.folder)
+            os_files.sync_folder(self._files.folder)
             self._files.forget(self.lease.session)
         self._files.lock(self.lease.session).unlink(missing_ok=True)
 
@@ -238,7 +238,7 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWrite
             _rewrite(files, session, handle, before.state)
         write_once(handle, _line(session, handle, before, holder))
         if not before.state.epoch:
-            disk.sync_folder(files.folder)
+            os_files.sync_folder(files.folder)
         state = _walked(files, session, handle).state
     except BaseException:
         claim.leave()

@@ -37,8 +37,8 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from lockstitch import addresses
 from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, UsageError
+from lockstitch.stores import addresses
 
 # No pause of this process itself, however long, counts for more than that as a server's silence.
 _STEP = 1.0

@@ -17,8 +17,8 @@ from typing import Any, LiteralString
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Literal
 
-from lockstitch.addresses import with_option
 from lockstitch.errors import Unreadable
+from lockstitch.stores.addresses import with_option
 
 # Nothing of ours is looked up in a schema where others may create things, no rows are left out
 # without a word, and where the server knows how to, it expands no views. It is one round trip.

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 
-from lockstitch import disk
 from lockstitch.errors import Unreadable, Unsure, reason_of
+from lockstitch.files import os_files
 
 Identity = tuple[int, int]
 _NOWHERE: Identity = (0, 0)
@@ -169,7 +169,7 @@ def make_folders(folder: Path) -> None:
     make_folders(folder.parent)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        disk.sync_folder(folder.parent)
+        os_files.sync_folder(folder.parent)
     except OSError as error:
         raise Unreadable(f"{folder}: cannot be made: {reason_of(error)}") from error
 
@@ -185,10 +185,10 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
     """Make a database under another name, private, and put it in place when it is whole."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        os.close(os.open(draft, disk.CREATING, 0o600))
+        os.close(os.open(draft, os_files.CREATING, 0o600))
         fill(draft)
         draft.replace(path)
-        disk.sync_folder(path.parent)
+        os_files.sync_folder(path.parent)
     except OSError as error:
         raise Unreadable(f"{path}: cannot be made: {reason_of(error)}") from error
     finally:

@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lockstitch import disk
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
+from lockstitch.files import os_files
 from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
 from lockstitch.stores.lockfile import LockFile
 from lockstitch.stores.sqlite import connections, files
@@ -363,7 +363,7 @@ class SqliteWriter:
         self._files = self._found()
         self._unchecked = files.size_of(files.wal_of(self.path)) or 0
         # SQLite passes over a failure to make the log's name durable.
-        disk.sync_folder(self.path.parent)
+        os_files.sync_folder(self.path.parent)
 
     def _found(self) -> tuple[files.Identity, files.Identity]:
         return files.identity(self._name), self._log.identity()

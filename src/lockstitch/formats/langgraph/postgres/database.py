@@ -29,7 +29,6 @@ from msgspec import Struct
 from psycopg import IsolationLevel
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from lockstitch import addresses
 from lockstitch.errors import (
     Busy,
     LockstitchError,
@@ -39,6 +38,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
+from lockstitch.stores import addresses
 from lockstitch.stores.postgres import trust
 from lockstitch.stores.postgres.connections import (
     Connection,

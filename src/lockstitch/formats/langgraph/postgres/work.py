@@ -24,11 +24,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct, field, structs
 
-from lockstitch.addresses import public
 from lockstitch.errors import LockstitchError, Moved, Unreadable
-from lockstitch.formats import doctor
-from lockstitch.formats.base import Context, Format, Transcript
-from lockstitch.formats.doctor import Mended, Options
 from lockstitch.formats.langgraph.format import ThreadFormat
 from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs
 from lockstitch.formats.langgraph.postgres.database import (
@@ -53,11 +49,14 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     session_name,
 )
-from lockstitch.formats.records import Record
-from lockstitch.formats.sources import Source
 from lockstitch.repair.draft import Change, Quarantined
-from lockstitch.report import Report
 from lockstitch.rules import Finding
+from lockstitch.sources import repair
+from lockstitch.sources.interface import Context, Format, Transcript
+from lockstitch.sources.records import Record
+from lockstitch.sources.repair import RepairOptions, RepairPlan
+from lockstitch.sources.source import Report, Source
+from lockstitch.stores.addresses import public
 
 
 class ThreadRecord(Record, eq=False):
@@ -190,7 +189,7 @@ class SchemaTask(Struct, frozen=True):
     name: str
     home: LangGraphSchema
     run: str = ""
-    options: Options = Options()
+    options: RepairOptions = RepairOptions()
     mends: bool = False
     writes: bool = False
     shard: Shard = Shard()
@@ -253,7 +252,7 @@ def open_thread(source: Source, *, search: bool = False) -> Transcript:
     raise Unreadable(f"there is no thread {source.session}")
 
 
-def store_thread(source: Source, mended: Mended, run: str) -> str:
+def store_thread(source: Source, mended: RepairPlan, run: str) -> str:
     """Store the repair of one thread; gives where it is noted. ``Moved`` if it went on."""
     new = new_in(mended.after.records)
     assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
@@ -288,14 +287,14 @@ def judge_thread(name: str, loaded: LoadedThread) -> ThreadOutcome:
     """Say what is wrong with a thread."""
     transcript = parse_thread(loaded)
     report = describe_thread(name, transcript)
-    report.findings = doctor.findings_of(THREADS, transcript)
+    report.findings = repair.findings_in(THREADS, transcript)
     return ThreadOutcome(loaded.key, BROKEN if report.findings else OK, report)
 
 
-def plan_thread(task: SchemaTask, loaded: LoadedThread) -> tuple[ThreadOutcome, Mended]:
+def plan_thread(task: SchemaTask, loaded: LoadedThread) -> tuple[ThreadOutcome, RepairPlan]:
     """Work out the repair of a thread."""
     transcript = parse_thread(loaded)
-    mended = doctor.mend(THREADS, transcript, task.options)
+    mended = repair.plan_repair(THREADS, transcript, task.options)
     report = describe_thread(task.name, transcript)
     report.findings = mended.findings
     state = BROKEN if mended.findings else OK
@@ -370,7 +369,7 @@ def _below(keys: Iterable[Key]) -> dict[Key, tuple[str, ...]]:
     return found
 
 
-def details_of(mended: Mended) -> dict[str, Any]:
+def details_of(mended: RepairPlan) -> dict[str, Any]:
     """Say what was done, to be kept with a repair."""
     return {
         "codes": sorted({finding.code for finding in mended.findings}),

@@ -32,9 +32,9 @@ from lockstitch.integrations.langgraph.migration.thread_copy import (
 )
 from lockstitch.integrations.langgraph.saver import maintenance
 from lockstitch.journal.records import JournalRecord
-from lockstitch.places import place_of, public
-from lockstitch.stored.journal import opened
-from lockstitch.stored.operating import address_of
+from lockstitch.sources.journals import open_store
+from lockstitch.sources.store_operations import address_of
+from lockstitch.sources.targets import place_of, public
 from lockstitch.stores.opening import open_backend
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _opened(target: str, *, create: bool) -> Backend | None:
     if place is None:
         address_of(target)
     with suppress(Unreadable):
-        return None if place is None else opened(target)[0]
+        return None if place is None else open_store(target)[0]
     return None
 
 

@@ -18,11 +18,9 @@ from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.sqlite import LangGraph
-from lockstitch.formats.schemas import require_known
-from lockstitch.formats.sqlite import bound, reading
-from lockstitch.formats.untrusted import Connection as Database
-from lockstitch.formats.untrusted import tables_of
-from lockstitch.places import is_own_database, is_postgres, path_of, public
+from lockstitch.sources.sqlite import GuardedConnection as Database
+from lockstitch.sources.sqlite import bind_values, open_reading, require_known, tables_of
+from lockstitch.sources.targets import is_own_database, is_postgres, path_of, public
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
@@ -142,7 +140,7 @@ def file_of(source: str) -> str | None:
     if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
         return None
     try:
-        with reading(path, follow=True) as base:
+        with open_reading(path, follow=True) as base:
             return path if tables_of(base) >= _TABLES else None
     except Unreadable:
         return None
@@ -158,7 +156,7 @@ class SqliteOrigin(Origin):
 
     def __enter__(self) -> Self:
         """Open the file for reading."""
-        self._base = self._stack.enter_context(reading(self._path, follow=True))
+        self._base = self._stack.enter_context(open_reading(self._path, follow=True))
         require_known(self._base, LangGraph())
         columns = self._base.execute("PRAGMA table_info(writes)")
         self._has_paths = any(row[1] == "task_path" for row in columns)
@@ -175,7 +173,7 @@ class SqliteOrigin(Origin):
     def count(self, thread: str | None) -> int:
         [(count,)] = self._base.execute(
             "SELECT count(*) FROM checkpoints WHERE ?1 IS NULL OR thread_id = CAST(?1 AS TEXT)",
-            bound([thread]),
+            bind_values([thread]),
         )
         return int(count)
 
@@ -223,7 +221,7 @@ class _SqliteThread(ThreadView):
 
     def _all(self, columns: str, order: str) -> Iterator[Any]:
         query = f"SELECT {columns} WHERE thread_id = CAST(? AS TEXT) ORDER BY {order}"
-        return self._base.execute(query, bound([self.thread]))
+        return self._base.execute(query, bind_values([self.thread]))
 
 
 class PostgresOrigin(Origin):

@@ -1,0 +1,352 @@
+"""What the operating system offers for safe files: drafts, swapping, syncing, who is writing.
+
+Every function is one small step without a policy of its own; ``files`` decides.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lockstitch.files import read as inputs
+from lockstitch.files.read import Folder
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = ".lockstitch-"
+SUFFIX = ".tmp"
+STALE = 3600.0
+CHUNK = 1 << 20
+
+_BINARY = getattr(os, "O_BINARY", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+READING = inputs.FLAGS | inputs.NOFOLLOW
+CREATING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
+APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
+
+
+class OpenFile:
+    """An open file and its name; ``kept`` says that the name of a draft must not be removed."""
+
+    def __init__(self, folder: Folder, name: str, handle: int) -> None:
+        self.folder = folder
+        self.name = name
+        self.handle = handle
+        self.kept = False
+
+    @property
+    def path(self) -> Path:
+        """The path of the file, as far as that is still where its folder is."""
+        return self.folder.path / self.name
+
+    def close(self) -> None:
+        """Close the handle, once."""
+        handle, self.handle = self.handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+
+@contextmanager
+def open_draft(folder: Folder | Path) -> Iterator[OpenFile]:
+    """Create a private temporary file; whatever has its name in the end is removed."""
+    made = OpenFile(folder if isinstance(folder, Folder) else Folder(folder), _new_name(), -1)
+    try:
+        made.handle = made.folder.open(made.name, CREATING)
+        yield made
+    finally:
+        made.close()
+        if not made.kept:
+            made.folder.remove(made.name)
+
+
+def _new_name() -> str:
+    return f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"
+
+
+def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
+    """Remove the drafts that killed processes of this user left behind; returns how many."""
+    limit = (time.time() if now is None else now) - STALE
+    where = folder if isinstance(folder, Folder) else Folder(folder)
+    removed = 0
+    with suppress(OSError):
+        for name in where.names():
+            if name.startswith(PREFIX) and name.endswith(SUFFIX):
+                removed += _removed_if_stale(where, name, limit)
+    return removed
+
+
+def _removed_if_stale(folder: Folder, name: str, limit: float) -> bool:
+    # ctime, because a draft that took part in a swap has the mtime of the file it replaced.
+    try:
+        found = folder.look(name)
+        if found is None or found.st_ctime >= limit or not stat.S_ISREG(found.st_mode):
+            return False
+        if _is_own_file(found):
+            folder.remove(name)
+            return True
+    except OSError:
+        return False
+    return False
+
+
+def _is_own_file(found: os.stat_result) -> bool:
+    return os.name == "nt" or found.st_uid == os.geteuid()
+
+
+def read_from(handle: int, start: int = 0) -> bytes:
+    """Everything in an open file from a place on."""
+    pieces = []
+    while piece := _read_at(handle, start):
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)
+
+
+def begins_with(handle: int, data: bytes) -> bool:
+    """Whether an open file begins with these bytes."""
+    view = memoryview(data)
+    place = 0
+    while place < len(data):
+        piece = _read_at(handle, place, min(CHUNK, len(data) - place))
+        if not piece or piece != view[place : place + len(piece)]:
+            return False
+        place += len(piece)
+    return True
+
+
+def ends_line(handle: int) -> bool:
+    """Whether an open file is empty or ends with a newline."""
+    size = os.fstat(handle).st_size
+    return not size or _read_at(handle, size - 1, 1) == b"\n"
+
+
+def _read_at(handle: int, start: int, count: int = CHUNK) -> bytes:
+    if sys.platform == "win32":
+        os.lseek(handle, start, os.SEEK_SET)
+        return os.read(handle, count)
+    return os.pread(handle, count, start)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write all of it, or raise."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def append_to(folder: Folder, name: str, data: bytes) -> None:
+    """Add to the end of a file, as any other program would."""
+    handle = folder.open(name, APPENDING)
+    try:
+        write_all(handle, data)
+    finally:
+        os.close(handle)
+
+
+def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> None:
+    """Give a new file the owner, the access list and the mode of an old one, where allowed.
+
+    The mode comes last, because a change of owner clears bits of it.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        os.fchown(handle, old.st_uid, old.st_gid)
+    except OSError:
+        with suppress(OSError):
+            os.fchown(handle, -1, old.st_gid)
+    if source is not None:
+        _adopt_attributes(handle, source)
+    os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+def _adopt_attributes(handle: int, source: int) -> None:
+    """Copy extended attributes; without its access list a mode would mean something else."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
+        wanted = set(os.listxattr(source))
+        for name in set(os.listxattr(handle)) - wanted:
+            with suppress(OSError):
+                os.removexattr(handle, name)
+        for name in wanted:
+            with suppress(OSError):
+                os.setxattr(handle, name, os.getxattr(source, name))
+
+
+def sync_file(handle: int) -> None:
+    """Make the content of an open file durable."""
+    if sys.platform == "darwin":
+        # There fsync leaves the data in the cache of the drive.
+        with suppress(OSError):
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; Windows has no way to ask for that."""
+    Folder(folder).sync()
+
+
+def is_locked(handle: int) -> bool:
+    """Try to lock an open file against other repairs; whether somebody else has the lock."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def name_draft(new: OpenFile, name: str) -> None:
+    """Give a draft its name, which must be free; raises FileExistsError if it is not."""
+    try:
+        new.folder.link(new.name, name)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        # A file system without second names: the name is taken first, and replaced at once.
+        os.close(new.folder.open(name, CREATING))
+        new.folder.rename(new.name, name)
+
+
+def swap_names(folder: Folder, new: str, target: str) -> bool:
+    """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
+
+    Where the file system cannot exchange two names, a second name keeps the old file; where it
+    knows no second names either, the old file is gone and the answer is False.
+    """
+    if _exchanged(folder, new, target):
+        return True
+    aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
+    try:
+        folder.link(target, aside)
+    except FileNotFoundError:
+        raise
+    except (OSError, NotImplementedError):
+        folder.rename(new, target)
+        return False
+    try:
+        folder.rename(new, target)
+        folder.rename(aside, new)
+    finally:
+        folder.remove(aside)
+    return True
+
+
+def _exchanged(folder: Folder, one: str, other: str) -> bool:
+    return folder.exchange(one, other)
+
+
+class WriterWatch:
+    """Whether anybody has a file open for writing, for the files of one folder.
+
+    Linux knows it for all users and containers: it grants a read lease only on a file without
+    writers. The lease is given back at once; whoever opens the file in that instant waits for
+    it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.leases: bool | None = None
+
+    def is_held(self, handle: int) -> bool:
+        """Whether a file, open here for reading only, is open for writing anywhere now."""
+        if is_leased(handle):
+            return False
+        if self.leases is None:
+            self.leases = self._grants_leases()
+        return self.leases or bool(holders(handle))
+
+    def _grants_leases(self) -> bool:
+        """Whether a new file, which nobody can have open for writing, gets a lease here."""
+        name = _new_name()
+        handle = self.folder.open(name, (CREATING & ~os.O_RDWR) | os.O_RDONLY)
+        try:
+            return is_leased(handle)
+        finally:
+            os.close(handle)
+            self.folder.remove(name)
+
+
+def is_leased(handle: int) -> bool:
+    """Whether a file, open here for reading only, could be leased for a moment."""
+    if sys.platform != "linux":
+        return False
+    try:
+        # The signal of a broken lease is by default one that ends the process.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    return True
+
+
+def holders(handle: int) -> list[int]:
+    """The processes that have an open file open for writing, as far as this user may look."""
+    pids: list[int] = []
+    if sys.platform == "linux":
+        found = os.fstat(handle)
+        pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
+    elif sys.platform == "darwin":
+        path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
+        pids = openers(os.fsdecode(path))
+    return pids
+
+
+def openers(path: str) -> list[int]:
+    """The processes that have a file open for writing, by its name, which is not opened here."""
+    return writers_of(_lsof(path))
+
+
+def _lsof(path: str) -> str:
+    """What ``lsof`` says of a file: macOS has neither leases nor a table of processes."""
+    command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def writers_of(listing: str) -> list[int]:
+    """The processes in a listing (``p`` and a number, then ``a`` and r, w or u for both)."""
+    pids: list[int] = []
+    pid = 0
+    for line in listing.splitlines():
+        if line.startswith("p"):
+            pid = int(line[1:])
+        elif line.startswith("a") and line[1:] in ("w", "u") and pid not in pids:
+            pids.append(pid)
+    return pids
+
+
+def _writes(process: Path, file: os.stat_result) -> bool:
+    try:
+        return any(_is_writing(process, one, file) for one in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def _is_writing(process: Path, descriptor: Path, file: os.stat_result) -> bool:
+    with suppress(OSError):
+        found = descriptor.stat()
+        if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
+            lines = (process / "fdinfo" / descriptor.name).read_text("ascii").splitlines()
+            flags = next(line for line in lines if line.startswith("flags:"))
+            return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False

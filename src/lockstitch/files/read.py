@@ -1,0 +1,536 @@
+"""Folders that are opened once, and everything in them done relative to that.
+
+A path is looked up anew at every call, so that whoever may write to a folder above can put a link
+or another folder in its place between two of them. A descriptor stays what it was. Windows has no
+such calls; there a folder is its path.
+
+The one way to read a file that others may have written: a regular one, within a budget.
+
+A pipe in a folder would be waited for, a link to a device read for ever. So a file is opened
+without waiting, what it is is asked of the descriptor, and reading ends where it said it would.
+
+How much memory is left, asked before a large input is decoded.
+
+Past the end of memory there is no error to catch: the kernel kills the process, or a C library
+crashes on an allocation it did not check.
+
+Files that their program has packed with Zstandard, such as old rollouts of Codex.
+
+The standard library of the Pythons that are supported knows no Zstandard, so that reading them
+needs the extra ``zstd``. A file may say of itself that it is small and unpack to anything: it is
+unpacked in small steps, up to a limit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from msgspec import Struct
+
+from lockstitch.errors import Unreadable, UsageError, reason_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
+_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_EXCHANGE = 2  # RENAME_EXCHANGE
+_HERE = -100  # AT_FDCWD
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
+
+
+class Folder:
+    """A folder to work in; ``handle`` is None where it can only be named by its path."""
+
+    def __init__(self, path: Path, handle: int | None = None) -> None:
+        self.path = path
+        self.handle = handle
+
+    def close(self) -> None:
+        """Close the descriptor, once."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            os.close(handle)
+
+    def status(self) -> os.stat_result:
+        """Return the status of the folder itself."""
+        return self.path.lstat() if self.handle is None else os.fstat(self.handle)
+
+    def names(self) -> list[str]:
+        """Return the names in it."""
+        return os.listdir(self.path if self.handle is None else self.handle)  # noqa: PTH208
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        """Open a file in it."""
+        if self.handle is None:
+            return os.open(self.path / name, flags, mode)
+        return os.open(name, flags, mode, dir_fd=self.handle)
+
+    def look(self, name: str) -> os.stat_result | None:
+        """Return the status of what has a name, a link itself; None if nothing has it."""
+        try:
+            if self.handle is None:
+                return (self.path / name).lstat()
+            return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def remove(self, name: str) -> None:
+        """Remove a name, if it is there."""
+        try:
+            if self.handle is None:
+                os.unlink(self.path / name)  # noqa: PTH108 - the other way is one with a descriptor
+            else:
+                os.unlink(name, dir_fd=self.handle)
+        except FileNotFoundError:
+            pass
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, also one that is taken; a link is replaced, not followed."""
+        if self.handle is None:
+            os.replace(self.path / old, self.path / new)  # noqa: PTH105 - as above
+        else:
+            os.replace(old, new, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        if self.handle is None:
+            os.link(self.path / old, self.path / new, follow_symlinks=False)
+        else:
+            options = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle}
+            os.link(old, new, follow_symlinks=False, **options)
+
+    def exchange(self, one: str, other: str) -> bool:
+        """Exchange two names in one step; False where the file system does not offer that."""
+        call = None if sys.platform != "linux" else getattr(_libc(), "renameat2", None)
+        if call is None:
+            return False
+        at = _HERE if self.handle is None else self.handle
+        names = [os.fsencode(self.path / n if self.handle is None else n) for n in (one, other)]
+        if call(at, names[0], at, names[1], _EXCHANGE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in NOT_OFFERED:
+            return False
+        raise OSError(number, os.strerror(number), str(self.path / other))
+
+    def sync(self) -> None:
+        """Make the names in it durable; Windows has no way to ask for that."""
+        if sys.platform == "win32":
+            return
+        handle = os.open(self.path, _FLAGS) if self.handle is None else self.handle
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in NOT_OFFERED:
+                raise
+        finally:
+            if self.handle is None:
+                os.close(handle)
+
+    def make(self, name: str) -> None:
+        """Make a private folder in it."""
+        if self.handle is None:
+            (self.path / name).mkdir(mode=0o700)
+        else:
+            os.mkdir(name, 0o700, dir_fd=self.handle)
+
+    def inside(self, name: str) -> Folder:
+        """Open a folder in it; raises OSError if there is none, or a link in its place."""
+        if self.handle is not None:
+            handle = os.open(name, _FLAGS | _NOFOLLOW, dir_fd=self.handle)
+            return Folder(self.path / name, handle)
+        found = (self.path / name).lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return Folder(self.path / name)
+
+
+@contextmanager
+def folder_at(path: str | Path) -> Iterator[Folder]:
+    """Open a folder by the path that somebody named, through whatever links are on it."""
+    found = Folder(Path(path))
+    if _BY_DESCRIPTOR and sys.platform != "win32":
+        try:
+            found.handle = os.open(found.path, _FLAGS)
+        except ValueError as error:
+            raise UsageError("is no possible name of a file") from error
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def walk_folders(
+    top: str, onerror: Callable[[OSError], object]
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk through a folder as ``os.walk`` does, which cannot go a thousand deep everywhere."""
+    left = [top]
+    while left:
+        root = left.pop()
+        inner: list[str] = []
+        names: list[str] = []
+        try:
+            with os.scandir(root) as entries:
+                for entry in entries:
+                    (inner if _is_folder(entry) else names).append(entry.name)
+        except OSError as error:
+            onerror(error)
+            continue
+        yield root, inner, names
+        below = (os.path.join(root, name) for name in reversed(inner))  # noqa: PTH118 - many
+        left += [path for path in below if not os.path.islink(path)]  # noqa: PTH114 - as above
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+LIMIT = 2 << 30
+VARIABLE = "LOCKSTITCH_MAX_BYTES"
+FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# From so many bytes on, a look at the memory that is left costs less than it may save.
+LARGE = 1 << 25
+_CHUNK = 1 << 20
+_UNPACKED = 1 << 28
+_RATIO = 32
+# What may be appended while a file is read: no file is read for ever.
+_GROWTH = 1 << 26
+_REFUSED_KINDS = (
+    (stat.S_ISDIR, "is a folder, not a file"),
+    (stat.S_ISFIFO, "is a pipe, not a regular file, and was not read: give - to read from a pipe"),
+    (stat.S_ISSOCK, "is a socket, not a regular file, and was not read"),
+    (stat.S_ISCHR, "is a device, not a regular file, and was not read"),
+    (stat.S_ISBLK, "is a device, not a regular file, and was not read"),
+)
+
+
+Identity = tuple[int, int]
+_SQLITE_MAGIC = b"SQLite format 3\0"
+# Descriptors that could not be closed yet, and their files.
+_left: dict[int, Identity] = {}
+
+
+def byte_budget() -> int:
+    """Return how many bytes one input may have: 2 GiB, or what the environment says."""
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return LIMIT
+    if not given.isascii() or not given.isdecimal() or not int(given):
+        raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
+    return int(given)
+
+
+def unpacked_budget(size: int) -> int:
+    """Return how many bytes a packed input of a size may have once it is unpacked.
+
+    256 MiB, or 32 times its size if that is more; or what the environment says.
+    """
+    if os.environ.get(VARIABLE):
+        return byte_budget()
+    return min(LIMIT, max(_UNPACKED, size * _RATIO))
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return all of a regular file, through links; raises Unreadable or UsageError."""
+    with open_regular(path) as handle:
+        return read_all(handle)
+
+
+def read_head(path: str | os.PathLike[str], size: int) -> bytes:
+    """Return the beginning of a regular file, however long that is."""
+    if _left:
+        with suppress(OSError, ValueError):
+            found = _identity(os.stat(path))  # noqa: PTH116 - pathlib costs start-up time
+            for kept in [one for one, own in _left.items() if own == found]:
+                return os.pread(kept, size, 0)
+    with open_regular(path) as handle, reading_errors():
+        # A file of /proc says that it is empty; to read it may take something away, or wait.
+        return os.read(handle, size) if os.fstat(handle).st_size else b""
+
+
+@contextmanager
+def open_regular(
+    path: str | os.PathLike[str], flags: int = FLAGS, folder: Folder | None = None
+) -> Iterator[int]:
+    """Open a regular file for reading, by its path or by its name in a folder.
+
+    Raises Unreadable, or UsageError for a name that no file can have; both without the path.
+    """
+    try:
+        handle = os.open(path, flags) if folder is None else folder.open(os.fspath(path), flags)
+    except OSError as error:
+        raise Unreadable(reason_of(error)) from error
+    except ValueError as error:
+        raise UsageError("is no possible name of a file") from error
+    try:
+        require_regular(status_of(handle))
+        yield handle
+    finally:
+        close_safely(handle)
+
+
+def close_safely(handle: int) -> None:
+    """Close a file; not yet, if it is a database that this process has open elsewhere.
+
+    POSIX drops all locks that a process has on a file as soon as any descriptor of it is closed,
+    and SQLite knows nothing of that: its transaction would be open to every other process.
+    """
+    for kept, found in list(_left.items()):
+        if not _is_open(found) and _left.pop(kept, None) is not None:
+            os.close(kept)
+    with suppress(OSError):
+        found = _identity(os.fstat(handle))
+        if _may_be_database(handle) and _is_open(found, handle):
+            _left[handle] = found
+            return
+    os.close(handle)
+
+
+def status_of(handle: int) -> os.stat_result:
+    """Return the status of an open file; raises Unreadable."""
+    with reading_errors():
+        return os.fstat(handle)
+
+
+def _may_be_database(handle: int) -> bool:
+    try:
+        has_any = os.fstat(handle).st_size
+        start = os.pread(handle, len(_SQLITE_MAGIC), 0) if has_any else b""
+    except (OSError, AttributeError):
+        return False
+    # one that was just made is empty
+    return not start or start == _SQLITE_MAGIC
+
+
+def _is_open(found: Identity, besides: int = -1) -> bool:
+    """Whether this process has a file open by any descriptor but that one, and those left here."""
+    own = {besides, *_left}
+    with suppress(OSError):
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
+            with suppress(OSError):
+                if number not in own and _identity(os.fstat(number)) == found:
+                    return True
+    return False
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def require_regular(found: os.stat_result) -> None:
+    """Raise Unreadable unless this is the status of a regular file."""
+    for is_kind, why in _REFUSED_KINDS:
+        if is_kind(found.st_mode):
+            raise Unreadable(why)
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("is not a regular file, and was not read")
+
+
+def require_size(size: int) -> None:
+    """Raise Unreadable if a file of this size is over the budget of bytes."""
+    limit = byte_budget()
+    if size > limit:
+        raise Unreadable(
+            f"is {size} bytes, over the limit of {limit}, and was not read: "
+            f"{VARIABLE} sets another limit"
+        )
+
+
+def require_room(size: int) -> None:
+    """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
+    # asked only for large ones: most files are small
+    if size > LARGE and size > memory_left():
+        raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
+
+
+def read_all(handle: int) -> bytes:
+    """Return all of an open regular file, which is over no budget."""
+    with reading_errors():
+        size = status_of(handle).st_size
+        require_size(size)
+        require_room(size)
+        pieces: list[bytes] = []
+        count = 0
+        while size and (piece := os.read(handle, max(_CHUNK, size - count))):
+            pieces.append(piece)
+            count += len(piece)
+            if count > size + _GROWTH:
+                raise Unreadable("gives more bytes than it says that it has, and was not read")
+        return b"".join(pieces)
+
+
+def read_stream(stream: IO[bytes]) -> bytes:
+    """Return all of a stream, such as standard input, refused as soon as it is over the budget."""
+    limit = byte_budget()
+    data = bytearray()
+    # Piece by piece as they come: a read that waits for all of it is deaf to Ctrl-C.
+    take = getattr(stream, "read1", stream.read)
+    with reading_errors():
+        while piece := take(_CHUNK):
+            data += piece
+            if len(data) > limit:
+                raise Unreadable(f"is over the limit of {limit} bytes: {VARIABLE} sets another")
+            if len(data) % LARGE < len(piece):
+                require_room(len(data))
+    return bytes(data)
+
+
+@contextmanager
+def reading_errors() -> Iterator[None]:
+    """Say why something cannot be read, without its name."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreadable(reason_of(error)) from error
+
+
+# Decoded JSON of real conversations takes two to four times the bytes of its text.
+FACTOR = 4
+
+
+def memory_left() -> int:
+    """The largest input this process has the memory for, as far as the system tells."""
+    left = [sys.maxsize]
+    with suppress(ImportError):
+        import resource  # noqa: PLC0415 - not on Windows
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            left.append(soft)
+    with suppress(OSError, StopIteration):
+        rows = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = next(row.split()[1] for row in rows if row.startswith("MemAvailable:"))
+        left.append(int(kilobytes) * 1024)
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = (
+            int((group / name).read_text(encoding="ascii"))
+            for name in ("memory.max", "memory.current")
+        )
+        left.append(limit - used)
+    return min(left) // FACTOR
+
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_SUFFIX = ".zst"
+# A byte unpacks to 32 KiB at most, so that one step takes 32 MiB at most.
+_ZSTD_STEP = 1 << 10
+_WINDOW = 1 << 27
+# The level at which Codex packs.
+_ZSTD_LEVEL = 3
+_MISSING = "is packed with Zstandard, which needs: pip install 'lockstitch[zstd]'"
+
+
+class Unpacked(Struct, frozen=True):
+    """What was packed; not ``whole`` if the file breaks off, or is damaged behind this."""
+
+    data: bytes
+    whole: bool
+
+
+def is_packed(path: str) -> bool:
+    """Whether a file is a packed one, by its name."""
+    return path.endswith(ZSTD_SUFFIX)
+
+
+def plain_name(path: str) -> str:
+    """Return the name that a file has when it is not packed."""
+    return path.removesuffix(ZSTD_SUFFIX)
+
+
+def is_shadowed_by_plain(path: str) -> bool:
+    """Whether the same file stands beside it unpacked, which its program reads in its place."""
+    return is_packed(path) and os.path.lexists(plain_name(path))
+
+
+def unpack(data: bytes, limit: int | None = None) -> Unpacked:
+    """Return what was packed; raises Unreadable if it is over the limit, that of any input."""
+    library = _zstandard()
+    limit = unpacked_budget(len(data)) if limit is None else limit
+    pieces: list[bytes] = []
+    size = 0
+    whole = False
+    try:
+        for piece, ended in _unpack_steps(library, (data,)):
+            pieces.append(piece)
+            size += len(piece)
+            whole = ended
+            if size > limit:
+                raise Unreadable(
+                    f"is over the limit of {limit} bytes once it is unpacked: "
+                    f"{VARIABLE} sets another limit"
+                )
+    except library.ZstdError:
+        whole = False
+    return Unpacked(b"".join(pieces), whole)
+
+
+def unpacked_head(path: str, size: int) -> bytes:
+    """Return the beginning of what was packed."""
+    library = _zstandard()
+    found = b""
+    with open_regular(path) as handle, reading_errors():
+        try:
+            for piece, _ in _unpack_steps(library, iter(lambda: os.read(handle, _ZSTD_STEP), b"")):
+                found += piece
+                if len(found) >= size:
+                    break
+        except library.ZstdError:
+            pass
+    return found[:size]
+
+
+def pack(data: bytes) -> bytes:
+    """Pack data as Codex does."""
+    packed: bytes = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL).compress(data)
+    return packed
+
+
+def _unpack_steps(library: ModuleType, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Unpack frame after frame, and say at each step whether a frame has just ended."""
+    unpacker = library.ZstdDecompressor(max_window_size=_WINDOW)
+    frame = None
+    for chunk in chunks:
+        for at in range(0, len(chunk), _ZSTD_STEP):
+            rest = chunk[at : at + _ZSTD_STEP]
+            while rest:
+                frame = frame or unpacker.decompressobj()
+                piece = frame.decompress(rest)
+                rest = frame.unused_data if frame.eof else b""
+                yield piece, frame.eof and not rest
+                frame = None if frame.eof else frame
+
+
+def _zstandard() -> ModuleType:
+    try:
+        import zstandard  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise UsageError(_MISSING) from None
+    return zstandard

@@ -1,0 +1,611 @@
+"""Reading a file once and replacing it so that nobody loses anything.
+
+A reader, or a crash, sees the old file or the new one, never less; and a line that another
+program appends meanwhile is in the new file, or the old file stays.
+
+One replacement of a file that others may be writing to at the same time.
+
+The new file is finished beside the old one, both change their names in one step, and what
+still arrives in the old file is carried over. Until all of that is done there is a way back:
+the files are swapped again, and the old one is as whole as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from lockstitch.errors import Busy, Conflict, UsageError
+from lockstitch.files import os_files, read
+from lockstitch.files.read import Folder, folder_at
+
+CHANGED = "changed while it was being repaired; nothing was written"
+GONE = "was moved or removed while it was being repaired; nothing was written"
+_NO_WAY_BACK = (
+    "changed at the very moment it was being replaced, on a file system without a way back: "
+    "the new content is in place, what was read is in the backup"
+)
+NEWLINES = (b"\n", b"\r\n")
+_LIVE = 60.0  # seconds after its last change in which a file counts as in use
+_HURRY = 0.02  # seconds after a swap in which to look again without a pause
+
+
+class Replaced(Struct, frozen=True):
+    """A finished replacement.
+
+    ``carried`` is how many bytes stand behind the data because others appended them meanwhile;
+    ``digest`` and ``size`` are of the whole new file, these bytes included.
+    """
+
+    path: str
+    digest: str
+    size: int
+    carried: int
+    device: int
+    inode: int
+
+
+class Patience(Struct, frozen=True):
+    """How long to wait, in seconds.
+
+    For a writer to finish before (``held``) and after the swap (``following``), for the rest of
+    a ``torn`` line, and for stragglers who are about to open the old file (``grace``).
+    """
+
+    held: float = 0.5
+    following: float = 2.0
+    torn: float = 0.25
+    grace: float = 0.05
+    step: float = 0.001
+
+
+PATIENCE = Patience()
+
+
+class Replacement:
+    """One replacement on its way.
+
+    ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
+    inside a line; ``written`` is where our last writing to the new file ended, and ``ended``
+    whether that ended a line. ``settled`` is its length at the swap, ``added`` are the ranges in
+    it that were taken over, ``returned`` is how much of the rest went back to the old file.
+    """
+
+    def __init__(
+        self,
+        before: Snapshot,
+        data: bytes,
+        old: os_files.OpenFile,
+        new: os_files.OpenFile,
+        patience: Patience,
+    ) -> None:
+        self.before = before
+        self.data = data
+        self.old = old
+        self.new = new
+        self.patience = patience
+        self.folder = old.folder
+        self.watch = os_files.WriterWatch(old.folder)
+        self.inode = os.fstat(new.handle).st_ino
+        self.taken = before.size
+        self.torn = _is_torn(before.data)
+        self.ended = not _is_torn(data)
+        self.written = self.settled = len(data)
+        self.added: list[tuple[int, int]] = []
+        self.reversible = False
+        self.returned = 0
+
+    def fill(self) -> None:
+        """Write the data, with the owner and the mode of the old file."""
+        os_files.write_all(self.new.handle, self.data)
+        found = os.fstat(self.old.handle)
+        os_files.adopt_owner(self.new.handle, found, self.old.handle)
+        if os.fstat(self.new.handle).st_uid != found.st_uid:
+            raise PermissionError(errno.EPERM, "belongs to another user; repair it as that user")
+        os_files.sync_file(self.new.handle)
+
+    def catch_up(self) -> None:
+        """Take over what was appended since, until a moment in which nobody is writing."""
+        start = time.monotonic()
+        self._require_beginning()
+        while True:
+            grown = os_files.read_from(self.old.handle, self.taken)
+            if grown:
+                self._add(self._following(grown))
+                os_files.sync_file(self.new.handle)
+            held = self.watch.is_held(self.old.handle)
+            late = time.monotonic() - start
+            if not held and (late > self.patience.held or not (grown or self._is_settling())):
+                return
+            if held and late > 2 * self.patience.held:
+                raise Busy(_busy(self.old.handle))
+            time.sleep(self.patience.step)
+
+    def finish(self) -> Replaced:
+        """Swap the files and carry over what still arrives in the old one, or put it back."""
+        try:
+            self._require_at(self.old.name, self.before.inode)
+            self.settled = self.written
+            if sys.platform == "win32":
+                self._replace_on_windows()
+                return self._outcome()
+            self.reversible = self._swap()
+            if self.reversible:
+                self._require_at(self.new.name, self.before.inode)
+            self._follow()
+            self._require_beginning()
+            self._require_at(self.old.name, self.inode)
+            return self._outcome()
+        except BaseException:
+            self._put_back()
+            raise
+
+    def _swap(self) -> bool:
+        try:
+            return os_files.swap_names(self.folder, self.new.name, self.old.name)
+        except FileNotFoundError:
+            raise Conflict(GONE) from None
+
+    def _replace_on_windows(self) -> None:
+        """Rename there fails as long as anybody, an indexer for instance, has the file open."""
+        self.old.close()
+        self.new.close()
+        deadline = time.monotonic() + self.patience.following
+        while True:
+            try:
+                self.folder.rename(self.new.name, self.old.name)
+            except PermissionError:
+                if time.monotonic() > deadline:
+                    raise Busy("is open in another program; nothing was written") from None
+                time.sleep(self.patience.grace)
+            else:
+                self.new.handle = self.folder.open(self.old.name, os_files.READING)
+                return
+
+    def _follow(self) -> None:
+        """Carry over what writers add who had opened the old file before the swap."""
+        start = quiet = time.monotonic()
+        grace = self.patience.grace if self._is_live() else 0.0
+        while True:
+            held = self._carry()
+            now = time.monotonic()
+            quiet = now if held else quiet
+            if not held and now - quiet >= grace:
+                break
+            if held and now - start > self.patience.following:
+                raise Busy(_busy(self.old.handle))
+            self._pause(now - start)
+        if self.written > self.settled:
+            os_files.sync_file(self.new.handle)
+        self.folder.sync()
+
+    def _pause(self, since: float) -> None:
+        """Right after a swap there is no time to lose: half a line may wait for its rest."""
+        time.sleep(0 if since < _HURRY else self.patience.step)
+
+    def _carry(self) -> bool:
+        """Append what the old file has more, only whole lines while it is held; whether it is."""
+        held = self.watch.is_held(self.old.handle)
+        grown = os_files.read_from(self.old.handle, self.taken)
+        if held:
+            grown = grown[: grown.rfind(b"\n") + 1]
+        if grown and os.fstat(self.new.handle).st_size != self.written:
+            if _is_torn(grown) and self.reversible:
+                # The other half of this line may already stand in the new file.
+                raise Conflict(CHANGED)
+            self._await_line_end()
+        self._add(self._following(grown))
+        return held
+
+    def _following(self, grown: bytes) -> bytes:
+        """What to write for bytes that come next in the old file, so that lines stay lines."""
+        if not grown:
+            return b""
+        is_first = self.taken == self.before.size
+        if is_first and self.torn and not grown.startswith(NEWLINES):
+            raise Conflict(CHANGED)
+        self.taken += len(grown)
+        was_torn, self.torn = self.torn, _is_torn(grown)
+        if was_torn and self.ended and is_first:
+            return grown.removeprefix(b"\r").removeprefix(b"\n")
+        return grown if was_torn or self.ended else b"\n" + grown
+
+    def _add(self, text: bytes) -> None:
+        if not text:
+            return
+        count = os.write(self.new.handle, text)
+        self.written = os.lseek(self.new.handle, 0, os.SEEK_CUR)
+        self.added.append((self.written - count, self.written))
+        if count < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.ended = not _is_torn(text)
+
+    def _await_line_end(self) -> None:
+        """Wait until those who append to the new file have finished their line."""
+        deadline = time.monotonic() + self.patience.torn
+        while True:
+            self.ended = os_files.ends_line(self.new.handle)
+            if self.ended or time.monotonic() > deadline:
+                return
+            time.sleep(self.patience.step)
+
+    def _is_settling(self) -> bool:
+        """Whether the end of the old file may be half a line that somebody is writing now."""
+        return self.torn and self._age() < self.patience.torn
+
+    def _is_live(self) -> bool:
+        return bool(self.added) or self._age() < _LIVE
+
+    def _age(self) -> float:
+        return time.time() - os.fstat(self.old.handle).st_mtime
+
+    def _require_beginning(self) -> None:
+        """What was read must still be there; what was appended to it is welcome."""
+        if not os_files.begins_with(self.old.handle, self.before.data):
+            raise Conflict(CHANGED)
+
+    def _require_at(self, name: str, inode: int) -> None:
+        if not self._is_at(name, inode):
+            raise Conflict(GONE if self.folder.look(name) is None else CHANGED)
+
+    def _is_at(self, name: str, inode: int) -> bool:
+        found = self.folder.look(name)
+        return found is not None and (found.st_dev, found.st_ino) == (self.before.device, inode)
+
+    def is_in_place(self) -> bool:
+        """Whether the new file has the name of the old one."""
+        return self._is_at(self.old.name, self.inode)
+
+    def _outcome(self) -> Replaced:
+        tail = os_files.read_from(self.new.handle, len(self.data))
+        digest = hashlib.sha256(self.data)
+        digest.update(tail)
+        return Replaced(
+            path=self.before.path,
+            digest=digest.hexdigest(),
+            size=len(self.data) + len(tail),
+            carried=len(tail),
+            device=self.before.device,
+            inode=self.inode,
+        )
+
+    def _put_back(self) -> None:
+        """If the files were swapped, swap them again, as if nothing had happened."""
+        if not self.is_in_place():
+            return
+        if self.folder.look(self.new.name) is None:
+            raise Conflict(_NO_WAY_BACK)
+        self.new.kept = True
+        leaving = self.folder.open(self.old.name, os_files.READING)
+        try:
+            self.new.close()
+            self._return_lines(leaving, self.new.name, grace=0.0)
+            os_files.swap_names(self.folder, self.new.name, self.old.name)
+            if self._is_at(self.new.name, self.inode):
+                self._return_lines(leaving, self.old.name, grace=self.patience.grace)
+            else:  # Somebody replaced the new file in this instant: theirs stays.
+                os_files.swap_names(self.folder, self.new.name, self.old.name)
+        finally:
+            os.close(leaving)
+        self.new.kept = False
+        os_files.sync_file(self.old.handle)
+        self.folder.sync()
+
+    def _return_lines(self, leaving: int, target: str, *, grace: float) -> None:
+        """Append to the old file what others append to the new one, until nobody does."""
+        start = quiet = time.monotonic()
+        while True:
+            held = self.watch.is_held(leaving)
+            lines = self._of_others(os_files.read_from(leaving))[self.returned :]
+            if lines:
+                os_files.append_to(self.folder, target, lines)
+                self.returned += len(lines)
+            now = time.monotonic()
+            quiet = now if held or lines else quiet
+            is_quiet = not (held or lines) and now - quiet >= grace
+            if is_quiet or now - start > self.patience.following:
+                return
+            self._pause(now - start)
+
+    def _of_others(self, found: bytes) -> bytes:
+        """What stands in the new file since the swap and was not added by us."""
+        ends = [self.settled, *(end for _, end in self.added if end > self.settled)]
+        starts = [*(start for start, _ in self.added if start >= self.settled), len(found)]
+        return b"".join(found[end:start] for end, start in zip(ends, starts, strict=True))
+
+
+def _is_torn(data: bytes) -> bool:
+    return bool(data) and not data.endswith(b"\n")
+
+
+def _busy(handle: int) -> str:
+    pids = os_files.holders(handle)
+    who = f"process {', '.join(map(str, pids))} has" if pids else "a process has"
+    return (
+        f"{who} it open for writing, and would go on writing into the old file; nothing was "
+        "written: end that program first, or repair a copy"
+    )
+
+
+BACKUPS = ".lockstitch"  # the folder for them, beside the file
+_EXISTS = "{}: exists; nothing was written: give another name to -o, or --force to overwrite it"
+
+
+class Snapshot(Struct, frozen=True):
+    """What was read, once: the bytes and the status of the very same open file."""
+
+    path: str
+    data: bytes
+    device: int
+    inode: int
+    size: int
+    digest: str
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+
+    def __repr__(self) -> str:
+        """Name the file without its content."""
+        return f"Snapshot({self.path!r}, {self.size} bytes)"
+
+
+def snapshot(
+    path: str | Path, *, follow_symlinks: bool = False, folder: Folder | None = None
+) -> Snapshot:
+    """Read a regular file as a whole, by its path or by its name in a folder.
+
+    Raises Unreadable or UsageError, without the path.
+    """
+    name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
+    _require_no_link(name, folder)
+    with read.open_regular(name, os_files.READING, folder) as handle:
+        found = read.status_of(handle)
+        data = read.read_all(handle)
+    return Snapshot(
+        path=name,
+        data=data,
+        device=found.st_dev,
+        inode=found.st_ino,
+        size=len(data),
+        digest=digest_of(data),
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        mtime_ns=found.st_mtime_ns,
+    )
+
+
+def _require_no_link(name: str, folder: Folder | None) -> None:
+    """Say so where it is a link; opening it would only say that it cannot be opened."""
+    found = None
+    with suppress(OSError, ValueError):
+        found = Path(name).lstat() if folder is None else folder.look(name)
+    if found is not None and stat.S_ISLNK(found.st_mode):
+        raise UsageError(
+            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+        )
+
+
+def digest_of(data: bytes) -> str:
+    """The name of some bytes in manifests: SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def join_lines(head: bytes, tail: bytes) -> bytes:
+    """Put lines behind some content, so that no two records are glued together."""
+    if not head or not tail or head.endswith(b"\n"):
+        return head + tail
+    return head + tail if tail.startswith(NEWLINES) else b"".join((head, b"\n", tail))
+
+
+def write_new(
+    path: str | Path,
+    data: bytes,
+    *,
+    force: bool = False,
+    sources: Iterable[str | Path | int] = (),
+) -> None:
+    """Write a copy of something, as :func:`write_atomically` does, over no file that exists.
+
+    ``force`` allows that for any file but the ``sources`` that the copy is of, however they are
+    spelled. Raises UsageError as :func:`require_new` does.
+    """
+    require_new(path, force=force, sources=sources)
+    with naming_file(str(path)):
+        if force or _status(path) is not None:
+            write_atomically(path, data)
+            return
+        # A link to a file that is not there is a name that is taken, whoever put it there.
+        with folder_at(Path(path).parent) as folder:
+            try:
+                create_file_in(folder, Path(path).name, data)
+            except FileExistsError:
+                raise UsageError(_EXISTS.format(path)) from None
+
+
+Dress = Callable[[int], object]
+
+
+def create_file_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
+    """Write a new file as a whole, durably; raises FileExistsError if anything has its name.
+
+    It is private and our own, unless ``dress`` gives the open file another owner or mode.
+    """
+    with os_files.open_draft(folder) as new:
+        _fill_draft(new, data, dress)
+        os_files.name_draft(new, name)
+    folder.sync()
+
+
+def write_file_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
+    """Write a file as :func:`create_in` does, in the place of what has its name: of a link, too."""
+    with os_files.open_draft(folder) as new:
+        _fill_draft(new, data, dress)
+        folder.rename(new.name, name)
+    folder.sync()
+
+
+def _fill_draft(new: os_files.OpenFile, data: bytes, dress: Dress | None) -> None:
+    os_files.write_all(new.handle, data)
+    if dress is not None:
+        dress(new.handle)
+    os_files.sync_file(new.handle)
+    new.close()
+
+
+def require_new(
+    path: str | Path, *, force: bool = False, sources: Iterable[str | Path | int] = ()
+) -> None:
+    """Raise UsageError if a copy would be written over what it is of, or over another file.
+
+    A source is a path, or an open file. A device or a pipe is nothing that could be overwritten.
+    """
+    if Path(os.path.realpath(path)).parent.name == BACKUPS:
+        raise UsageError(f"{path}: is among the backups; nothing was written: give another name")
+    found = _status(path)
+    if found is None:
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise UsageError(f"{path}: is a folder; -o takes the name of a file")
+    for source in sources:
+        with suppress(OSError):
+            own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
+            if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
+                raise UsageError(
+                    f"{path}: is what is read; nothing was written: give another name to -o"
+                )
+    if stat.S_ISREG(found.st_mode) and not force:
+        raise UsageError(_EXISTS.format(path))
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    """Replace a file's content as a whole, durably, or raise and leave it as it was.
+
+    The data goes to a temporary file in the same folder, is fsynced, renamed, and the folder is
+    fsynced. A new file gets mode 0600; an existing one keeps its mode and, where allowed, its
+    owner. A symbolic link is followed; a device or a pipe cannot be replaced and is written to.
+    """
+    existing = _status(path)
+    if existing and not stat.S_ISREG(existing.st_mode):
+        _write_to_device(path, data)
+        return
+    target = Path(path).resolve()
+    with folder_at(target.parent) as folder:
+        found = folder.look(target.name)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
+        write_file_in(folder, target.name, data, found and partial(os_files.adopt_owner, old=found))
+
+
+def _write_to_device(path: str | Path, data: bytes) -> None:
+    """Write to a device or a pipe; a file that has come in its place is left alone."""
+    handle = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
+        os_files.write_all(handle, data)
+    finally:
+        os.close(handle)
+
+
+def _status(path: str | Path) -> os.stat_result | None:
+    try:
+        return Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UsageError("is no possible name of a file") from error
+
+
+def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> Replaced:
+    """Put ``data`` in place of what was read, durably, or raise and leave the file as it is.
+
+    What others appended since the snapshot stands behind the data, also what they still append
+    to the old file while it is being replaced. Raises Conflict if the file changed in any other
+    way (read it again and plan again), Busy if a program holds it open, OSError if the disk,
+    the folder or the owner does not allow it.
+    """
+    with reopen_locked(before, patience) as old:
+        return old.replace(data)
+
+
+class LockedFile:
+    """A file that was read and is open once more, in its folder, locked against other repairs."""
+
+    def __init__(self, before: Snapshot, old: os_files.OpenFile, patience: Patience) -> None:
+        self.before = before
+        self.old = old
+        self.patience = patience
+        self.is_replaced = False
+
+    @property
+    def folder(self) -> Folder:
+        """The folder that it is in."""
+        return self.old.folder
+
+    def replace(self, data: bytes) -> Replaced:
+        """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
+        os_files.remove_stale_drafts(self.old.folder)
+        with naming_file(self.before.path), os_files.open_draft(self.old.folder) as new:
+            move = Replacement(self.before, data, self.old, new, self.patience)
+            move.fill()
+            move.catch_up()
+            # Until it is known that it is not: what is replaced must not lose its backup.
+            self.is_replaced = True
+            try:
+                return move.finish()
+            except BaseException:
+                self.is_replaced = move.is_in_place()
+                raise
+
+
+@contextmanager
+def naming_file(path: str) -> Iterator[None]:
+    """Name the file the user knows in every failure: the temporary one means nothing to them."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+@contextmanager
+def reopen_locked(before: Snapshot, patience: Patience = PATIENCE) -> Iterator[LockedFile]:
+    """Open the very file that was read once more, in its folder, locked against other repairs.
+
+    Raises Conflict if it is no longer there, and Busy if the lock is not to be had.
+    """
+    path = Path(before.path)
+    with naming_file(before.path), folder_at(path.parent) as folder:
+        try:
+            old = os_files.OpenFile(folder, path.name, folder.open(path.name, os_files.READING))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):
+                raise Conflict(GONE) from error
+            raise
+        try:
+            found = os.fstat(old.handle)
+            if (found.st_dev, found.st_ino) != (before.device, before.inode):
+                raise Conflict(CHANGED)
+            deadline = time.monotonic() + patience.held
+            while os_files.is_locked(old.handle):
+                if time.monotonic() > deadline:
+                    raise Busy("is locked by another program; nothing was written")
+                time.sleep(patience.step)
+            # Who had the lock may have replaced it.
+            again = folder.look(path.name)
+            if again is None or (again.st_dev, again.st_ino) != (before.device, before.inode):
+                raise Conflict(CHANGED if again else GONE)
+            yield LockedFile(before, old, patience)
+        finally:
+            old.close()

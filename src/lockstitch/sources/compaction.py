@@ -1,0 +1,535 @@
+"""A stored history made shorter: taken as the facts of a journal, planned, and given as messages.
+
+The plan is that of Lockstitch's own sessions. What comes out of it is messages again, the kept
+ones the very objects of the history, so that a format finds the bytes they stand in.
+
+Old results and media of a message list with less in them, as the first step of a compaction.
+
+A stored session compacted: mended first where it has to be, and judged again at the end.
+
+Making sessions shorter where they are, as their programs do, with a backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
+from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
+from lockstitch.compaction.running import Clock, Progress, run
+from lockstitch.compaction.summarizer import Summarizer
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
+from lockstitch.dialects.profiles import profile_named, traits_of
+from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.replies import without_reasoning
+from lockstitch.errors import Conflict, Unmet, Unreadable
+from lockstitch.files import backup as backups
+from lockstitch.files.replace import snapshot
+from lockstitch.formats.history import NEW, History
+from lockstitch.journal.events import (
+    Compacted,
+    Event,
+    Finished,
+    Noted,
+    Replied,
+    text_payload,
+    value_of,
+)
+from lockstitch.journal.importing import Imported, import_events
+from lockstitch.journal.projection import SUMMARY, each_item
+from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply, Spoken
+from lockstitch.repair.draft import Change
+from lockstitch.rules import ERROR, Finding
+from lockstitch.sources import repair, targets
+from lockstitch.sources.interface import Format, Transcript
+from lockstitch.sources.operations import described, stored_bytes, until_it_stays, written
+from lockstitch.sources.repair import RepairOptions, RepairPlan
+from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.targets import open_source, resolve_sources
+
+if TYPE_CHECKING:
+    from lockstitch.compaction.running import CompactLimits, Summarize
+
+
+_POINTER = "; record {seq} has all of it."
+_ELSEWHERE = "; the file as it was before has all of it."
+
+
+def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
+    """Give, by number, the messages of which less is sent than the history has."""
+    if view.summary is None or not view.summary.event.shortened:
+        return {}
+    bare = structs.replace(view, summary=None)
+    dialect = story.history.dialect
+    pairs = zip(each_item(bare, dialect), each_item(view, dialect), strict=True)
+    found: dict[int, Any] = {}
+    for (item, whole), (_, short) in pairs:
+        if whole != short and not view.hides(item.seq):
+            _put(story, found, item, _pointed(item, short))
+    return found
+
+
+def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -> None:
+    """Put the messages of an item where they stand; the reply itself stays as it came."""
+    kind = "found" if isinstance(item, ModelReply) else "said"
+    homes = [number for number, owners in story.owners.items() if (item.seq, kind) in owners]
+    if not homes:
+        return
+    made = messages[-len(homes) :]
+    if len(made) < len(homes) or (kind == "said" and len(messages) != len(homes)):
+        return
+    for number, message in zip(homes, made, strict=True):
+        found[number] = _joined(story, found.get(number, story.history.messages[number]), message)
+
+
+def _joined(story: Story, old: Any, new: Any) -> Any:
+    """Give a message with new results, or new words, and the other of both as it was."""
+    [before], [after] = story.dialect.read([old]), story.dialect.read([new])
+    is_result = {part.kind == RESULT for part in after.parts}
+    rest = [part for part in before.parts if (part.kind == RESULT) not in is_result]
+    if not rest:
+        return new
+    parts = [*after.parts, *rest] if True in is_result else [*rest, *after.parts]
+    return story.dialect.rebuild(structs.replace(before, parts=parts))
+
+
+def _pointed(item: Item, messages: list[Any]) -> list[Any]:
+    """Let the notes on what is left out lead to where it still is."""
+    if not isinstance(item, ModelReply):
+        return messages
+    text = msgspec.json.encode(messages)
+    for call in item.calls:
+        if call.outcome is not None:
+            note = _POINTER.format(seq=call.outcome.seq)
+            text = text.replace(note.encode(), _ELSEWHERE.encode())
+    found: list[Any] = msgspec.json.decode(text)
+    return found
+
+
+SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
+ItemOwner = tuple[int, str]
+_LEAST, _MOST = 0.25, 4.0
+_ENOUGH = 2000
+_TWO = 2
+
+
+class Sorting(Struct, frozen=True):
+    """What messages of a history are, by their numbers, where they are nobody's words.
+
+    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
+    that of an earlier compaction, with ``previous`` for its text. ``usage`` tells of requests:
+    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
+    whether the store can hold results that are shortened.
+    """
+
+    setup: frozenset[int] = frozenset()
+    aside: frozenset[int] = frozenset()
+    summary: int = NEW
+    previous: str = ""
+    usage: tuple[tuple[int, int], ...] = ()
+    shortens: bool = False
+
+
+class Shortened(Struct, frozen=True):
+    """What is left of a history: messages in front, then the summary, then what is kept.
+
+    ``kept`` has messages of the history with their numbers, the same objects where all of a
+    message is kept. ``text`` is None if there is no summary, and ``turns`` counts what it is for.
+    """
+
+    setup: list[int]
+    text: str | None
+    kept: list[tuple[int, Any]]
+    turns: int
+    done: Compaction
+
+    @property
+    def summary(self) -> str:
+        """The summary, labelled as data."""
+        return f"{SUMMARY}\n{self.text}"
+
+
+class Story:
+    """One stored history on its way to a shorter one."""
+
+    def __init__(self, history: History, sorting: Sorting) -> None:
+        self.history = history
+        self.sorting = sorting
+        self.dialect = new_dialect(profile_named(history.dialect).dialect)
+        self.messages = self.dialect.read(history.messages)
+        instructions = {n for n, one in enumerate(self.messages) if one.role == SYSTEM}
+        self.setup = (sorting.setup | instructions) - {sorting.summary}
+        spared = {*self.setup, *sorting.aside, sorting.summary}
+        self._numbers = [n for n in range(len(self.messages)) if n not in spared]
+        said = import_events([history.messages[n] for n in self._numbers], history.dialect)
+        self._shift = 0 if sorting.summary == NEW else 2
+        self._events = [*self._before(), *map(self._moved, said.events)]
+        self.view = JournalState().snapshot(*self._events)
+        self.owners = self._owned(said)
+        self.counter = self._counter()
+
+    def _before(self) -> list[Event]:
+        """Give the summary that is in force, as a fact behind what it stands for."""
+        if self.sorting.summary == NEW:
+            return []
+        text = self.sorting.previous.removeprefix(SUMMARY).strip()
+        return [Noted(name="before"), Compacted(through=1, payload=text_payload(text))]
+
+    def _moved(self, event: Event) -> Event:
+        if not isinstance(event, Finished):
+            return event
+        return structs.replace(event, reply=event.reply + self._shift)
+
+    def _owned(self, said: Imported) -> dict[int, list[ItemOwner]]:
+        """Say of every message which items of the view stand in it, and what of them."""
+        found: dict[int, list[ItemOwner]] = {}
+        events = self._events[self._shift :]
+        for place, (event, home) in enumerate(zip(events, said.homes, strict=True), start=1):
+            owner = (place + self._shift, REPLIED if isinstance(event, Replied) else SAID)
+            if isinstance(event, Finished):
+                owner = (event.reply, FOUND)
+            found.setdefault(self._numbers[home], []).append(owner)
+        owners: dict[int, list[ItemOwner]] = {}
+        last: list[ItemOwner] = []
+        for number in range(len(self.messages)):
+            if number not in self.setup and number != self.sorting.summary:
+                last = found.get(number) or [(seq, REST) for seq, _ in last[-1:]]
+                owners[number] = last
+        return owners
+
+    def _counter(self) -> Counter:
+        """Give a counter that grows as the figures of the provider did, if they say enough.
+
+        Instructions and tools, which no file holds, are in all of the figures alike.
+        """
+        if len(self.sorting.usage) < _TWO or self.sorting.summary != NEW:
+            return estimate
+        (first, least), (last, most) = self.sorting.usage[0], self.sorting.usage[-1]
+        guess = estimate(self.history.messages[first:last])
+        if guess < _ENOUGH or most <= least:
+            return estimate
+        factor = min(max((most - least) / guess, _LEAST), _MOST)
+        return lambda messages, _dialect: round(estimate(messages) * factor)
+
+    def _cost(self, messages: Sequence[Any]) -> Cost:
+        return Cost(self.counter(messages, self.history.dialect), size_of(messages))
+
+    def steps(self, budget: TokenBudget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
+        """Give the way down to a history that fits; raises ``Unmet`` if nothing can."""
+        setup = [self.history.messages[n] for n in self.setup]
+        fixed = self._cost(setup) if setup else Cost()
+        left = TokenBudget(
+            budget.tokens - fixed.tokens, budget.bytes and budget.bytes - fixed.bytes
+        )
+        if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
+            raise Unmet(
+                f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
+                f" {fixed.bytes} bytes, and the budget is {budget}"
+            )
+        return ladder(
+            CompactionTask(
+                view=self.view,
+                dialect=self.history.dialect,
+                budget=self._scaled(left),
+                blobs={},
+                has_model=has_model,
+                counter=self.counter,
+                known=known,
+                shortens=self.sorting.shortens,
+                weighs=True,
+            )
+        )
+
+    def unmet(self, budget: TokenBudget, least: int) -> Unmet:
+        """Say that a budget cannot be met, in the figures of the file."""
+        before = self._cost(self.history.messages)
+        real, told = self._sizes()
+        least = least * max(real.tokens, told.tokens) // max(told.tokens, 1)
+        left = f"with all that can be left out about {least}" if least else "all of it stays"
+        return Unmet(
+            f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
+            f" the budget is {budget}",
+            least,
+        )
+
+    def _sizes(self) -> tuple[Cost, Cost]:
+        """Give what the messages cost as they are stored, and as the facts in them are sent."""
+        bare = structs.replace(self.view, summary=None)
+        facts = [one for _, sent in each_item(bare, self.history.dialect) for one in sent]
+        stored = [self.history.messages[number] for number in self.owners]
+        return self._cost(stored), self._cost(facts)
+
+    def _scaled(self, left: TokenBudget) -> TokenBudget:
+        """Give a budget that is to the facts as this one is to the messages, which hold more."""
+        real, told = self._sizes()
+        return TokenBudget(
+            max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
+            left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),
+        )
+
+    def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
+        """Say what is left; raises ``Unmet`` if that is no less, or too much all the same."""
+        before = self._cost(self.history.messages)
+        if done.event is None:
+            same = structs.replace(done, before=before, after=before)
+            return Shortened([], None, [*enumerate(self.history.messages)], 0, same)
+        view = JournalState().snapshot(*self._events, done.event)
+        kept = [*self._kept(view)]
+        first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
+        out = Shortened(
+            setup=[n for n in sorted(self.setup) if n < first],
+            text=_text_of(done.event) if done.event.through else None,
+            kept=[(n, message) for n, message in kept if n >= first],
+            turns=sum(isinstance(item, Spoken) and view.hides(item.seq) for item in view.items),
+            done=done,
+        )
+        after = self._cost(self.listed(out))
+        _require_gain(before, after, budget)
+        return structs.replace(out, done=structs.replace(done, before=before, after=after))
+
+    def listed(self, out: Shortened) -> list[Any]:
+        """Give the messages that are left, the summary among them as words of the user."""
+        front = [self.history.messages[n] for n in out.setup]
+        summary = [] if out.text is None else [self.said(out.summary)]
+        return [*front, *summary, *(message for _, message in out.kept)]
+
+    def said(self, text: str) -> Any:
+        """Make a message of the user's."""
+        words = self.dialect.text_part(text, USER)
+        return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
+
+    def _kept(self, view: JournalView) -> Iterator[tuple[int, Any]]:
+        """Give the messages that no summary stands for; of some only a part."""
+        is_cut = view.summary is not None and view.summary.cut > 0
+        frees = is_cut and traits_of(self.history.model).binds_reasoning
+        less = less_of_results(self, view) if self.sorting.shortens else {}
+        for number, message in enumerate(self.history.messages):
+            if number in self.setup:
+                yield number, message
+            elif number in self.owners:
+                left = self._left_of(number, view, less.get(number, message))
+                # another past than it was thought in makes thinking void for some models
+                bare = frees and self.messages[number].role == ASSISTANT
+                freed = without_reasoning(self.history.dialect, left) if bare else left
+                yield from ((number, one) for one in freed)
+
+    def _left_of(self, number: int, view: JournalView, message: Any) -> list[Any]:
+        owners = self.owners[number]
+        shown = {kind for seq, kind in owners if not view.hides(seq)}
+        hidden = {kind for seq, kind in owners if view.hides(seq)}
+        if not shown:
+            return []
+        if not hidden or (FOUND in shown) == (FOUND in hidden):
+            return [message]
+        [read] = self.dialect.read([message])
+        parts = [part for part in read.parts if (part.kind == RESULT) == (FOUND in shown)]
+        return [self.dialect.rebuild(structs.replace(read, parts=parts))] if parts else []
+
+
+def _text_of(event: Compacted) -> str:
+    text = value_of(event.payload)
+    return text if isinstance(text, str) else ""
+
+
+def _require_gain(before: Cost, after: Cost, budget: TokenBudget) -> None:
+    fewer = after.tokens < before.tokens or bool(budget.bytes and after.bytes < before.bytes)
+    if not fewer or not budget.holds(after):
+        raise Unmet(
+            f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that can be"
+            f" left out {after.tokens} and {after.bytes}; the budget is {budget}"
+        )
+
+
+class CompactionDraft(Struct, frozen=True):
+    """A session that was read for a compaction; ``mended`` says what had to be repaired first."""
+
+    form: Format
+    mended: RepairPlan
+    story: Story
+    budget: TokenBudget
+
+
+class Condensed(Struct, frozen=True):
+    """What a compaction of a session comes to: what is left, and the records that say so."""
+
+    draft: CompactionDraft
+    left: Shortened
+    after: Transcript
+
+    @property
+    def changed(self) -> bool:
+        """Tell whether there is anything to write."""
+        return self.left.done.event is not None
+
+
+def draft_compaction(form: Format, transcript: Transcript, budget: TokenBudget) -> CompactionDraft:
+    """Get a session ready; one that is broken is mended, or refused if it cannot be."""
+    form.sorting(transcript)
+    mended = repair.plan_repair(form, transcript, RepairOptions())
+    # what is too large is what a compaction is for; it is judged by what it leaves
+    _require_sound(mended.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
+    if not mended.after.history.messages:
+        raise Unreadable("holds no conversation")
+    story = Story(mended.after.history, form.sorting(mended.after))
+    return CompactionDraft(form, mended, story, budget)
+
+
+def run_compaction(
+    draft: CompactionDraft,
+    summarizer: Summarizer | None,
+    clock: Clock,
+    known: MutableMapping[str, str],
+    on_progress: Progress,
+) -> Condensed:
+    """Make it shorter; raises ``Unmet`` if the budget cannot be met. Nothing is written here."""
+    left = _left(draft, summarizer, clock, known, on_progress)
+    before = draft.mended.after
+    if left.done.event is None:
+        return Condensed(draft, left, before)
+    records = draft.form.compacted(before, draft.story, left)
+    after = draft.form.parse(records, before.context)
+    known_before = frozenset(finding.code for finding in draft.mended.remaining)
+    found = repair.findings_in(draft.form, after)
+    _require_sound(found, known_before, "the compaction was not written")
+    return Condensed(draft, left, after)
+
+
+def _left(
+    draft: CompactionDraft,
+    summarizer: Summarizer | None,
+    clock: Clock,
+    known: MutableMapping[str, str],
+    on_progress: Progress,
+) -> Shortened:
+    steps = draft.story.steps(draft.budget, has_model=summarizer is not None, known=known)
+    try:
+        done = run(steps, summarizer, clock, keep=known.__setitem__, on_progress=on_progress)
+    except Unmet as error:
+        raise draft.story.unmet(draft.budget, error.least) from error
+    if summarizer is not None:
+        summarizer.learn(done)
+    try:
+        return draft.story.shortened(done, draft.budget)
+    except Unmet:
+        if summarizer is None:
+            raise
+    # the model was asked for less than it wrote; a digest is as short as it has to be
+    left = _left(draft, None, clock, {}, on_progress)
+    failures = (*done.failures, "the summary was too long")
+    return structs.replace(
+        left, done=structs.replace(left.done, asked=done.asked, failures=failures)
+    )
+
+
+def _require_sound(findings: list[Finding], spared: frozenset[str], advice: str) -> None:
+    codes = {finding.code for finding in findings if finding.severity == ERROR} - spared
+    if codes:
+        raise Unreadable(f"is not valid ({', '.join(sorted(codes))}); {advice}")
+
+
+# What a compacted session may have, in tokens: three fifths of a usual window.
+BUDGET = 120_000
+
+
+class Shorter(Struct):
+    """What a compaction did to one session, or would do; ``backup`` says where the original is.
+
+    ``turns`` counts what the summary stands for, ``changes`` what had to be repaired first.
+    """
+
+    report: Report
+    done: Compaction
+    turns: int = 0
+    changes: list[Change] = field(default_factory=list)
+    backup: str | None = None
+    carried: int = 0
+
+
+def compact(  # noqa: PLR0913 - options, all by name
+    source: Source | str,
+    summarize: Summarize | None = None,
+    *,
+    budget: int = BUDGET,
+    session: str | None = None,
+    run: str | None = None,
+    follow_symlinks: bool = False,
+    **limits: Unpack[CompactLimits],
+) -> Shorter:
+    """Make a session shorter where it is, as its program does, with a backup.
+
+    ``summarize`` is a function from a prompt to a summary; without it, and when it fails, a digest
+    of what was said and done stands in. Raises ``Unmet`` if ``budget`` tokens, or ``most_bytes``
+    bytes, cannot be met, and ``Conflict`` if it cannot be written safely; nothing is written then.
+    A session in a store of Lockstitch's own is compacted by one more record. The options are those
+    of ``Session.compact`` that make sense for both.
+    """
+    if isinstance(source, str):
+        if targets.may_be(source) and targets.place_of(source):
+            from lockstitch import stored  # noqa: PLC0415 - most sessions are of other programs
+
+            return stored.compact(source, session, summarize, budget=budget, **limits)
+        [source] = resolve_sources(source, session=session)
+    known: dict[str, str] = {}
+    chosen = source
+
+    def attempt() -> Shorter:
+        read = open_source(chosen, follow_symlinks=follow_symlinks)
+        made = condensed(read, summarize, budget=budget, known=known, **limits)
+        return shortened(read, made, run or backups.new_run())
+
+    return until_it_stays(attempt)
+
+
+def condensed(
+    session: Opened,
+    summarize: Summarize | None = None,
+    *,
+    budget: int = BUDGET,
+    known: MutableMapping[str, str] | None = None,
+    **limits: Unpack[CompactLimits],
+) -> Condensed:
+    """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
+    from lockstitch.compaction.running import CompactBounds  # noqa: PLC0415 - few commands need it
+    from lockstitch.compaction.summarizer import Summarizer  # noqa: PLC0415 - as above
+
+    bounds = CompactBounds(tokens=budget, **limits)
+    asked = None
+    if summarize is not None:
+        asked = Summarizer(summarize, ignore_pause=bounds.ignore_pause)
+    try:
+        draft = draft_compaction(session.source.form, session.transcript, bounds.budget)
+        answers = {} if known is None else known
+        return run_compaction(draft, asked, bounds.clock, answers, bounds.show)
+    except (RecursionError, MemoryError):
+        raise Unreadable("is too large or too deep") from None
+
+
+def shorter(session: Opened, made: Condensed) -> Shorter:
+    """Say what a compaction would come to, without writing it."""
+    changes = list(made.draft.mended.changes) if made.changed else []
+    return Shorter(described(session), made.left.done, made.left.turns, changes)
+
+
+def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
+    """Write a compaction, with its backup; Conflict if the session has gone on since."""
+    done = shorter(session, made)
+    if not made.changed or session.before is None:
+        return done
+    before = session.before
+    if snapshot(before.path).digest != before.digest:
+        raise Conflict("has gone on since it was read; nothing was written")
+    details = {
+        "codes": sorted({finding.code for finding in made.draft.mended.findings}),
+        "changes": msgspec.to_builtins(done.changes),
+        "quarantine": msgspec.to_builtins(
+            made.draft.mended.quarantine, builtin_types=(msgspec.Raw,)
+        ),
+        "compaction": {"rung": done.done.rung, "turns": done.turns},
+    }
+    data = stored_bytes(session.source, made.after)
+    done.backup, done.carried = written(session, data, run, details)
+    return done

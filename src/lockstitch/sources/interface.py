@@ -1,0 +1,380 @@
+"""The shape of a format: how one program's records become a history, and a history its records.
+
+All but ``quick``, which streams through a file, are functions from values to values. Files are
+found and read by ``sources``, databases by ``rows``; what is done in which order is decided once,
+for all formats, in ``doctor``.
+
+All formats, and how one is told: by its place, its first records, or its tables.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct, field, structs
+
+from lockstitch.errors import UsageError
+from lockstitch.files.processes import SessionUser, working_in_folder
+from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, SourcedMessage
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.records import Pattern, Record
+
+if TYPE_CHECKING:
+    from lockstitch.sources.compaction import Shortened, Sorting, Story
+    from lockstitch.sources.records import DecodeLine
+
+
+# The help of a finding under a rule that mends most, but not this one.
+_LEFT = "repair leaves this as it is: the file does not hold what it would take"
+LINES = "lines"
+DOCUMENT = "document"
+SQLITE = "sqlite"
+
+
+class Context(Struct):
+    """What stands around the records: the bytes of their file, and what other files hold.
+
+    ``beside`` gives the content of side files by name: the sub-agents' files of a session.
+    """
+
+    data: bytes = b""
+    name: str = ""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Transcript(Struct):
+    """One stored session, understood: its records, what a resume would send, what is wrong.
+
+    ``findings`` are those of the store and the graph; those of the history are found by the core.
+    ``evidence`` holds, by call id, results that survived outside the history, as parts of the
+    dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
+    ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
+    of many. ``messages`` counts those of a file of several requests, of which none goes on another.
+    ``waiting`` says that a person is asked, so that nothing is changed unless it is
+    ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state``
+    is the format's own.
+    """
+
+    context: Context
+    records: Sequence[Record]
+    history: History
+    findings: list[Finding] = field(default_factory=list)
+    session: str | None = None
+    project: str | None = None
+    turns: int = 0
+    messages: int = 0
+    left: int = 0
+    left_size: int = 0
+    notes: list[str] = field(default_factory=list)
+    evidence: dict[str, dict[str, Any]] = field(default_factory=dict)
+    version: str = ""
+    size: int = 0
+    waiting: bool = False
+    forced: bool = False
+    sealed: bool = False
+    state: Any = None
+
+
+class Quick(Struct):
+    """What a quick pass over a healthy file tells of it."""
+
+    session: str | None
+    project: str | None
+    messages: int
+    turns: int
+
+
+class HealthProof(Protocol):
+    """A proof that a file is healthy, carried on as lines are appended to it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is under way at the end, such as a call that has no result yet."""
+
+    def advance(self, lines: bytes) -> bool:
+        """Look at more whole lines; false if anything in them is not known here."""
+
+    def verdict(self) -> Quick | None:
+        """Say what the file is if all of it is proven healthy and nothing is under way."""
+
+
+class Glimpse(Struct):
+    """What the two ends of a session's file tell a person who looks for it.
+
+    ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
+    """
+
+    title: str = ""
+    prompt: str = ""
+    session: str | None = None
+    project: str | None = None
+    is_aside: bool = False
+
+
+class Dropped(Struct):
+    """Messages that are stored but not sent by a resume: where they begin, and why.
+
+    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    """
+
+    place: str
+    reason: str
+    messages: list[Any]
+    is_chosen: bool = False
+
+
+class Format(ABC):
+    """One program's way to keep sessions.
+
+    ``places`` are globs under the home directory, ``variable`` names the environment variable
+    that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
+    JSON document (a file whose only record is the whole of it), or an SQLite database.
+    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
+    are rules on bytes that others only warn of, but for which this program refuses the session;
+    ``survived`` is the rule under which a result is brought back from where it survived;
+    ``lists`` are the lists of a document that is cut off which are read as far as they go.
+    ``programs`` are names of its processes, where these can be told only by the folder that they
+    work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
+    for what it is named by; ``is_local`` says that they work only in the session's own folder.
+    """
+
+    name: str
+    title: str
+    dialect: str
+    kinds: tuple[str, ...] = (LINES,)
+    places: tuple[str, ...] = ()
+    variable: str = ""
+    tolerated: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    survived: str = "LS708"
+    programs: tuple[str, ...] = ()
+    lists: tuple[Pattern, ...] = ()
+    resume: tuple[str, ...] = ()
+    is_local: bool = False
+
+    @abstractmethod
+    def claims(self, name: str, head: Any) -> bool:
+        """Whether a store is surely of this format, by its first records or its tables.
+
+        A repair of another program's file would take it apart, so what only looks alike is left.
+        """
+
+    def doubt(self, head: Any) -> str:
+        """Return what speaks against records that look like this format's; empty if nothing."""
+        return ""
+
+    @abstractmethod
+    def is_record(self, value: dict[str, Any]) -> bool:
+        """Tell a record from any other object, such as one inside a torn record."""
+
+    @abstractmethod
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        """Understand the records of one session."""
+
+    def slim(self, data: bytes) -> DecodeLine | None:
+        """Give a way to decode the lines of a large file without what no resume reads."""
+        return None
+
+    def quick(self, path: str) -> Quick | None:
+        """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
+        return None
+
+    def proof(self) -> HealthProof | None:
+        """Give an empty proof that can be carried on, where the quick pass is such a one."""
+        return None
+
+    def glimpse(
+        self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
+    ) -> Glimpse:
+        """Return what the first and the last records of a file tell of its session."""
+        return Glimpse()
+
+    def asides(self, transcript: Transcript) -> list[Aside]:
+        """Give the pieces of the conversation that a resume does not send, in file order."""
+        return []
+
+    def dropped(self, transcript: Transcript) -> list[Dropped]:
+        """Return the turns that a resume would not send, piece by piece."""
+        return [
+            Dropped(
+                f"line {transcript.records[one.first].place}",
+                one.reason,
+                one.history.messages,
+                is_chosen=one.kind == LEFT,
+            )
+            for one in self.asides(transcript)
+            if one.kind != COMPACTED
+        ]
+
+    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Mend one round of what is wrong with the graph; the same records if nothing is."""
+        return list(transcript.records)
+
+    @abstractmethod
+    def stitch(
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    ) -> list[Record]:
+        """Put a healed history into the records: change, add, move and take out what differs."""
+
+    def forced(self, transcript: Transcript) -> Transcript:
+        """Give a transcript in which a person is asked as if nobody were."""
+        return structs.replace(transcript, waiting=False, forced=True)
+
+    def dress(
+        self, transcript: Transcript, records: list[Record], body: dict[str, Any]
+    ) -> list[Record]:
+        """Put what changed around the messages of a stored request into its record."""
+        return records
+
+    def fork(self, transcript: Transcript, line: str) -> bytes:
+        """Give a branch that a resume leaves behind as a session of its own."""
+        raise UsageError(f"a session of {self.title} has no branches")
+
+    def is_part_of(self, own: str | None, session: str) -> bool:
+        """Whether a session is the one that is named, or belongs to it."""
+        return own == session
+
+    def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
+        """Give the processes that have a session's file open, as far as can be told."""
+        try:
+            place = os.path.realpath(project or path)
+        except ValueError:  # no folder has such a name: a NUL in it, or half a character
+            place = os.path.realpath(path)
+        return working_in_folder(self.programs, path, lambda folder: folder == place)
+
+    def belongs(self, path: str, folder: str) -> bool:
+        """Whether a file is a session of a working directory, which its program would resume."""
+        return False
+
+    def sorting(self, transcript: Transcript) -> Sorting:
+        """Tell what of a history is nobody's words, for a compaction."""
+        raise UsageError(
+            f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
+            "message lists, and stores of Lockstitch's own can"
+        )
+
+    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+        """Give the records with a compaction, written as the program writes its own."""
+        raise NotImplementedError
+
+    def named(self, found: Finding, transcript: Transcript) -> Finding:
+        """Give a finding on the history under the rule that says most about this store."""
+        return found
+
+    def severity(self, found: Finding, transcript: Transcript) -> str:
+        """Say how bad a finding on the history is for a resume with this program."""
+        return found.severity
+
+    def stored_severity(self, found: Finding, transcript: Transcript) -> str:
+        """Say how bad a finding on the records is for a resume with this program."""
+        return ERROR if found.code in self.refused else found.severity
+
+
+def new_finding(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
+    """Make a finding of a rule on stores."""
+    rule = RULES[code]
+    is_left = rule.fixable and not flags.get("fixable", True)
+    return Finding(
+        code=code,
+        name=rule.name,
+        severity=severity or rule.severity,
+        place=place,
+        message=message,
+        error=rule.errors[0][1] if rule.errors else None,
+        fixable=flags.get("fixable", rule.fixable),
+        lossy=flags.get("lossy", rule.lossy),
+        help=_LEFT if is_left else rule.help,
+    )
+
+
+def new_warning(code: str, place: str, message: str) -> Finding:
+    """Make a finding that the program mends by itself."""
+    return new_finding(code, place, message, WARNING)
+
+
+# In the order in which they are tried: the most particular first, plain lists last.
+_CLASSES = {
+    "claude-code": ("claude_code.format", "ClaudeCode"),
+    "codex": ("codex.format", "Codex"),
+    "pi": ("pi.format", "Pi"),
+    "openclaw": ("pi.openclaw", "OpenClaw"),
+    "gemini-cli": ("gemini_cli.format", "GeminiCli"),
+    "opencode": ("opencode.format", "OpenCode"),
+    "opencode-export": ("opencode.format", "OpenCodeExport"),
+    "goose": ("goose", "Goose"),
+    "openai-agents": ("openai_agents", "OpenAIAgents"),
+    "langgraph": ("langgraph.sqlite", "LangGraph"),
+    "list": ("plain", "PlainList"),
+    "requests": ("requests", "Requests"),
+}
+NAMES = tuple(_CLASSES)
+# Kept in databases alone, so that no file of another kind has to wait for them.
+_IN_DATABASES = ("openclaw", "openai-agents", "langgraph")
+# What moves the folder of a program; all other places begin with a hidden folder.
+VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCLAW_STATE_DIR", "XDG_DATA_HOME")
+_made: dict[str, Format] = {}
+
+
+def format_named(name: str) -> Format:
+    """Give a format by its name; its module is loaded when it is first asked for."""
+    if name not in _CLASSES:
+        raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
+    if name not in _made:
+        module, kind = _CLASSES[name]
+        _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
+    return _made[name]
+
+
+def format_of(kind: str, name: str, head: Sequence[Any]) -> Format | None:
+    """Return the format that a store's first values are surely of, None if there is none."""
+    return next((form for form in _candidates(kind, head) if form.claims(name, head)), None)
+
+
+def likeness(kind: str, head: Sequence[Any]) -> str:
+    """Return what values look like that no format claims; empty if they look like nothing."""
+    return next((why for form in _candidates(kind, head) if (why := form.doubt(head))), "")
+
+
+def _candidates(kind: str, head: Sequence[Any]) -> Iterator[Format]:
+    # only a message list is a list, and the others need not be loaded to see that
+    is_list = kind == DOCUMENT and all(type(value) is list for value in head)
+    for known in ("list",) if is_list else NAMES:
+        if known in _IN_DATABASES and kind != SQLITE:
+            continue
+        form = format_named(known)
+        if kind in form.kinds:
+            yield form
+
+
+def owner_of(path: str, environ: Mapping[str, str]) -> Format | None:
+    """Return the program in whose own place a file is, in this home or in a copy of one."""
+    whole = os.path.abspath(path)  # noqa: PTH100 - pathlib costs start-up time
+    moved = {name: value for name in VARIABLES if (value := environ.get(name))}
+    if f"{os.sep}." not in whole and not any(map(whole.startswith, moved.values())):
+        return None
+    for name in NAMES:
+        form = None if name in _IN_DATABASES else format_named(name)
+        if form and any(_is_at(PurePath(whole), form.variable, p, moved) for p in form.places):
+            return form
+    return None
+
+
+def _is_at(path: PurePath, variable: str, place: str, moved: Mapping[str, str]) -> bool:
+    """Whether a file is in a place of some program, or where its folder was moved to."""
+    folder = moved.get(variable)
+    if path.match(place) or folder is None or not path.is_relative_to(folder):
+        return path.match(place)
+    rest, pattern = path.relative_to(folder), below(variable, place)
+    return len(rest.parts) == pattern.count("/") + 1 and rest.match(pattern)
+
+
+def below(variable: str, place: str) -> str:
+    """Return the rest of a place below the folder that a variable of the environment moves."""
+    # the variables of the desktop move two folders, .local/share, those of programs their own
+    return place.split("/", 2)[2] if variable.startswith("XDG") else place.partition("/")[2]

@@ -1,0 +1,474 @@
+"""One session of a store, as it was read.
+
+Verifying stores: every record, and the request that each session makes.
+
+Salvaging the sessions of a store from outside: what is damaged, and putting it right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.langgraph.journal import ThreadJournal, may_be_thread
+from lockstitch.formats.langgraph.journal_messages import JournalConversation, read_conversation
+from lockstitch.heal import check as check_list
+from lockstitch.journal.events import Event, Partial, Replied, value_of
+from lockstitch.journal.importing import import_events
+from lockstitch.journal.projection import project
+from lockstitch.journal.records import NEW, JournalEntry, JournalRecord, blob_name, chain_entries
+from lockstitch.journal.results import known
+from lockstitch.journal.salvage import Salvage, Salvaged, names_in
+from lockstitch.journal.state import Fact, JournalState, JournalView, ModelReply, Spoken, fold
+from lockstitch.rules import NOTE, Finding
+from lockstitch.session import maintenance
+from lockstitch.session.listing import list_sessions
+from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
+from lockstitch.sources.interface import new_finding
+from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.targets import StorePlace, brief, place_of, public
+from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
+from lockstitch.stores.opening import open_backend
+
+DAMAGED = "LS611"
+# A request is checked in the dialect of who replied last; before the first reply in this one.
+_ANY_DIALECT = "anthropic"
+LANGCHAIN = "langchain"
+_SHOWN = 3
+
+
+class Journal(Struct):
+    """One session as it was read: its records, and what they add up to.
+
+    ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
+    is, or what is missing: then the records are those that can be read, with a note in the place
+    of each one that cannot. In a thread of LangGraph, ``thread`` is the conversation of its last
+    checkpoint, and the state is made of it, up to the first damage.
+    """
+
+    session: str
+    records: list[JournalRecord]
+    state: JournalState
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    fault: Finding | None = None
+    thread: JournalConversation | None = None
+
+    @property
+    def view(self) -> JournalView:
+        """The conversation along the visible line."""
+        return self.state.view
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of the last reply that this version knows."""
+        if self.thread is not None:
+            return LANGCHAIN
+        replies = (item for item in reversed(self.view.items) if isinstance(item, ModelReply))
+        return next(filter(None, (known(one.event.dialect) for one in replies)), _ANY_DIALECT)
+
+    @property
+    def turns(self) -> int:
+        """How many turns the conversation has."""
+        items = [item for item in self.view.items if isinstance(item, Spoken | ModelReply)]
+        before = [None, *items]
+        return sum(
+            isinstance(item, Spoken) and not isinstance(last, Spoken)
+            for last, item in zip(before, items, strict=False)
+        )
+
+    def line(self) -> list[Fact]:
+        """Return the facts of the visible line, oldest first."""
+        return self.state.line(self.state.seq)
+
+    def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
+        """Return the messages of the request that the session makes; of a thread, those it has."""
+        if self.thread is not None and dialect in {None, LANGCHAIN}:
+            return list(self.thread.messages)
+        if not self.view.items and self.view.summary is None:
+            return []
+        return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
+
+    def value(self, event: Event) -> Any:
+        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
+        try:
+            return value_of(raw, inner=isinstance(event, Replied | Partial))
+        except (ValueError, RecursionError):
+            return None
+
+
+def open_store(target: str) -> tuple[Backend, StorePlace]:
+    """Open an existing store."""
+    place = place_of(target)
+    if place is None:
+        raise Unreadable("is not a store of Lockstitch's own")
+    return open_backend(place.url, create=False), place
+
+
+def read(target: str, session: str | None = None) -> Journal:
+    """Read one session, as far as it is whole; the only one of a store needs no name."""
+    backend, place = open_store(target)
+    with backend:
+        name = chosen(backend, session or place.session)
+        require(backend, name)
+        journal = journal_of(backend, name)
+    if journal.fault is not None:
+        message = brief(journal.fault.message, target, name)
+        journal.fault = structs.replace(journal.fault, message=message)
+    return journal
+
+
+def chosen(backend: Backend, session: str | None) -> str:
+    """Return the session that is meant: the one named, or the only one there is."""
+    if session is not None:
+        return session
+    first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
+    if not first:
+        raise Unreadable("holds no session")
+    if len(first) > 1:
+        more = " …" if len(first) > _SHOWN else ""
+        raise UsageError(
+            "holds several sessions; name one with --session: "
+            + ", ".join(first[:_SHOWN]) + more
+        )  # fmt: skip
+    return first[0]
+
+
+def journal_of(backend: Backend, session: str) -> Journal:
+    """Read a session up to the first damage, which the journal then names."""
+    journal = Journal(session, [], JournalState())
+    thread = ThreadJournal()
+    try:
+        for record in backend.read(session):
+            journal.records.append(record)
+            journal.state.apply(record)
+            if may_be_thread(session):
+                thread.apply(record)
+    except Damaged as error:
+        journal.fault = damage(len(journal.records) + 1, str(error))
+        if thread.id is None and not may_be_thread(session):
+            journal.records, journal.blobs = _salvaged(backend, session)
+            journal.state = fold(journal.records)
+    if thread.id is not None:
+        return _threaded(journal, thread, backend)
+    names = (fact.event.blob for fact in journal.state.facts.values())
+    for name in dict.fromkeys(name for name in names if name):
+        try:
+            if name not in journal.blobs:
+                journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or damage(0, str(error))
+    return journal
+
+
+def _salvaged(backend: Backend, session: str) -> tuple[list[JournalRecord], dict[str, bytes]]:
+    """Read what stands behind damage, too; a note stands for each record that is lost."""
+    entries = entries_of(backend, read_salvage(backend, session))
+    return chain_entries(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
+
+
+def _threaded(journal: Journal, thread: ThreadJournal, backend: Backend) -> Journal:
+    """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
+    for name in sorted(thread.blobs):
+        try:
+            journal.blobs |= backend.blobs([name])
+        except Damaged as error:
+            journal.fault = journal.fault or damage(0, str(error))
+    try:
+        journal.thread = read_conversation(
+            thread, lambda names: {n: journal.blobs[n] for n in names}
+        )
+    except (Damaged, KeyError):
+        journal.thread = JournalConversation([], [], 0)
+    journal.state = JournalState()
+    events = import_events(journal.thread.messages, LANGCHAIN).events
+    at = journal.records[-1].at
+    entries = (
+        JournalEntry(str(n), at, msgspec.json.encode(event)) for n, event in enumerate(events, 1)
+    )
+    for record in chain_entries(NEW, 1, entries):
+        journal.state.apply(record)
+    return journal
+
+
+def damage(seq: int, message: str) -> Finding:
+    """Make a finding of a damaged record; number 0 stands for the store itself."""
+    return new_finding(DAMAGED, str(seq) if seq else "store", message)
+
+
+def require(backend: Backend, session: str) -> None:
+    """Raise ``Unreadable`` if there is no such session; a damaged one is there."""
+    with suppress(Damaged):
+        if backend.head(session) is None:
+            raise Unreadable(f"there is no session {session}")
+
+
+class Copied(Struct, frozen=True):
+    """A session that was written to another store, and how much of it was lost."""
+
+    session: str
+    records: int
+    lost: int
+
+
+def salvage_session(target: str, session: str | None = None) -> Salvage:
+    """Read all that can be read of a session, and say of each record what is known of it."""
+    backend, place = open_store(target)
+    with backend:
+        return maintenance.read_salvage(backend, chosen(backend, session or place.session))
+
+
+def damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
+    """Find the damaged sessions of a store, or the one named if it is; those put aside are not."""
+    backend, place = open_store(target)
+    name = session or place.session
+    with backend:
+        names = [one.session for one in backend.sessions()] if name is None else [name]
+        for one in names:
+            if (name is not None or not is_aside(one)) and not _is_whole(backend, one):
+                found = maintenance.read_salvage(backend, one)
+                if not found.is_whole:
+                    yield found
+
+
+def _is_whole(backend: Backend, session: str) -> bool:
+    try:
+        names = names_in(backend.read(session))
+        for name in names:
+            backend.blobs([name])
+    except Damaged:
+        return False
+    return True
+
+
+def repair_store(target: str, session: str | None = None) -> Exchanged:
+    """Write a damaged session anew from what can be read of it; the damaged one is kept beside it.
+
+    Where a record is lost, a note stands in its place and keeps what is left of it. Raises
+    ``UsageError`` if nothing is damaged, ``Held`` if somebody writes the session.
+    """
+    with _writing(target, session) as (backend, name):
+        return maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, name))
+
+
+def can_undo(target: str) -> bool:
+    """Whether a store holds a session that a repair put aside."""
+    backend, _ = open_store(target)
+    with backend:
+        return any(is_aside(one.session) for one in backend.sessions())
+
+
+def undo_store(target: str, session: str | None = None) -> Exchanged:
+    """Take the last repair of a session back; what it has become is kept beside it."""
+    with _writing(target, session) as (backend, name):
+        return maintenance.undo_rewrite(backend, name)
+
+
+@contextmanager
+def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
+    """Open an existing store for writing, and give the session that is meant."""
+    backend, place = open_store(target)
+    with backend:
+        name = session or place.session or _only(backend)
+        backend.remains(name)
+    with open_backend(place.url) as writable:
+        yield writable, name
+
+
+def _only(backend: Backend) -> str:
+    """Return the only session of a store, apart from those that were put aside."""
+    names = [one.session for one in list_sessions(backend, Listing()) if not is_aside(one.session)]
+    return names[0] if len(names) == 1 else chosen(backend, None)
+
+
+def copy_store(target: str, url: str) -> Iterator[Copied]:
+    """Write all sessions of a store, as far as they can be read, into a new, empty one."""
+    backend, _ = open_store(target)
+    with backend, open_backend(url) as other:
+        if next(iter(other.sessions(limit=1)), None) is not None:
+            raise UsageError("the store to write to holds sessions already: name a new one")
+        for one in backend.sessions():
+            found = maintenance.read_salvage(backend, one.session)
+            entries = maintenance.entries_of(backend, found)
+            other.add(one.session, entries, NEW)
+            yield Copied(one.session, len(entries), len(found.holes) + len(found.lost))
+
+
+def findings_of(found: Salvage) -> list[Finding]:
+    """Say what is wrong with a session, record by record."""
+    severity = NOTE if is_aside(found.session) else ""
+    is_fixable = not ((found.holes or found.lost) and is_thread(found))
+    made = [
+        new_finding(DAMAGED, _place_of_record(one), _told(one), severity, fixable=is_fixable)
+        for one in found.records
+        if one.proof not in {"intact", "behind"}
+    ]
+    for name, numbers in found.lost.items():
+        told = f"the large value {name} is gone or is not what was written (checksum)"
+        made.append(new_finding(DAMAGED, str(numbers[0]), told, severity, fixable=is_fixable))
+    made += [
+        new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
+    ]
+    return made
+
+
+def summary_of(found: Salvage) -> str:
+    """Say in one sentence what a repair keeps of a session, and what it cannot."""
+    whole = sum(one.proof in {"intact", "behind", "restored"} for one in found.records)
+    unproven = sum(one.proof == "unproven" for one in found.records)
+    lost = sum(one.count for one in found.holes)
+    restored = sum(one.proof == "restored" for one in found.records)
+    parts = [f"{whole} records are what was written"]
+    if found.behind:
+        parts.append(f"{found.behind} of them after the damage")
+    if restored:
+        parts.append(f"{restored} put right again")
+    if unproven:
+        parts.append(f"{unproven} more can be read and not be proven")
+    if lost:
+        parts.append(f"{lost} lost")
+    if found.lost:
+        parts.append(f"{len(found.lost)} large values lost")
+    return ", ".join(parts)
+
+
+def _place_of_record(one: Salvaged) -> str:
+    if not one.seq:
+        return "store"
+    return str(one.seq) if one.count == 1 else f"{one.seq}-{one.seq + one.count - 1}"
+
+
+_WORDS = {
+    "restored": "is not what was written, and can be put right",
+    "unproven": "can be read, and not be proven",
+    "damaged": "is not what was written (checksum)",
+    "missing": "is missing",
+}
+
+
+def _told(one: Salvaged) -> str:
+    if one.count > 1:
+        return f"{one.count} records are missing"
+    name = f"record {one.seq}" if one.seq else "a piece that belongs nowhere"
+    words = _WORDS[one.proof]
+    return f"{name} {words}" if one.proof == "missing" else f"{name} {words}: {one.why}"
+
+
+def check_store(
+    target: str,
+    session: str | None = None,
+    *,
+    dialect: str | None = None,
+    model: str | None = None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Iterator[Report]:
+    """Verify a store, or one session of it: every byte, and the request that each session makes.
+
+    What is wrong with no session in particular is a report without a session. ``advance`` is told
+    the number of records as they are done. Nothing is changed, and no writer is waited for.
+    """
+    backend, place = open_store(target)
+    name = public(target)
+    with backend:
+        wanted = session or place.session
+        found = backend.verify() if wanted is None else _alone(backend, wanted)
+        for listed, faults in _grouped(found):
+            if listed is None:
+                findings = [damage(fault.seq, fault.message) for fault in faults]
+                yield _without_names(Report(name, OWN, findings=findings), target)
+                continue
+            report = _judged(name, backend, listed, faults, dialect, model)
+            yield _without_names(report, target)
+            advance(max(listed.seq, report.records))
+
+
+def count(target: str, session: str | None = None) -> int:
+    """Count the records that a check is going to read."""
+    backend, place = open_store(target)
+    with backend:
+        wanted = session or place.session
+        if wanted is None:
+            return sum(listed.seq for listed in backend.sessions())
+        with suppress(Damaged):
+            head = backend.head(wanted)
+            return head.seq if head else 0
+    return 0
+
+
+def _alone(backend: Backend, session: str) -> Iterator[Listed]:
+    require(backend, session)
+    yield Listed(session, 0, 0, 0, 0)
+
+
+def _without_names(report: Report, target: str) -> Report:
+    """Leave the names out of what is said that stand before it."""
+    session = report.session or ""
+    report.findings = [
+        structs.replace(found, message=brief(found.message, target, session))
+        for found in report.findings
+    ]
+    report.error = None if report.error is None else brief(report.error, target, session)
+    return report
+
+
+def _grouped(
+    found: Iterable[StoreFault | Listed],
+) -> Iterator[tuple[Listed | None, list[StoreFault]]]:
+    """Return every session with the faults in it; those of the store itself come apart, last."""
+    faults: dict[str, list[StoreFault]] = {}
+    for one in found:
+        if isinstance(one, StoreFault):
+            faults.setdefault(one.session, []).append(one)
+        else:
+            yield one, faults.pop(one.session, [])
+    left = [fault for group in faults.values() for fault in group]
+    if left:
+        yield None, left
+
+
+def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
+    target: str,
+    backend: Backend,
+    listed: Listed,
+    faults: list[StoreFault],
+    dialect: str | None,
+    model: str | None,
+) -> Report:
+    report = Report(target, OWN, listed.session, records=listed.seq)
+    try:
+        journal = journal_of(backend, listed.session)
+        found = faults or journal.fault is not None
+        report.findings = _damages(backend, listed.session, faults, report) if found else []
+        _describe(report, journal)
+        report.dialect = dialect or journal.dialect
+        messages = journal.messages(dialect, model)
+        report.messages = len(messages)
+        judged = messages if journal.thread is None or dialect else journal.thread.settled
+        report.findings += check_list(judged, report.dialect, model=model) if judged else []
+    except LockstitchError as error:
+        report.error = str(error)
+    return report
+
+
+def _damages(
+    backend: Backend, session: str, faults: list[StoreFault], report: Report
+) -> list[Finding]:
+    """Say of a damaged session which records are not what was written, and how many are."""
+    found = read_salvage(backend, session)
+    if found.is_whole:
+        return [damage(fault.seq, fault.message) for fault in faults]
+    report.notes.append(f"{summary_of(found)}; `lockstitch repair` keeps all that can be read")
+    return findings_of(found)
+
+
+def _describe(report: Report, journal: Journal) -> None:
+    report.records = len(journal.records)
+    report.reachable = journal.turns
+    report.size = sum(len(record.body) for record in journal.records)
+    report.size += sum(map(len, journal.blobs.values()))
+    report.updated = journal.records[-1].at / 1000 if journal.records else 0.0

@@ -1,0 +1,510 @@
+"""The sessions of this machine as a list: of each file only its two ends are read.
+
+A session in a few words, for a person who looks for it: what it is, and what is wrong with it.
+
+Pure: what is read from files comes from ``listing``. Titles and first words are content; whoever
+prints them makes them harmless.
+
+Finding sessions of other programs by what was said in them.
+
+What a repair changes of a store, record by record: as it is, and as it will be.
+
+Numbers for people: bytes, and counts with their nouns.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.errors import LockstitchError, Unreadable
+from lockstitch.files import read
+from lockstitch.journal.queries import Match, SearchWords, said_in
+from lockstitch.repair.edits import diff
+from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.rules.rule import grouped
+from lockstitch.sources import records
+from lockstitch.sources.interface import (
+    SQLITE,
+    Format,
+    Glimpse,
+    Transcript,
+    format_named,
+    format_of,
+    owner_of,
+)
+from lockstitch.sources.records import Record, encode_record, record_bytes
+from lockstitch.sources.repair import RepairPlan
+from lockstitch.sources.source import OWN, Report, Source, may_hold_many
+from lockstitch.sources.targets import open_source, pasted
+
+# The states of a session in words; a session that was not checked yet has none.
+HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
+# What a finding of these comes to is told by the number of turns that a resume drops.
+_DROPPING = frozenset(
+    {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
+)
+_MOST_WORDS = 3
+_SHORT_ID = 8
+_LONGEST = 200
+_UNITS = (("year", 31_557_600), ("month", 2_629_800), ("week", 604_800), ("day", 86_400))
+_SHORT_UNITS = (("hour", 3600), ("minute", 60))
+
+
+Key = tuple[str, str | None]
+
+
+class SessionSummary(Struct):
+    """What a list of sessions says of one.
+
+    ``title`` is its title or its first words on one line; ``level`` is one of the words above, or
+    empty before a check, and ``state`` says what is wrong. ``words`` resume it, in its own
+    folder if it ``is_local``; none if no program does.
+    """
+
+    target: str
+    format: str | None = None
+    program: str = ""
+    session: str | None = None
+    title: str = ""
+    project: str | None = None
+    updated: float = 0.0
+    size: int = 0
+    level: str = ""
+    state: str = ""
+    words: tuple[str, ...] = ()
+    is_local: bool = False
+    is_aside: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Return what tells the session from all others of a list."""
+        return key_of(self.target, self.session)
+
+    def age(self, now: float) -> str:
+        """Return how long ago the session was last used, in words."""
+        return ago(now - self.updated) if self.updated else ""
+
+    def resume_line(self, here: str = "") -> str:
+        """Return the line that resumes the session from a folder; empty if there is none."""
+        line = shlex.join(self.words)
+        if not line or not self.is_local or not self.project or self.project == here:
+            return line
+        return f"cd {pasted(self.project)} && {line}"
+
+
+class Problem(Struct):
+    """Findings that read the same: how bad, how many, and what can be done about them."""
+
+    severity: str
+    words: str
+    findings: list[Finding]
+
+    @property
+    def is_fixable(self) -> bool:
+        """Whether a repair takes care of all of them."""
+        return all(finding.fixable for finding in self.findings)
+
+    @property
+    def meaning(self) -> str:
+        """Return what it means, in whole sentences."""
+        return RULES[self.findings[0].code].what
+
+    @property
+    def refusal(self) -> str:
+        """Return what the provider would answer; empty if it would not refuse."""
+        return (self.findings[0].error or "") if self.severity == ERROR else ""
+
+    @property
+    def cure(self) -> str:
+        """Return what a repair does about it, as a sentence."""
+        return sentence(self.findings[0].help)
+
+
+def key_of(target: str, session: str | None) -> Key:
+    """Return what tells a session from others: its file, and its id where a file holds many."""
+    return target, session if may_hold_many(target) else None
+
+
+def problems(findings: Sequence[Finding]) -> list[Problem]:
+    """Return what is wrong with a session, the worst first."""
+    return [Problem(group[0].severity, words, group) for words, group in grouped(findings)]
+
+
+def state_in_words(report: Report) -> tuple[str, str]:
+    """Return the state of a session that was checked: its level, and what is wrong in words."""
+    if report.error is not None:
+        return UNREADABLE, report.error
+    if report.status in ("ok", "notes"):
+        notes = ", ".join(words for words, _ in grouped(report.findings))
+        return HEALTHY, f"{HEALTHY} (note: {notes})" if notes else HEALTHY
+    bad = [finding for finding in report.findings if finding.severity != "note"]
+    level = BROKEN if any(finding.severity == ERROR for finding in bad) else WARNINGS
+    said: list[str] = []
+    if report.unreachable and not _DROPPING.isdisjoint(finding.code for finding in bad):
+        bad = [finding for finding in bad if finding.code not in _DROPPING]
+        said = [f"{report.unreachable} turn{'s' * (report.unreachable != 1)} a resume would drop"]
+    said += [words for words, _ in grouped(bad)]
+    more = len(said) - _MOST_WORDS
+    if more > 0:
+        said[_MOST_WORDS:] = [f"{more} more problem{'s' * (more != 1)}"]
+    return level, ", ".join(said)
+
+
+def with_check(summary: SessionSummary, report: Report) -> SessionSummary:
+    """Return a summary with the outcome of a check."""
+    level, state = state_in_words(report)
+    return structs.replace(
+        summary,
+        level=level,
+        state=state,
+        session=report.session or summary.session,
+        project=report.project or summary.project,
+    )
+
+
+def summary_of_report(report: Report, title: str = "") -> SessionSummary:
+    """Return the summary of a report alone; ``title`` is what its file tells besides."""
+    program, words, is_local = resuming(report.format, report.session, report.target)
+    summary = SessionSummary(
+        target=report.target,
+        format=report.format,
+        program=program,
+        session=report.session,
+        title=one_line(title),
+        project=report.project,
+        updated=report.updated,
+        size=report.size,
+        words=words,
+        is_local=is_local,
+    )
+    return with_check(summary, report)
+
+
+def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
+    """Return a program's name, the words that resume a session of it, and whether by folder."""
+    if not form or form == OWN:
+        return ("Lockstitch" if form else ""), (), False
+    try:
+        known = format_named(form)
+    except LockstitchError:
+        return form, (), False
+    filled = {"{id}": session or "", "{path}": path}
+    words = tuple(filled.get(word, word) for word in known.resume)
+    return known.title, words if all(words) else (), known.is_local
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    line = " ".join(text[: 4 * _LONGEST].split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def short_ids(found: Iterable[SessionSummary]) -> dict[Key, str]:
+    """Return the shortest beginnings of ids by which sessions of this machine can be named.
+
+    Left out is a session that its id does not name: one whose file has another name.
+    """
+    names = {one.key: one.session for one in found if one.session and _is_named(one)}
+    ordered = sorted(set(names.values()))
+    short: dict[str, str] = {}
+    for place, name in enumerate(ordered):
+        beside = (ordered[place - 1] if place else "", *ordered[place + 1 : place + 2])
+        shared = max(_shared(name, other) for other in beside)
+        short[name] = name if is_word(name) else name[: max(shared + 1, _SHORT_ID)]
+    counts = Counter(names.values())
+    return {key: short[name] for key, name in names.items() if counts[name] == 1}
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two names begin with in common."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def is_word(name: str) -> bool:
+    """Whether an id is a word that is not shortened, as those in databases are."""
+    return "-" not in name
+
+
+def _is_named(one: SessionSummary) -> bool:
+    stem = os.path.basename(one.target).partition(".")[0]  # noqa: PTH119 - many
+    own = one.session or ""
+    return may_hold_many(one.target) or stem.startswith(own) or f"-{own}" in stem
+
+
+def ago(seconds: float) -> str:
+    """Return a stretch of time in words: ``3 hours ago``."""
+    for unit, length in (*_UNITS, *_SHORT_UNITS):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' * (count != 1)} ago"
+    return "just now"
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    text = text.strip()
+    if not text:
+        return ""
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+_HEAD_BYTES = 1 << 17
+_TAIL = 1 << 16
+_LINES = 40
+# A document is one value: a part of it tells nothing.
+_DOCUMENT = 1 << 22
+
+
+def listed(
+    paths: Iterable[str], *, environ: Mapping[str, str] | None = None
+) -> Iterator[SessionSummary]:
+    """Return the sessions in some files, not checked, the one that was used last first.
+
+    Each file is read when its turn comes, so that the first ones are there at once.
+    """
+    where = os.environ if environ is None else environ
+    known: list[tuple[float, str, SessionSummary | None]] = []
+    for path in paths:
+        if may_hold_many(path):
+            known += [(one.updated, path, one) for one in listed_in(path, where)]
+        else:
+            known.append((_time(path), path, None))
+    for _, path, row in sorted(known, key=lambda one: (-one[0], one[1])):
+        yield from listed_in(path, where) if row is None else [row]
+
+
+def _time(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
+    except OSError:
+        return 0.0
+
+
+def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
+    """Return the sessions of one file; those of a program that is not known are left out."""
+    where = os.environ if environ is None else environ
+    try:
+        if may_hold_many(path):
+            yield from _summaries_in_database(path)
+            return
+        form = owner_of(path, where)
+        if form is not None:
+            yield _of_file(path, form)
+    except (LockstitchError, OSError):
+        # Whoever checks it says what is wrong with it.
+        yield SessionSummary(path)
+
+
+class Summaries:
+    """Summaries of sessions that were checked; a database of many is asked once for all titles."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str | None, SessionSummary]] = {}
+
+    def of(self, report: Report) -> SessionSummary:
+        """Return the summary of a session, with its title or first words."""
+        if not report.format or report.format == OWN or not os.path.lexists(report.target):
+            return summary_of_report(report)
+        try:
+            if may_hold_many(report.target):
+                return self._row(report)
+            told = _glimpse(report.target, format_named(report.format))
+        except (LockstitchError, OSError):
+            return summary_of_report(report)
+        known = summary_of_report(report, told.title or told.prompt)
+        return structs.replace(known, project=known.project or told.project)
+
+    def _row(self, report: Report) -> SessionSummary:
+        if report.target not in self.rows:
+            self.rows[report.target] = {
+                one.session: one for one in _summaries_in_database(report.target)
+            }
+        known = self.rows[report.target].get(report.session)
+        if known is None:
+            return summary_of_report(report)
+        made = summary_of_report(report, known.title)
+        project = made.project or known.project
+        return structs.replace(made, updated=known.updated, project=project)
+
+
+def summarized(report: Report) -> SessionSummary:
+    """Return the summary of one session that was checked, with its title or first words."""
+    return Summaries().of(report)
+
+
+def _of_file(path: str, form: Format) -> SessionSummary:
+    status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
+    told = _glimpse(path, form)
+    program, words, is_local = resuming(form.name, told.session, path)
+    return SessionSummary(
+        target=path,
+        format=form.name,
+        program=program,
+        session=told.session,
+        title=one_line(told.title or told.prompt),
+        project=told.project,
+        updated=status.st_mtime,
+        size=status.st_size,
+        words=words,
+        is_local=is_local,
+        is_aside=told.is_aside,
+    )
+
+
+def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
+    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    form = format_of(SQLITE, path, sorted(rows.table_names(path)))
+    if form is None:
+        return
+    for row in rows.list_sessions(path, form):
+        program, words, is_local = resuming(form.name, row.id, path)
+        yield SessionSummary(
+            target=path,
+            format=form.name,
+            program=program,
+            session=row.id,
+            title=one_line(row.title),
+            project=row.project,
+            updated=row.updated,
+            words=words,
+            is_local=is_local,
+        )
+
+
+def _glimpse(path: str, form: Format) -> Glimpse:
+    """Return what the two ends of a file tell."""
+    head, tail = _ends(path)
+    first = [*_values_in(head)]
+    if not first and len(head) < _DOCUMENT and path.endswith(".json"):
+        first = [*_document(path)]
+    # the first line of a piece from the middle is a rest of one
+    last = [*_values_in(tail.partition(b"\n")[2], most=None)]
+    return form.glimpse(path, first, last)
+
+
+def _ends(path: str) -> tuple[bytes, bytes]:
+    if read.is_packed(path):
+        return read.unpacked_head(path, _HEAD_BYTES), b""
+    with read.open_regular(path) as handle, read.reading_errors():
+        size = os.fstat(handle).st_size
+        head = os.read(handle, _HEAD_BYTES) if size else b""
+        start = max(len(head) - 1, size - _TAIL)
+        if size <= len(head):
+            return head, b""
+        os.lseek(handle, start, os.SEEK_SET)
+        return head, os.read(handle, _TAIL + 1)
+
+
+def _values_in(data: bytes, most: int | None = _LINES) -> Iterator[dict[str, Any]]:
+    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:most]:
+        try:
+            value = records.decode_json(line.strip(b"\0"))
+        except (ValueError, RecursionError):
+            continue
+        if type(value) is dict:
+            yield value
+
+
+def _document(path: str) -> Iterator[dict[str, Any]]:
+    data = read.read_head(path, _DOCUMENT)
+    try:
+        value = records.decode_json(data.removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError):
+        return
+    if type(value) is dict:
+        yield value
+
+
+def search(source: Source, words: SearchWords) -> Iterator[Match]:
+    """Find messages of one session, as a resume would send it; numbers count from 0.
+
+    Raises ``Unreadable`` if it cannot be read.
+    """
+    if source.error is not None:
+        raise Unreadable(source.error)
+    session = open_source(source, follow_symlinks=True)
+    history = session.transcript.history
+    name = session.transcript.session or source.session or ""
+    spoken = said_in(history.dialect.partition(":")[0], history.messages)
+    for number, group in groupby(spoken, key=lambda one: one[0]):
+        parts = [(who, text) for _, who, text in group]
+        hit = next(((who, text) for who, text in parts if words.are_in(text)), None)
+        whole = "\n".join(text for _, text in parts)
+        if hit is None and words.are_in(whole):
+            hit = (parts[0][0], whole)
+        if hit is not None:
+            yield Match(name, number, hit[0], words.excerpt(hit[1]))
+
+
+class Difference(Struct, frozen=True):
+    """One record that changes; ``before`` is None for a new one, ``after`` for one that goes.
+
+    ``place`` is where the record stands, or for a new one where that stands which it follows;
+    ``inner`` are the places in it of the values that change.
+    """
+
+    place: str
+    before: str | None
+    after: str | None
+    inner: tuple[str, ...] = ()
+
+
+def differences(mended: RepairPlan) -> Iterator[Difference]:
+    """Return the records that a repair changes and takes out, then those that it adds."""
+    if not mended.changed:
+        return
+    after = {record.start: record for record in mended.after.records if not record.is_new}
+    place = "0"
+    for record in mended.before.records:
+        new = after.get(record.start)
+        if new is None or new.fresh is not record.fresh:
+            changed = None if new is None else _record_text(mended.before, new)
+            inner = () if new is None else _inner(record, new)
+            yield Difference(record.place, _record_text(mended.before, record), changed, inner)
+    for record in mended.after.records:
+        if record.is_new:
+            yield Difference(place, None, _record_text(mended.after, record))
+        else:
+            place = record.place or place
+
+
+def _inner(old: Record, new: Record) -> tuple[str, ...]:
+    if type(old.value) is not dict or type(new.value) is not dict:
+        return ()
+    return tuple(edit.place for edit in diff(old.value, new.value))
+
+
+def _record_text(transcript: Transcript, record: Record) -> str:
+    stored = getattr(record, "text", None)
+    if type(stored) is str:
+        return stored
+    data = transcript.context.data
+    raw = record_bytes(data, record) if data or record.fresh else encode_record(record.value)
+    return raw.decode("utf-8", "backslashreplace")
+
+
+_KILO = 1000
+_BYTE_UNITS = ("B", "kB", "MB", "GB")
+
+
+def size(count: float) -> str:
+    """A number of bytes for a person: ``1.4 kB``."""
+    unit = 0
+    while count >= _KILO and unit < len(_BYTE_UNITS) - 1:
+        count /= _KILO
+        unit += 1
+    return f"{count:.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
+
+
+def several(count: int, noun: str) -> str:
+    """A count with its noun: ``1 line``, ``12 lines``."""
+    return f"{count} {noun}{'s' * (count != 1)}"

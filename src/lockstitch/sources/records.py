@@ -1,0 +1,555 @@
+"""Records: what a store holds of a session, each with its place and, in a file, its bytes.
+
+A file of JSON lines, taken apart into records and put together again.
+
+Nothing is ever dropped here: good records, torn pieces, runs of NUL bytes, blank lines and a byte
+order mark tile the file exactly, and each carries the codes of the storage rules it breaks.
+What can be read of a damaged line is read: records welded together, a good record behind a torn
+one, a record with NUL bytes or broken characters inside, a record spread over several lines.
+
+JSON that breaks off: what of it is whole, and the text that closes it there.
+
+What can still be read of JSON that was cut off or damaged: the texts that were said in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from lockstitch.conversation import json_text
+from lockstitch.conversation.json_text import dump, set_value
+
+JSON = "json"
+DOCUMENT = "document"
+BLANK = "blank"
+TORN = "torn"
+NUL = "nul"
+BOM = "bom"
+# A path of keys, in which None stands for any element of a list.
+Pattern = tuple[str | None, ...]
+
+# The key of a hash in a value of which only the links were read.
+SLIM = "#"
+
+
+class Record(Struct, eq=False):
+    """One record of a store, or a piece of a file that is none.
+
+    In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
+    line behind it. ``fresh`` holds new bytes (of a changed or mended record), and a record that
+    never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
+    table and a key. ``codes`` are the storage rules that it breaks. A file that is one JSON
+    document is one record of that kind.
+    """
+
+    place: str
+    value: Any = None
+    kind: str = JSON
+    start: int = -1
+    end: int = -1
+    ending: bytes = b"\n"
+    fresh: bytes | None = None
+    codes: tuple[str, ...] = ()
+
+    @property
+    def is_record(self) -> bool:
+        """Tell whether this is an object, as every record of every program is."""
+        return self.kind in (JSON, DOCUMENT) and type(self.value) is dict
+
+    @property
+    def is_new(self) -> bool:
+        """Tell whether the store does not hold it yet."""
+        return self.start < 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in the store."""
+        return self.end - self.start
+
+
+def record_bytes(data: bytes, record: Record) -> bytes:
+    """Give the bytes of a record as they will be written."""
+    return data[record.start : record.end] if record.fresh is None else record.fresh
+
+
+def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value: Any) -> Record:
+    """Give a record with another value at a path; what is not on the path keeps its bytes."""
+    changed = _with(record.value, path, value)
+    text = record_bytes(data, record).decode("utf-8", "surrogatepass") if data else ""
+    fresh = set_value(text, path, value).encode() if text else encode_record(changed)
+    return structs.replace(record, value=changed, fresh=fresh)
+
+
+def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+    if not path:
+        return new
+    step, rest = path[0], path[1:]
+    if isinstance(value, list) and isinstance(step, int):
+        return [_with(v, rest, new) if n == step else v for n, v in enumerate(value)]
+    return {**value, step: _with(value.get(step, {}), rest, new)}
+
+
+def can_be_key(value: Any) -> bool:
+    """Whether a value can be looked up: no list, no object, and nothing that is kept unread."""
+    return type(value) not in (list, dict, Raw)
+
+
+def as_str(value: Any) -> str | None:
+    """Give a value that should be text, None if it is anything else."""
+    return value if type(value) is str else None
+
+
+def new_record(place: str, value: Any) -> Record:
+    """Make a record that the store does not hold yet."""
+    return Record(place=place, value=value, fresh=encode_record(value))
+
+
+def encode_record(value: Any) -> bytes:
+    """Write a record as the programs do: compact JSON, text unescaped where it can be."""
+    try:
+        return msgspec.json.encode(value)
+    except (UnicodeEncodeError, ValueError, TypeError):
+        # what msgspec cannot write: lone surrogates
+        return dump(value, separators=(",", ":")).encode()
+
+
+_BOM = b"\xef\xbb\xbf"
+_NULS = re.compile(rb"\0+")
+_START = re.compile(r'\{[ \t]*"')
+_SPACE = " \t\r\n"
+_SPACES = b" \t\r\n\x0b\x0c"
+_BLANKS = re.compile(rb"(?:[ \t\r\x0b\x0c]*\n)+")
+# A hostile line must not cost more than this many attempts to find a record in it.
+_ATTEMPTS = 2000
+# Of one stretch that is nested deeply, this many: each may read all of it.
+_DEEP_ATTEMPTS = 8
+# A record that was written over several lines may take this many, and this many bytes.
+_MOST_LINES = 5000
+_MOST_BYTES = 4 << 20
+# So much is read of what may be one at first, and no token but a text is longer than this.
+_FIRST_LOOK = 256
+_TOKEN = 400
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_CONTROLS = re.compile(rb"[\0-\x1f]")
+
+IsRecord = Callable[[dict[str, Any]], bool]
+# A value, and the codes of what is to be said of its text.
+JsonReading = tuple[Any, tuple[str, ...]]
+DecodeLine = Callable[[bytes, int], JsonReading]
+
+
+def read_lines(
+    data: bytes, is_record: IsRecord, decode_at: DecodeLine | None = None
+) -> list[Record]:
+    """Take a file apart; ``is_record`` tells a format's records from objects inside of them.
+
+    ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
+    """
+    records: list[Record] = []
+    joining = _Joining(data, is_record)
+    start = 0
+    number = 0
+    if data[:3] == _BOM:
+        records.append(Record("1", None, BOM, 0, 3, b"", codes=("LS604",)))
+        start = 3
+    while start < len(data):
+        number += 1
+        blank = _BLANKS.match(data, start) if data[start] in _SPACES else None
+        if blank is not None:
+            # however many there are in a row, they are one piece
+            records.append(Record(str(number), None, BLANK, start, blank.end() - 1))
+            number += data.count(b"\n", start, blank.end()) - 1
+            start = blank.end()
+            continue
+        stop = data.find(b"\n", start)
+        stop = len(data) if stop < 0 else stop
+        found = _read_line(data, (start, stop), str(number), decode_at)
+        if found is None:
+            joined = joining.joined(start, number)
+            if joined is None:
+                found = [*_salvaged(data, start, stop, str(number), is_record)]
+            else:
+                found = [joined]
+                number += data[start : joined.end].count(b"\n")
+                stop = joined.end
+        found[-1].ending = data[found[-1].end : stop + 1]
+        records += found
+        start = stop + 1
+    _note_missing_newline(records)
+    return records
+
+
+def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
+    """Put a file together: untouched records keep their bytes, and every record ends its line."""
+    out: list[bytes] = []
+    for record in records:
+        out.append(data[record.start : record.end] if record.fresh is None else record.fresh)
+        out.append(record.ending)
+    return b"".join(out)
+
+
+def decode_json(text: bytes) -> Any:
+    """Decode one JSON value; msgspec first, then what only others take.
+
+    What nobody here takes, although it is valid, is left in the value as ``Raw``.
+    """
+    return read_json(text)[0]
+
+
+def read_json(text: bytes) -> JsonReading:
+    """Decode one JSON value; LS613 says that some of it is valid, but cannot be read here."""
+    try:
+        return msgspec.json.decode(text), ()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _slow_reading(text.decode("utf-8"))
+
+
+def _slow_reading(text: str, *, strict: bool = True) -> JsonReading:
+    value = json_text.decode(text, strict=strict)
+    return value, ("LS613",) if json_text.has_unread(value) else ()
+
+
+def _read_line(
+    data: bytes, span: tuple[int, int], place: str, decode_at: DecodeLine | None
+) -> list[Record] | None:
+    """Read an ordinary line; None if something is wrong with its bytes."""
+    start, stop = span
+    text = data[start:stop]
+    try:
+        value, codes = decode_at(text, start) if decode_at else read_json(text)
+    except ValueError:
+        return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
+    codes = codes if type(value) is dict else ("LS606",)
+    return [Record(place, value, JSON, start, stop, codes=codes)]
+
+
+def _note_missing_newline(records: list[Record]) -> None:
+    if records and b"\n" not in records[-1].ending and records[-1].kind == JSON:
+        last = records[-1]
+        last.codes = (*last.codes, "LS608")
+
+
+class _Joining:
+    """Reads records that stand on several lines; what it learns of a line it learns once."""
+
+    def __init__(self, data: bytes, is_record: IsRecord) -> None:
+        self.data = data
+        self.is_record = is_record
+        self.whole: dict[int, bool] = {}
+
+    def joined(self, start: int, number: int) -> Record | None:
+        """Read a record that starts here.
+
+        Its text holds raw line breaks (LS609), or line breaks stand between its tokens (LS612).
+        """
+        data = self.data
+        if not data[start : start + 80].lstrip().startswith(b"{"):
+            return None
+        stop = self._end_of_value(start)
+        if stop is None:
+            return None
+        line_end = data.find(b"\n", stop)
+        rest = data[stop : line_end if line_end >= 0 else len(data)]
+        found = _escaped_reading(data[start:stop])
+        if rest.strip() or b"\n" not in data[start:stop] or found is None:
+            return None
+        if not self.is_record(found[0]):
+            return None
+        stop += len(rest)
+        codes = ("LS612" if _is_json(data[start:stop]) else "LS609", *found[1])
+        fresh = _on_one_line(data[start:stop])
+        return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
+
+    def _end_of_value(self, start: int) -> int | None:
+        """Return where a value ends; as little is read as tells that none does."""
+        size = _FIRST_LOOK
+        while True:
+            end, is_all = self._reach(start, size)
+            # Latin-1 keeps every byte at its own index.
+            text = self.data[start:end].decode("latin-1")
+            begin = len(text) - len(text.lstrip())
+            try:
+                return start + json_text.raw_decode(text, begin, strict=False)[1]
+            except json.JSONDecodeError as error:
+                is_cut = error.pos + _TOKEN >= len(text) or error.msg.startswith("Unterminated")
+            except json_text.TooDeep as error:
+                is_cut = error.reached + _TOKEN >= len(text)
+            if is_all or not is_cut:
+                return None
+            size *= 8
+
+    def _reach(self, start: int, size: int) -> tuple[int, bool]:
+        """Return where lines end that may belong to one record, and whether those are all.
+
+        They end at the next line that is whole by itself; no more is looked at than asked for.
+        """
+        data = self.data
+        stop = data.find(b"\n", start)
+        for _ in range(_MOST_LINES):
+            if stop < 0 or stop - start > _MOST_BYTES or self._starts_record(stop + 1):
+                break
+            if stop - start > size:
+                return stop, False
+            stop = data.find(b"\n", stop + 1)
+        return len(data) if stop < 0 else stop, True
+
+    def _starts_record(self, start: int) -> bool:
+        """Whether the next line is a whole object of its own, so that nothing runs into it."""
+        if start not in self.whole:
+            stop = self.data.find(b"\n", start)
+            text = self.data[start : stop if stop >= 0 else len(self.data)]
+            is_object = text.startswith(b'{"') and text.rstrip().endswith(b"}")
+            self.whole[start] = is_object and _is_json(text)
+        return self.whole[start]
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        decode_json(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _on_one_line(text: bytes) -> bytes:
+    """Return a value without line breaks: escaped inside of strings, a space between tokens."""
+
+    def escaped(string: re.Match[bytes]) -> bytes:
+        return _CONTROLS.sub(lambda found: json.dumps(found[0].decode()).encode()[1:-1], string[0])
+
+    out: list[bytes] = []
+    at = 0
+    for string in _STRING.finditer(text):
+        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escaped(string)]
+        at = string.end()
+    return b"".join([*out, _CONTROLS.sub(b" ", text[at:])])
+
+
+def _escaped_reading(text: bytes) -> JsonReading | None:
+    try:
+        found = _slow_reading(text.decode("utf-8"), strict=False)
+    except ValueError:
+        return None
+    return found if type(found[0]) is dict else None
+
+
+def _salvaged(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Iterator[Record]:
+    """Read what can be read of a damaged line: NUL runs apart, the rest piece by piece."""
+    whole = _without_broken_bytes(data, start, stop, place, is_record)
+    if whole is not None:
+        yield whole
+        return
+    at = start
+    for run in _NULS.finditer(data, start, stop):
+        yield from _pieces(data, at, run.start(), place, is_record)
+        yield Record(place, None, NUL, *run.span(), b"", codes=("LS603",))
+        at = run.end()
+    yield from _pieces(data, at, stop, place, is_record)
+
+
+def _without_broken_bytes(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Record | None:
+    """Read a line that is one record once NUL bytes and broken characters are out of it."""
+    text = data[start:stop]
+    codes = ("LS603",) if b"\0" in text else ()
+    fresh = text.translate(None, b"\0")  # a hole of a file may be gigabytes of them
+    if not _is_utf8(fresh):
+        codes = (*codes, "LS605")
+        fresh = fresh.decode("utf-8", "replace").encode()
+    if not codes:
+        return None
+    try:
+        value, more = read_json(fresh)
+    except ValueError:
+        return None
+    if type(value) is not dict or not is_record(value):
+        return None
+    return Record(place, value, JSON, start, stop, fresh=fresh.strip(), codes=(*codes, *more))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pieces(
+    data: bytes, start: int, stop: int, place: str, is_record: IsRecord
+) -> Iterator[Record]:
+    """Read a stretch as records and torn pieces, one behind the other."""
+    # Latin-1 keeps every byte at its own index, so that offsets in the text are offsets in bytes.
+    text = data[start:stop].decode("latin-1")
+    at = 0
+    last: Record | None = None
+    while at < len(text):
+        begin, end, value = _next_record(text, at, is_record)
+        gap = (start + at, start + begin)
+        if text[at:begin].strip(_SPACE):
+            last = Record(place, None, TORN, *gap, b"", codes=("LS601",))
+            yield last
+        elif last is not None:
+            last.ending = data[slice(*gap)]
+        elif begin:
+            yield Record(place, None, BLANK, *gap, b"")
+        if value is not None:
+            last = _found_record(data, start + begin, start + end, place, welded=last is not None)
+            yield last
+        at = end
+
+
+def _found_record(data: bytes, start: int, end: int, place: str, *, welded: bool) -> Record:
+    codes = ("LS602",) if welded else ()
+    text = data[start:end]
+    fresh = None
+    if not _is_utf8(text):
+        codes = (*codes, "LS605")
+        text = fresh = text.decode("utf-8", "replace").encode()
+    value, more = _slow_reading(text.decode("utf-8"), strict=False)
+    if not _is_json(text):
+        codes, fresh = (*codes, "LS609"), encode_record(value)
+    return Record(place, value, JSON, start, end, b"", fresh, (*codes, *more))
+
+
+def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any]:
+    """Find the next whole record: where it starts and ends; the end of the text if there is none.
+
+    In a torn record a whole object that was inside of it may come before the next record, so an
+    object counts only if the format knows it as a record.
+    """
+    reached = deep = 0
+    for tries, match in enumerate(_START.finditer(text, at)):
+        if tries > _ATTEMPTS:
+            break
+        start = match.start()
+        deep = _DEEP_ATTEMPTS if start >= reached else deep
+        try:
+            value, end = json_text.raw_decode(text, start, strict=False, deep=deep > 0)
+        except json_text.TooDeep as error:
+            reached, deep = max(reached, error.reached), deep - 1
+            continue
+        except ValueError:
+            continue
+        if is_record(value):
+            return start, end, value
+    return len(text), len(text), None
+
+
+_SIGN = re.compile(r'"(?:[^"\\]|\\.)*"|["{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_CLOSERS = {"{": "}", "[": "]"}
+
+
+class ClosedDocument(Struct, frozen=True):
+    """A document that was cut off: its whole value, its bytes, and where the torn rest starts."""
+
+    value: Any
+    data: bytes
+    end: int
+
+
+class _OpenBracket(Struct):
+    """A list or an object that has not ended; ``key`` is that of the member being read."""
+
+    opener: str
+    key: str | None = None
+    named: bool = False
+
+
+def close_document(data: bytes, lists: Sequence[Pattern]) -> ClosedDocument | None:
+    """Return the document up to the last whole element of one of some lists, None without one.
+
+    Which lists may end early is for the format to say: what stands in an object behind such a
+    list is lost with the rest.
+    """
+    scan = _DocumentScan(lists)
+    # Latin-1 keeps every byte at its own index, and all signs of JSON are ASCII.
+    for match in _SIGN.finditer(data.decode("latin-1")):
+        if not scan.takes(match[0], match.end()):
+            break
+    if not scan.end:
+        return None
+    try:
+        whole = data[: scan.end] + scan.closers.encode()
+        return ClosedDocument(decode_json(whole), whole, scan.end)
+    except (ValueError, RecursionError):
+        return None
+
+
+class _DocumentScan:
+    """A walk over the signs of a document; ``end`` is behind the last element that is whole."""
+
+    def __init__(self, lists: Sequence[Pattern]) -> None:
+        self.lists = lists
+        self.stack: list[_OpenBracket] = []
+        self.end = 0
+        self.closers = ""
+
+    def takes(self, sign: str, end: int) -> bool:
+        """Take the next sign; False if it cannot stand there."""
+        if sign in _CLOSERS:
+            self.stack.append(_OpenBracket(sign))
+            return self._ended(end)
+        if sign in _CLOSERS.values():
+            opened = self.stack.pop().opener if self.stack else ""
+            return _CLOSERS.get(opened) == sign and bool(self.stack) and self._ended(end)
+        # a quotation mark alone opens the text in which the document breaks off
+        if not self.stack or sign == '"':
+            return False
+        inner = self.stack[-1]
+        if sign == ",":
+            inner.named = False
+        elif inner.opener == "{" and not inner.named and sign != ":":
+            inner.key, inner.named = _name(sign), True
+        elif sign.startswith('"'):
+            # a number or a word might have gone on; a text has its end
+            return self._ended(end)
+        return True
+
+    def _ended(self, end: int) -> bool:
+        """Note the end of an element, or the start of a list, where the document may end."""
+        if self.stack[-1].opener == "[":
+            path = tuple(None if one.opener == "[" else one.key for one in self.stack[:-1])
+            if path in self.lists:
+                self.end = end
+                self.closers = "".join(_CLOSERS[one.opener] for one in reversed(self.stack))
+        return True
+
+
+def _name(sign: str) -> str:
+    try:
+        return str(json.loads(sign))
+    except ValueError:
+        return sign
+
+
+_TEXT = re.compile(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)("?)', re.DOTALL)
+_LOST = "[lockstitch] What was stored here could not be read; it is kept in the backup."
+_RESCUED = "[lockstitch] What was stored here was damaged; this could be read of it:"
+
+
+def substitute_text(raw: str) -> str:
+    """Give the text that stands in for an unreadable value, with what could be read of it."""
+    texts = [unescaped(match[1]) for match in _TEXT.finditer(raw)]
+    found = "\n".join(text for text in texts if text.strip())
+    return f"{_RESCUED}\n{found}" if found else _LOST
+
+
+def unescaped(text: str) -> str:
+    """Return what a JSON string says, by its inside; at its end an escape may be cut off."""
+    for cut in range(min(len(text), 6) + 1):
+        try:
+            found: str = json.loads(f'"{text[: len(text) - cut]}"', strict=False)
+        except ValueError:
+            continue
+        return found.encode("utf-8", "replace").decode()
+    return ""

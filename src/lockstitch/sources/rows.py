@@ -1,0 +1,731 @@
+"""The edge to sessions in the databases of other programs: their rows, read and written.
+
+Writing is one transaction. It first makes sure that the session is still, row for row, what was
+read; each row is then changed only if it is what it is changed from; and the images of all rows
+that it touches, before and after, are safe in a backup before it is final.
+
+The images of rows in a backup: what they were before a repair and after it, as JSON values.
+
+Repairs of rows taken back: each row only if it is still what the repair left.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from lockstitch.errors import Busy, Conflict, Moved, Unreadable, UsageError
+from lockstitch.files import backup as backups
+from lockstitch.files.backup import Backup
+from lockstitch.sources import sqlite
+from lockstitch.sources.interface import format_named
+from lockstitch.sources.records import Record
+from lockstitch.sources.sqlite import (
+    CHANGED,
+    GuardedConnection,
+    bind_values,
+    database_users,
+    explain_error,
+    open_reading,
+    open_writing,
+    quoted,
+    regular_path,
+    shown_name,
+    tables_of,
+    text_of,
+    value_slot,
+)
+from lockstitch.sources.tables import (
+    Columns,
+    ProgramTable,
+    Row,
+    RowFormat,
+    TableLayout,
+    number_rows,
+    row_of,
+    rows_in,
+    sorting,
+)
+
+_LONG = 1 << 12
+
+Images = dict[str, Any]
+
+
+class Digest(Struct, frozen=True):
+    """What stands in the image of a row that a repair adds for a value that is long.
+
+    Nothing has to bring it back; an undo only has to know that it is still there.
+    """
+
+    hex: str
+
+
+class RowChange(Struct, frozen=True):
+    """One row before and after: None before is a new row, None after one that goes."""
+
+    table: str
+    before: Columns | None
+    after: Columns | None
+
+
+def digest_of(value: Any) -> Digest | None:
+    """Return the digest of a blob; None for any other value."""
+    return Digest(blake2b(value).hexdigest()) if type(value) is bytes else None
+
+
+def image_of(change: RowChange) -> dict[str, Any]:
+    """Return a change as JSON values; long blobs of a new row are digests in it."""
+    after = change.after
+    if change.before is None and after is not None:
+        after = {name: _brief(value) for name, value in after.items()}
+    sides = {"before": change.before, "after": after}
+    return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
+
+
+def _brief(value: Any) -> Any:
+    return digest_of(value) if type(value) is bytes and len(value) > _LONG else value
+
+
+def _plain(columns: Columns | None) -> Columns | None:
+    """Write columns as JSON values: what JSON cannot hold becomes its bytes in hexadecimal."""
+    if columns is None:
+        return None
+    return {name: _plain_value(value) for name, value in columns.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Digest):
+        return {"digest": value.hex}
+    if type(value) is bytes:
+        return {"blob": value.hex()}
+    if type(value) is str and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return {"text": value.encode("utf-8", "surrogateescape").hex()}
+    return {"real": value.hex()} if type(value) is float else value
+
+
+def change_of(image: dict[str, Any]) -> RowChange:
+    """Return the change that JSON values stand for."""
+    return RowChange(
+        image["table"], _columns_of_image(image["before"]), _columns_of_image(image["after"])
+    )
+
+
+def _columns_of_image(image: Columns | None) -> Columns | None:
+    if image is None:
+        return None
+    return {name: _value_of_image(value) for name, value in image.items()}
+
+
+def _value_of_image(value: Any) -> Any:
+    if type(value) is not dict:
+        return value
+    [(kind, text)] = value.items()
+    if kind == "digest":
+        return Digest(text)
+    if kind == "real":
+        return float.fromhex(text)
+    raw = bytes.fromhex(text)
+    return raw if kind == "blob" else text_of(raw)
+
+
+COUNTERS = "sqlite_sequence"
+
+# The end of the year 9999, in seconds: no later time is one.
+_LATEST = 253_402_300_800
+# The highest number that a row can have.
+_LAST = (1 << 63) - 1
+_DAMAGED = "is damaged so that a repair of it could not be taken back; nothing was written"
+_UNWRITTEN = "; nothing was written"
+_NO_ID = "its id is no text, so that nothing of it can be told from other rows"
+
+_kept_open = threading.local()
+
+Keep = Callable[[Images], object]
+
+_SESSION = "CAST(?1 AS TEXT)"
+
+
+class ListedRow(Struct, frozen=True):
+    """A session in a database; ``updated`` is in seconds since 1970.
+
+    ``error`` says why this one cannot be read.
+    """
+
+    id: str
+    project: str | None
+    updated: float
+    title: str = ""
+    error: str | None = None
+
+
+# Reading
+
+
+def table_names(path: str | Path, *, follow: bool = True) -> set[str]:
+    """Give the names of the tables in a database, by which its program is known."""
+    with open_reading(path, follow=follow) as base:
+        return tables_of(base)
+
+
+def list_sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[ListedRow]:
+    """Give the sessions in a database, the one that was changed last first."""
+    with open_reading(path, follow=follow) as base:
+        sqlite.require_known(base, checked_form(form))
+        found = list(checked_form(form).listed(base))
+    made = [_session_row(*row) for row in found]
+    return sorted(made, key=lambda row: (-row.updated, row.id))
+
+
+def _session_row(own: Any, project: Any, when: Any, title: Any) -> ListedRow:
+    """Return a session as it is listed; what is odd in its row is left out."""
+    is_time = isinstance(when, (int, float)) and 0 <= when < _LATEST
+    return ListedRow(
+        own if type(own) is str else shown_name(repr(own)),
+        project if type(project) is str else None,
+        float(when) if is_time else 0.0,
+        title if type(title) is str else "",
+        None if type(own) is str else _NO_ID,
+    )
+
+
+def load_rows(
+    path: str | Path, form: Any, session: str, *, follow: bool = True, search: bool = False
+) -> list[Record]:
+    """Give the rows of one session, in the order in which its program reads them.
+
+    With ``search``, all else that the session has is looked into, too, as far as its format does.
+    """
+    kept: GuardedConnection | None = getattr(_kept_open, "base", None)
+    if kept is not None and _kept_open.path == str(path):
+        try:
+            return _loaded(kept, form, session, search=search)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise explain_error(error, str(path), kept) from error
+    with open_reading(path, follow=follow) as base:
+        return _loaded(base, form, session, search=search)
+
+
+def _loaded(base: GuardedConnection, form: Any, session: str, *, search: bool) -> list[Record]:
+    base.budget.renew()
+    sqlite.require_known(base, checked_form(form))
+    base.execute("BEGIN")
+    try:
+        found = _session_rows(base, checked_form(form), session)
+    finally:
+        # What is read is one moment's; no moment is held for longer than one session takes.
+        with suppress(sqlite3.Error):
+            base.execute("ROLLBACK")
+    if not found:
+        raise Unreadable("holds no such session")
+    if search:
+        checked_form(form).search(base, found)
+    return [*found]
+
+
+@contextmanager
+def kept_open(path: str | Path) -> Iterator[None]:
+    """Let one connection read all sessions of a database that are loaded meanwhile, here."""
+    with open_reading(path, follow=True) as base:
+        _kept_open.path, _kept_open.base = str(path), base
+        try:
+            yield
+        finally:
+            _kept_open.base = None
+
+
+def checked_form(form: Any) -> RowFormat:
+    """Return a format that keeps its sessions in a database; raises UsageError for another."""
+    if not isinstance(form, RowFormat):
+        raise UsageError("is a database, which that format is not kept in")
+    return form
+
+
+def _session_rows(base: GuardedConnection, form: RowFormat, session: str) -> list[Row]:
+    own = form.rows(base, session)
+    return _rows_by_id(base, form.layout, session) if own is None else own
+
+
+def _rows_by_id(base: GuardedConnection, layout: TableLayout, session: str) -> list[Row]:
+    known = tables_of(base)
+    found: list[Row] = []
+    start = 0
+    for table in layout.tables:
+        if table.name not in known and table.optional:
+            continue
+        for rowid, columns in _selected(base, table, session):
+            row = row_of(table, rowid, columns, start)
+            # One more, so that no two rows begin at the same place.
+            start = row.end + 1
+            found.append(row)
+    return found
+
+
+def _selected(
+    base: GuardedConnection, table: ProgramTable, session: str
+) -> list[tuple[int, Columns]]:
+    """Return the rows of a session, with their numbers, in the order of its program.
+
+    They are sorted here: SQLite would have to see all of them before it gives the first one, and
+    nobody counts what it writes aside meanwhile.
+    """
+    names = sqlite.names_of(base, table.name)
+    wanted = ", ".join(map(quoted, ("rowid", *names)))
+    where = f"{quoted(table.session)} = {_SESSION}"
+    where += f" AND {table.where}" if table.where else ""
+    query = f"SELECT {wanted} FROM {quoted(table.name)} WHERE {where}"  # noqa: S608 - quoted names
+    found = [
+        (rowid, dict(zip(names, columns, strict=True)))
+        for rowid, *columns in base.execute(query, bind_values((session,)))
+    ]
+    return sorted(found, key=lambda row: [sorting(row[1][name]) for name in table.order])
+
+
+# Writing
+
+
+def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is written down
+    path: str | Path,
+    form: Any,
+    before: Sequence[Record],
+    after: Sequence[Record],
+    run: str,
+    details: dict[str, Any] | None = None,
+    *,
+    follow: bool = False,
+) -> str:
+    """Save changed rows with a backup of them; gives the path of its manifest.
+
+    Refused while another process has the database open: what looks like an open call may be at
+    work there, and its result would be lost once the call counts as answered. Not so where a
+    repair only adds rows, behind which a run that is still at work puts its own.
+    """
+    kept: list[Backup] = []
+    real = regular_path(path, follow=follow)
+    if not checked_form(form).adds:
+        require_unused(real)
+    first = next((row for row in before if isinstance(row, Row)), None)
+    session = None if first is None else checked_form(form).session_of(first)
+
+    def keep(images: Images) -> None:
+        kept.append(backups.keep_row_images(real, run, images, session=session))
+
+    try:
+        save_rows(real, form, before, after, keep)
+    except Busy:
+        raise
+    except Conflict as error:
+        raise (Moved if checked_form(form).adds else Conflict)(str(error)) from error
+    if not kept:
+        raise UsageError("nothing differs, so that nothing was written")
+    backup = backups.finish_backup(kept[0], None, details or {})
+    return str(backup.file.with_suffix(".json"))
+
+
+def require_unused(path: str, way: str = "") -> None:
+    """Raise Busy if another process has a database open, where that can be told."""
+    pids = database_users(path)
+    if pids:
+        raise Busy(
+            f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
+            f"nothing was written: end that program first{way}"
+        )
+
+
+def save_rows(  # noqa: PLR0913 - what to write where, and what to do with the images
+    path: str | Path,
+    form: Any,
+    before: Sequence[Record],
+    after: Sequence[Record],
+    keep: Keep,
+    *,
+    follow: bool = False,
+) -> Images:
+    """Write the difference between two states of a session, in one transaction.
+
+    Raises Conflict, and writes nothing, if the session is no longer what was read. ``keep`` gets
+    the images of the touched rows before they are final, and must have them safe when it returns.
+    """
+    layout = checked_form(form).layout
+    with open_writing(path, follow=follow) as base:
+        sqlite.require_writable(base, form)
+        _require_same(base, form, before)
+        counted = counters(base)
+        changes = [apply_change(base, change) for change in _changes(base, layout, before, after)]
+        followed = [*_followed(base, before, changes)]
+        changes += counter_changes(counted, counters(base))
+        images: Images = {"format": form.name, "rows": [image_of(change) for change in changes]}
+        if followed:
+            images["followed"] = [image_of(change) for change in followed]
+        if changes:
+            _require_undoable(base, form, before, images)
+            keep(images)
+    return images
+
+
+def _require_undoable(
+    base: GuardedConnection, form: RowFormat, before: Sequence[Record], images: Images
+) -> None:
+    """Raise Unreadable unless what was just written can be read, and taken back row for row.
+
+    Where pages are damaged that nothing has looked at so far, this is where it shows.
+    """
+    session = form.session_of(next(row for row in before if isinstance(row, Row)))
+    _session_rows(base, form, session)
+    base.execute("SAVEPOINT rehearsal")
+    try:
+        put_back(base, form, images)
+        _require_same(base, form, before)
+    except Conflict as error:
+        raise Unreadable(_DAMAGED) from error
+    finally:
+        base.execute("ROLLBACK TO rehearsal")
+        base.execute("RELEASE rehearsal")
+
+
+def _followed(
+    base: GuardedConnection, before: Sequence[Record], changes: Sequence[RowChange]
+) -> Iterator[RowChange]:
+    """Give the rows that a trigger of the program itself has changed in the wake of others."""
+    if not base.guard.triggers:
+        return
+    own = {(change.table, change.before["rowid"]) for change in changes if change.before}
+    for row in before:
+        if isinstance(row, Row) and (row.table, row.rowid) not in own:
+            now = stored_row(base, row.table, row.rowid)
+            old = {"rowid": row.rowid, **row.stored}
+            if now != old:
+                yield RowChange(row.table, old, now)
+
+
+def _require_same(base: GuardedConnection, form: RowFormat, before: Sequence[Record]) -> None:
+    """Raise Conflict unless the session's rows are exactly those that were read."""
+    old = [row for row in before if isinstance(row, Row)]
+    if not old:
+        raise UsageError("holds no rows of that session")
+    now = _session_rows(base, form, form.session_of(old[0]))
+    if [(r.table, r.rowid, r.stored) for r in now] != [(r.table, r.rowid, r.stored) for r in old]:
+        raise Conflict(CHANGED)
+
+
+def _changes(
+    base: GuardedConnection, layout: TableLayout, before: Sequence[Record], after: Sequence[Record]
+) -> Iterator[RowChange]:
+    for table in layout.tables:
+        old = {row.rowid: row for row in rows_in(before, table.name)}
+        new = rows_in(after, table.name)
+        kept = {row.rowid for row in new}
+        for rowid, row in old.items():
+            if rowid not in kept:
+                yield RowChange(table.name, {"rowid": rowid, **row.stored}, None)
+        if len(new) == len(old) and all(row is old.get(row.rowid) for row in new):
+            continue
+        for row, columns in number_rows(table, new, _next_key(base, table)):
+            if row.rowid is None:
+                yield RowChange(table.name, None, columns)
+            elif columns != row.stored:
+                rowid = columns[table.key] if table.counted else row.rowid
+                image = {"rowid": row.rowid, **row.stored}
+                yield RowChange(table.name, image, {"rowid": rowid, **columns})
+
+
+def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]:
+    """Give the numbers behind all that were ever given out, one after the other."""
+    query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
+    highest: int = base.execute(query).fetchone()[0] or 0
+    counted = counters(base).get(table.name, (0, 0))[1]
+    last = max(highest, counted if type(counted) is int else 0)
+
+    def following() -> int:
+        nonlocal last
+        if last >= _LAST:
+            raise Unreadable(f"has no number left for one more row of {table.name}{_UNWRITTEN}")
+        last += 1
+        return last
+
+    return following
+
+
+def counters(base: GuardedConnection) -> dict[str, tuple[int, Any]]:
+    """Give SQLite's own counters, by table: the row they stand in, and the last number."""
+    if COUNTERS not in tables_of(base):
+        return {}
+    found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence ORDER BY rowid DESC")
+    # of two for one table, SQLite takes the first
+    return {name: (rowid, seq) for rowid, name, seq in found if type(name) is str}
+
+
+def counter_changes(
+    before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
+) -> Iterator[RowChange]:
+    """Give what is different about counters."""
+    for name, (rowid, seq) in after.items():
+        old = before.get(name)
+        image = {"rowid": rowid, "name": name}
+        if old is None:
+            yield RowChange(COUNTERS, None, {**image, "seq": seq})
+        elif old[1] != seq or type(old[1]) is not type(seq):
+            yield RowChange(COUNTERS, {**image, "seq": old[1]}, {**image, "seq": seq})
+
+
+def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
+    """Write one change if the row is still what it is changed from, and give its full image."""
+    table, before, after = quoted(change.table), change.before, change.after
+    if before is None and after is not None:
+        names = ", ".join(map(quoted, after))
+        slots = ", ".join(map(value_slot, after.values()))
+        query = f"INSERT INTO {table} ({names}) VALUES ({slots})"  # noqa: S608 - quoted names
+        rowid = base.execute(query, bind_values(after.values())).lastrowid
+        return RowChange(change.table, None, stored_row(base, change.table, rowid))
+    assert before is not None  # noqa: S101 - a change has at least one side
+    before = _whole(base, change.table, before)
+    match = " AND ".join(f"{quoted(n)} IS {value_slot(v)}" for n, v in before.items())
+    if after is None:
+        query, values = f"DELETE FROM {table} WHERE {match}", []  # noqa: S608 - quoted names
+    else:
+        new = {n: v for n, v in after.items() if n not in before or v != before[n]}
+        sets = ", ".join(f"{quoted(n)} = {value_slot(v)}" for n, v in new.items())
+        query = f"UPDATE {table} SET {sets} WHERE {match}"  # noqa: S608 - quoted names
+        values = [*new.values()]
+    if base.execute(query, bind_values([*values, *before.values()])).rowcount != 1:
+        raise Conflict(CHANGED)
+    return change
+
+
+def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
+    """Give the columns of an image with the long values that it only has the digests of."""
+    long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
+    if not long:
+        return columns
+    now = stored_row(base, table, columns["rowid"]) or {}
+    if any(digest_of(now.get(name)) != value for name, value in long.items()):
+        raise Conflict(CHANGED)
+    return {**columns, **{name: now[name] for name in long}}
+
+
+def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Columns | None:
+    """Give a row as it is in the database; None if there is none."""
+    names = ["rowid", *sqlite.names_of(base, table)]
+    wanted = ", ".join(map(quoted, names))
+    query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names
+    found = base.execute(query, (rowid,)).fetchone()
+    return None if found is None else dict(zip(names, found, strict=True))
+
+
+_NOT_WRITTEN = "has a backup of rows that is not one which a repair writes; nothing was changed"
+_NOT_LEFT = "is no longer what the repair left; nothing was written"
+_WENT_ON = "went on from what the repair left; nothing was written"
+
+# What a counter was before a repair, by its table and what it was after that.
+Counts = dict[tuple[str, int], int]
+
+
+def session_of_backup(backup: Backup) -> str | None:
+    """Return the session whose rows a backup holds; older backups do not name it themselves."""
+    if backup.manifest.session is not None or backup.rows is None:
+        return backup.manifest.session
+    try:
+        form, changes = _form_of(backup.rows), changes_in(backup.rows)
+    except Unreadable:
+        return None
+    for change in changes:
+        columns = change.before or change.after or {}
+        with suppress(KeyError, TypeError, ValueError):
+            return form.session_of(Row("", None, table=change.table, stored=columns))
+    return None
+
+
+def _form_of(images: Images) -> RowFormat:
+    try:
+        return checked_form(format_named(str(images["format"])))
+    except (KeyError, UsageError):
+        raise Unreadable(_NOT_WRITTEN) from None
+
+
+def changes_in(images: Images, which: str = "rows") -> list[RowChange]:
+    """Return the changes that images stand for; Unreadable if no repair writes such ones.
+
+    ``followed`` are those that triggers of the program made besides. A manifest may come from
+    anywhere. It names tables of its program, and SQLite's counters of those, and nothing else in
+    a database.
+    """
+    known = {table.name for table in _form_of(images).tables}
+    try:
+        given = images["rows"] if which == "rows" else images.get(which, ())
+        found = [change_of(image) for image in given]
+        counted = [side["name"] for one in found if one.table == COUNTERS for side in _sides(one)]
+        rowids = [side["rowid"] for one in found for side in _sides(one)]
+        is_known = {one.table for one in found} - {COUNTERS} <= known and known.issuperset(counted)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise Unreadable(_NOT_WRITTEN) from None
+    if not is_known or not all(type(rowid) is int for rowid in rowids):
+        raise Unreadable(_NOT_WRITTEN)
+    return found
+
+
+def _sides(change: RowChange) -> list[Columns]:
+    return [side for side in (change.before, change.after) if side is not None]
+
+
+def restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
+    """Take the repair of some rows back, row for row; or only find out whether that can be done.
+
+    Raises Conflict if they are no longer what the repair left, and Busy while another process
+    has the database open: it may have gone on from them without having written that yet.
+    """
+    if backup.rows is None:
+        raise UsageError("is the backup of a file, not of rows")
+    require_unused(backup.path)
+    try:
+        take_back(backup.path, backup.rows, _passed_counts(backup), rehearse=rehearse)
+    except Conflict as error:
+        later = _later(backup)
+        if later is None or isinstance(error, Busy):
+            raise
+        raise Conflict(f"{error}: it was repaired again, take run {later} back first") from error
+
+
+def are_rows_undone(backup: Backup) -> bool:
+    """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
+    with open_reading(backup.path, follow=False) as base:
+        if backup.rows is not None:
+            sqlite.require_known(base, _form_of(backup.rows))
+        return all(_is_change_undone(base, change) for change in _program_changes(backup))
+
+
+def _program_changes(backup: Backup) -> list[RowChange]:
+    """Return the changes of a program's own rows that a backup is of."""
+    return [one for one in changes_in(backup.rows or {}) if one.table != COUNTERS]
+
+
+def _later(backup: Backup) -> str | None:
+    """Return the run of the last repair of the same session since, if it is in force."""
+    own = session_of_backup(backup)
+    for other in backups.list_backups(backup.path):
+        if other.stem == backup.stem:
+            return None
+        if other.status != "undone" and session_of_backup(other) == own:
+            return other.run
+    return None
+
+
+def _passed_counts(backup: Backup) -> Counts:
+    """Return the counts that other repairs passed on to this one's, and that they had found.
+
+    Sessions share SQLite's counters: an undo that is not of the last repair leaves them as they
+    are, and the undo of the last one then puts back what was there before both.
+    """
+    return {
+        (change.before["name"], change.after["seq"]): change.before["seq"]
+        for other in backups.list_backups(backup.path)
+        if other.status == "undone" and other.rows is not None
+        for change in changes_in(other.rows)
+        if change.table == COUNTERS
+        and change.before
+        and change.after
+        and type(change.before["seq"]) is int
+    }
+
+
+class _Rehearsed(Exception):
+    """Everything could be taken back, and nothing is to be."""
+
+
+def take_back(
+    path: str | Path,
+    images: Images,
+    passed: Counts | None = None,
+    *,
+    follow: bool = False,
+    rehearse: bool = False,
+) -> None:
+    """Put back what rows were before a repair; does nothing if that is what they are.
+
+    ``passed`` are counts that repairs which were undone since have left to this one's. To
+    ``rehearse`` is to raise what it would raise, and to change nothing.
+    """
+    form = _form_of(images)
+    with suppress(_Rehearsed), open_writing(path, follow=follow) as base:
+        sqlite.require_writable(base, form)
+        put_back(base, form, images, passed)
+        if rehearse:
+            raise _Rehearsed
+
+
+def put_back(
+    base: GuardedConnection, form: RowFormat, images: Images, passed: Counts | None = None
+) -> None:
+    """Put rows back within the transaction that is open; see ``take_back``."""
+    changes, followed = changes_in(images), changes_in(images, "followed")
+    if all(_is_change_undone(base, change) for change in changes if change.table != COUNTERS):
+        return
+    _require_last(base, form, changes)
+    left = [change for change in followed if _is_left(base, change)]
+    counted = counters(base)
+    for change in reversed(changes):
+        if change.table != COUNTERS:
+            _put_back(base, change)
+    for change in left:
+        # A trigger of the program has changed it once more meanwhile.
+        now = stored_row(base, change.table, (change.after or {})["rowid"])
+        apply_change(base, RowChange(change.table, now, change.before))
+    for change in counter_changes(counted, counters(base)):
+        # A row that is put in again counts, too.
+        apply_change(base, RowChange(COUNTERS, change.after, change.before))
+    for change in changes:
+        if change.table == COUNTERS:
+            _count_back(base, change, passed or {})
+
+
+def _is_left(base: GuardedConnection, change: RowChange) -> bool:
+    """Whether a row that a trigger of the program changed is what it was after the repair."""
+    return change.after is not None and change.after == stored_row(
+        base, change.table, change.after["rowid"]
+    )
+
+
+def _put_back(base: GuardedConnection, change: RowChange) -> None:
+    try:
+        apply_change(base, RowChange(change.table, change.after, change.before))
+    except Conflict:
+        raise Conflict(_NOT_LEFT) from None
+
+
+def _count_back(base: GuardedConnection, change: RowChange, passed: Counts) -> None:
+    """Put a counter back if nobody has counted on: to what it was before all that was undone."""
+    before = change.before
+    if before is not None and type(before["seq"]) is int:
+        name, count = before["name"], before["seq"]
+        while passed.get((name, count), count) < count:
+            count = passed[name, count]
+        query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
+        highest: int = base.execute(query).fetchone()[0] or 0
+        before = {**before, "seq": count} if highest <= count else before
+    with suppress(Conflict):
+        apply_change(base, RowChange(COUNTERS, change.after, before))
+
+
+def _require_last(base: GuardedConnection, form: RowFormat, changes: Sequence[RowChange]) -> None:
+    """Raise Conflict if the program has gone on from a row that the repair added."""
+    for change in changes:
+        if change.before is None and change.after is not None:
+            own = {key: value for key, value in change.after.items() if key != "rowid"}
+            if form.is_followed(base, change.table, own):
+                thread = own.get("thread_id")
+                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
+
+
+def _is_change_undone(base: GuardedConnection, change: RowChange) -> bool:
+    if change.before is None:
+        return change.after is None or stored_row(base, change.table, change.after["rowid"]) is None
+    return stored_row(base, change.table, change.before["rowid"]) == change.before

@@ -1,0 +1,366 @@
+"""Going back in a session of a store, branching off, and making it shorter, from outside.
+
+Looking after stores from outside: removing, searching, copying, and taking sessions in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Unpack
+
+from msgspec import Struct
+
+from lockstitch.compaction.ladder import Compaction, CompactionTask, ladder
+from lockstitch.compaction.plan import budget_of, calibrated
+from lockstitch.compaction.running import Clock, CompactOptions, Summarize, quiet, run
+from lockstitch.errors import Conflict, Damaged, Unreadable, UsageError
+from lockstitch.formats.langgraph.journal import ThreadLine, line_of, may_be_thread
+from lockstitch.journal.events import Forked, Rewound
+from lockstitch.journal.queries import Match, SearchWords
+from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
+from lockstitch.session import decisions
+from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
+from lockstitch.session.listing import list_sessions, search_session
+from lockstitch.session.listing import search_store as listing_search_store
+from lockstitch.session.maintenance import (
+    Audited,
+    Deleted,
+    Removal,
+    Retention,
+    Spared,
+    delete_with_reason,
+    remove_planned,
+)
+from lockstitch.session.reader import Reader
+from lockstitch.session.session import Session
+from lockstitch.session.store import Store
+from lockstitch.sessions import Shorter
+from lockstitch.sources.journals import Journal, chosen, open_store, read, require
+from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.targets import SCHEMES, StorePlace, place_of, public
+from lockstitch.stores.base import Backend, Listed, Listing
+from lockstitch.stores.opening import KNOWN, open_backend
+
+
+class RewindDone(Struct, frozen=True):
+    """A session that was taken back: from which record to which, and where it ends now."""
+
+    session: str
+    was: int
+    to: int
+    seq: int
+
+
+def checkpoints(target: str, session: str | None = None) -> list[Checkpoint]:
+    """List the places to go back to, oldest first; each of them can be named by its ``seq``."""
+    return list(read(target, session).view.checkpoints)
+
+
+class LeftBehind(Struct, frozen=True):
+    """How much of a conversation a rewind takes out of it."""
+
+    turns: int
+    replies: int
+    calls: int
+
+
+def aim(journal: Journal, to: int | str | None) -> int:
+    """Tell which record a rewind would lead to, as :func:`rewind` finds it."""
+    if to is not None:
+        return decisions.find_place(journal.state, to)
+    [event] = decisions.undo_rewind(journal.state)
+    assert isinstance(event, Rewound)  # noqa: S101 - that is what undoing one is
+    return event.to
+
+
+def left_behind(journal: Journal, to: int) -> LeftBehind:
+    """Count what of the conversation is not in it any more after a rewind to a record."""
+    kept = {fact.seq for fact in journal.state.line(to)}
+    gone = [item for item in journal.view.items if item.seq not in kept]
+    replies = [item for item in gone if isinstance(item, ModelReply)]
+    calls = sum(len(reply.calls) for reply in replies)
+    return LeftBehind(sum(isinstance(item, Spoken) for item in gone), len(replies), calls)
+
+
+def rewind(
+    target: str,
+    session: str | None = None,
+    *,
+    to: int | str | None = None,
+    wait: float = 0.0,
+) -> RewindDone:
+    """Go back to a record, or to the checkpoint with a label; without ``to`` undo the last rewind.
+
+    It is one more fact in the journal: nothing is deleted. Raises ``Held`` if another writer has
+    the session for longer than ``wait`` seconds.
+    """
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend:
+        with Session(backend, name, wait=wait, create=False) as opened:
+            was = opened.seq
+            opened.undo_rewind() if to is None else opened.rewind(to)
+            fact = opened.state.facts[was + 1]
+        return RewindDone(name, was, fact.parent, fact.seq)
+
+
+def compaction_outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Compaction:
+    """Say what a compaction would come to without a model; nothing is written."""
+    view, dialect = journal.view, journal.dialect
+    counter = calibrated(view, dialect, journal.blobs)
+    room = budget_of(budget, most_bytes)
+    task = CompactionTask(view, dialect, room, journal.blobs, has_model=False, counter=counter)
+    return run(ladder(task), None, Clock(0.0, None), keep=lambda *_: None, on_progress=quiet)
+
+
+def shorter_stored(target: str, journal: Journal, done: Compaction) -> Shorter:
+    """Say of a compaction how many turns its summary is for."""
+    view = journal.view if done.event is None else journal.state.snapshot(done.event)
+    return _shorter(target, journal.session, view, done)
+
+
+def _shorter(target: str, session: str, view: JournalView, done: Compaction) -> Shorter:
+    hidden = [item for item in view.items if done.event and view.hides(item.seq)]
+    turns = sum(isinstance(item, Spoken) for item in hidden)
+    return Shorter(Report(public(target), OWN, session), done, turns)
+
+
+def compact_stored(
+    target: str,
+    session: str | None = None,
+    summarize: Summarize | None = None,
+    *,
+    budget: int,
+    dialect: str | None = None,
+    **options: Unpack[CompactOptions],
+) -> Shorter:
+    """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
+        done = opened.compact(summarize, budget=budget, dialect=dialect, **options)
+    return _shorter(target, name, read(target, name).view, done)
+
+
+def uncompact(target: str, session: str | None = None) -> str:
+    """Take every compaction of a session back; gives its name."""
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
+        opened.uncompact()
+    return name
+
+
+def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:
+    """Make a new session of another's records, up to a record or a label; returns how many.
+
+    The other one may have a writer: it is only read.
+    """
+    place, name = _existing(target, session)
+    with open_backend(place.url) as backend:
+        fork_session(backend, name, new, at)
+        facts = Reader(backend, new).state.facts.values()
+        return [fact.event.at for fact in facts if isinstance(fact.event, Forked)][-1]
+
+
+def name_in(target: str, session: str | None = None) -> str:
+    """Return the name of the session that is meant: the one named, or the only one there is."""
+    return _existing(target, session)[1]
+
+
+def _existing(target: str, session: str | None) -> tuple[StorePlace, str]:
+    """Make sure that a session is there before its store is opened for writing."""
+    backend, place = open_store(target)
+    with backend:
+        name = chosen(backend, session or place.session)
+        require(backend, name)
+        _refuse_thread(backend, name)
+    return place, name
+
+
+def _refuse_thread(backend: Backend, session: str) -> None:
+    with suppress(Damaged):
+        first = next(iter(backend.read(session, upto=1)), None) if may_be_thread(session) else None
+        if first is not None and isinstance(line_of(first.body), ThreadLine):
+            raise UsageError(
+                "is a thread of LangGraph: its graph goes back and branches off"
+                " (get_state_history, update_state), and its saver copies it (copy_thread)"
+            )
+
+
+Advance = Callable[[int], object]
+
+
+class CopyFailed(Struct, frozen=True):
+    """A session that could not be copied, and why."""
+
+    session: str
+    error: str
+
+
+def address_of(target: str) -> str:
+    """Return the address of a store to write to, which need not be there yet."""
+    if target.startswith(SCHEMES):
+        return target
+    place = place_of(target)
+    if place is None:
+        raise UsageError(f"is not a store; write its address: {KNOWN.rpartition(' or ')[0]}")
+    return place.url
+
+
+def _existing_place(target: str) -> StorePlace:
+    """Make sure that a store is there before it is opened for writing."""
+    backend, place = open_store(target)
+    backend.close()
+    return place
+
+
+def found(target: str, session: str | None = None) -> Listed:
+    """Describe the session that is meant: the one named, or the only one there is."""
+    backend, place = open_store(target)
+    with backend:
+        name = chosen(backend, session or place.session)
+        require(backend, name)
+        head = backend.head(name)
+        seq = head.seq if head else 0
+        near = backend.listed(Listing(name=_before(name)), 1)
+        return next((one for one in near if one.session == name), Listed(name, seq, 0, 0, 0))
+
+
+def _before(name: str) -> str:
+    """Return a text behind which a name comes first: its last character is one smaller."""
+    return f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
+
+
+def delete(
+    target: str, session: str | None = None, *, wait: float = 0.0, reason: str | None = None
+) -> Deleted:
+    """Remove a session for good, as ``Store.delete`` does; with a reason it is written down."""
+    name = found(target, session).session
+    with open_backend(_existing_place(target).url) as backend:
+        return delete_with_reason(backend, name, wait, reason)
+
+
+def vacuum(target: str) -> int:
+    """Give the room of what was removed back, as ``Store.vacuum`` does; returns the bytes freed."""
+    with open_backend(_existing_place(target).url) as backend:
+        return backend.vacuum()
+
+
+def retain(  # noqa: PLR0913 - options, all by name
+    target: str,
+    *,
+    older_than: timedelta | float | None = None,
+    keep: int | None = None,
+    tags: Iterable[str] = (),
+    including_open: bool = False,
+    dry_run: bool = False,
+) -> Retention:
+    """Remove old sessions, or all but the newest, as ``Store.retain`` does."""
+    place = _existing_place(target)
+    with Store(open_backend(place.url, create=not dry_run)) as store:
+        return store.retain(
+            older_than=older_than,
+            keep=keep,
+            tags=tags,
+            including_open=including_open,
+            dry_run=dry_run,
+        )
+
+
+def remove(
+    target: str, planned: Iterable[Removal], advance: Advance = lambda _: None
+) -> Iterator[Removal | Spared]:
+    """Remove the sessions that a dry run of :func:`retain` named, unless they changed since."""
+    with open_backend(_existing_place(target).url) as backend:
+        for removal in planned:
+            yield remove_planned(backend, removal)
+            advance(1)
+
+
+def audit(target: str) -> list[Audited]:
+    """Return the removals that were written down, oldest first."""
+    backend, _ = open_store(target)
+    with Store(backend) as store:
+        return list(store.audit())
+
+
+def search_store(
+    target: str,
+    words: str,
+    session: str | None = None,
+    *,
+    limit: int | None = None,
+    advance: Advance = lambda _: None,
+) -> Iterator[Match]:
+    """Find records of a store, or of one session, as ``Store.search`` does."""
+    backend, place = open_store(target)
+    name = session or place.session
+    with backend:
+        if name is None:
+            yield from listing_search_store(
+                backend, words, limit, advance=lambda one: advance(one.seq)
+            )
+            return
+        require(backend, name)
+        yield from _searched_one(backend, name, words, limit)
+
+
+def _searched_one(backend: Backend, name: str, words: str, limit: int | None) -> Iterator[Match]:
+    damaged: list[Damaged] = []
+    for number, match in enumerate(search_session(backend, name, SearchWords(words), damaged), 1):
+        yield match
+        if number == limit:
+            return
+    if damaged:
+        raise damaged[0]
+
+
+def records_in(target: str, session: str | None = None) -> int:
+    """Count the records that are going to be read."""
+    backend, place = open_store(target)
+    with backend:
+        name = session or place.session
+        if name is None:
+            return sum(one.seq for one in list_sessions(backend, Listing()))
+        head = backend.head(name)
+        return head.seq if head else 0
+
+
+def migrate(
+    source: str,
+    target: str,
+    session: str | None = None,
+    *,
+    name: str | None = None,
+    advance: Advance = lambda _: None,
+) -> Iterator[Copy | CopyFailed]:
+    """Copy one session of a store, or all, into another one, as ``Store.copy`` does.
+
+    The source stays as it is. What is there already is not copied again, so that it can be done
+    again after anything; one that cannot be copied does not keep the others.
+    """
+    url = address_of(target)
+    backend, place = open_store(source)
+    wanted = session or place.session
+    with backend:
+        if wanted is not None:
+            require(backend, wanted)
+            with open_backend(url) as other:
+                yield copy_session(backend, wanted, other, name, advance)
+            return
+        if name is not None:
+            raise UsageError("another name is for one session: name it, too")
+        with open_backend(url) as other:
+            for one in list_sessions(backend, Listing()):
+                try:
+                    yield copy_session(backend, one.session, other, None, advance)
+                except (Conflict, Unreadable, UsageError) as error:
+                    yield CopyFailed(one.session, str(error))
+
+
+def take_in(
+    target: str, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
+) -> Taken:
+    """Make a session of a message list, as ``Store.import_messages`` does."""
+    with open_backend(address_of(target)) as backend:
+        return import_messages(backend, name, messages, dialect, system)

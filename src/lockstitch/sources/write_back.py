@@ -1,0 +1,342 @@
+"""A healed list put back where its messages stand: on lines of their own, or in a record's list.
+
+For programs that keep the messages of a dialect as they are, in the order in which they are sent.
+What keeps its order stays in its place, and what is new or moved goes behind what it follows.
+
+Records that name their parents: one walk from a leaf to its root, for every program's files.
+
+A walk never loops. Where a parent is not in the file, or was passed already, it goes on at the
+record before it in the file if the program would do so, and says so either way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct, structs
+
+from lockstitch.conversation.json_text import dump_like
+from lockstitch.conversation.json_text import replace_list as json_text_replace_list
+from lockstitch.conversation.parts import Path
+from lockstitch.formats.history import History, SourcedMessage, parts_of
+from lockstitch.sources.interface import Transcript
+from lockstitch.sources.records import Record, amend_record, record_bytes
+
+_FRONT = -1
+
+Make = Callable[[Any, Record], Record]
+
+
+class MessageHome(Struct, frozen=True):
+    """Where a message stands: the number of a record, and the path to the message in it.
+
+    ``listed`` says that the path leads into a list, whose elements may come and go;
+    ``bound`` that the record has another meaning, too, and stays when the message goes.
+    """
+
+    number: int
+    path: Path = ()
+    listed: bool = False
+    bound: bool = False
+
+
+def enter_message(history: History, message: dict[str, Any], home: MessageHome) -> None:
+    """Add a message to a history, with the places of its parts."""
+    parts = parts_of(message)
+    whole = len(parts) == 1 and parts[0] is message
+    steps: list[Path] = [()] if whole else [("content", n) for n in range(len(parts))]
+    history.add(message, [home.number] * len(parts), [(*home.path, *step) for step in steps])
+
+
+def longest_kept_run(origins: Sequence[int]) -> set[int]:
+    """Give the positions of the longest rising run of origins: what keeps its order."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before = [_FRONT] * len(origins)
+    for position, origin in enumerate(origins):
+        if origin < 0:
+            continue
+        length = bisect_left(tails, origin)
+        before[position] = ends[length - 1] if length else _FRONT
+        tails[length : length + 1] = [origin]
+        ends[length : length + 1] = [position]
+    kept: set[int] = set()
+    at = ends[-1] if ends else _FRONT
+    while at != _FRONT:
+        kept.add(at)
+        at = before[at]
+    return kept
+
+
+T = TypeVar("T")
+
+
+class Earlier(Generic[T]):
+    """Looks for the last of some records, in the order given, that stood before another one."""
+
+    def __init__(self, numbers: Iterable[int], values: Mapping[int, T]) -> None:
+        order = list(numbers)
+        old = sorted((number, place) for place, number in enumerate(order))
+        self.order, self.values = order, values
+        self.numbers = [number for number, _ in old]
+        self.places = list(accumulate((place for _, place in old), max))
+
+    def than(self, number: int) -> T | None:
+        """Return what that record became; None if there is none."""
+        at = bisect_left(self.numbers, number)
+        return self.values[self.order[self.places[at - 1]]] if at else None
+
+
+def place_messages(
+    transcript: Transcript,
+    homes: Sequence[MessageHome],
+    strands: Sequence[SourcedMessage],
+    make: Make,
+) -> list[Record]:
+    """Give the records that hold the healed messages; ``make`` makes the record of a new one."""
+    return _Placement(transcript, homes, strands, make).records()
+
+
+class _Placement:
+    """Which message stays where, and what follows it, by the numbers of the old messages."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        homes: Sequence[MessageHome],
+        strands: Sequence[SourcedMessage],
+        make: Make,
+    ) -> None:
+        self.data = transcript.context.data
+        self.source = transcript.records
+        self.old = transcript.history.messages
+        self.homes = homes
+        self.make = make
+        self.kept: dict[int, Any] = {}
+        self.behind: dict[int, list[tuple[int, Any]]] = {}
+        stay = longest_kept_run([strand.origin for strand in strands])
+        anchor = _FRONT
+        for position, strand in enumerate(strands):
+            if position in stay:
+                anchor = strand.origin
+                self.kept[anchor] = strand.message
+            else:
+                self.behind.setdefault(anchor, []).append((strand.origin, strand.message))
+
+    def records(self) -> list[Record]:
+        at: dict[int, list[int]] = {}
+        for origin, home in enumerate(self.homes):
+            at.setdefault(home.number, []).append(origin)
+        out: list[Record] = []
+        first = self.homes[0].number if self.homes else _FRONT
+        for number, record in enumerate(self.source):
+            if number == first and not self.homes[0].listed:
+                out += self._fresh(_FRONT, record)
+            origins = at.get(number, [])
+            if not origins:
+                out.append(record)
+            elif self.homes[origins[0]].listed:
+                out.append(self._list(record, origins))
+            else:
+                out += self._line(record, origins[0])
+        return out
+
+    def _fresh(self, anchor: int, near: Record) -> list[Record]:
+        """Give the lines behind a message: those that moved there, and new ones."""
+        return [self._made(*found, near) for found in self.behind.get(anchor, ())]
+
+    def _made(self, origin: int, message: Any, near: Record) -> Record:
+        home = self.homes[origin] if origin >= 0 else None
+        if home is None or home.listed or home.bound or origin in self.kept:
+            return self.make(message, near)
+        moved = self._with(self.source[home.number], home, message, self.old[origin])
+        return structs.replace(moved, ending=moved.ending or b"\n")
+
+    def _values(self, anchor: int) -> list[Any]:
+        return [message for _, message in self.behind.get(anchor, ())]
+
+    def _line(self, record: Record, origin: int) -> list[Record]:
+        home = self.homes[origin]
+        if origin in self.kept:
+            kept = [self._with(record, home, self.kept[origin], self.old[origin])]
+        else:
+            kept = [record] if home.bound else []
+        return [*kept, *self._fresh(origin, record)]
+
+    def _with(self, record: Record, home: MessageHome, new: Any, old: Any) -> Record:
+        if new is old or home.bound:
+            return record
+        if home.path:
+            return amend_record(self.data, record, home.path, new)
+        text = record_bytes(self.data, record).decode("utf-8", "surrogatepass")
+        return structs.replace(record, value=new, fresh=dump_like(text, new).encode())
+
+    def _list(self, record: Record, origins: Sequence[int]) -> Record:
+        path = self.homes[origins[0]].path[:-1]
+        old = value_at(record.value, path)
+        by_place = {self.homes[origin].path[-1]: origin for origin in origins}
+        new: list[Any] = self._values(_FRONT) if origins[0] == 0 else []
+        for place, element in enumerate(old):
+            origin = by_place.get(place, _FRONT)
+            if origin == _FRONT:
+                new.append(element)
+                continue
+            new += [self.kept[origin]] if origin in self.kept else []
+            new += self._values(origin)
+        return replace_list(self.data, record, path, new)
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """Give what stands at a path."""
+    for step in path:
+        value = value[step]
+    return value
+
+
+def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
+    """Give a record with another list at a path; elements that are in both keep their bytes."""
+    old = value_at(record.value, path)
+    if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
+        return record
+    text = record_bytes(data, record).decode("utf-8", "surrogatepass")
+    fresh = json_text_replace_list(text, path, old, new).encode()
+    return structs.replace(record, value=_with_value(record.value, path, new), fresh=fresh)
+
+
+def _with_value(value: Any, path: Path, new: Any) -> Any:
+    if not path:
+        return new
+    copy: Any = list(value) if type(value) is list else dict(value)
+    copy[path[0]] = _with_value(value[path[0]], path[1:], new)
+    return copy
+
+
+DANGLING = "dangling"
+CYCLE = "cycle"
+
+
+class GraphNode(Struct, gc=False):
+    """A record in the graph: its number among the records, its id and the id of its parent.
+
+    ``aside`` marks what is no part of the main conversation, such as a sub-agent's record.
+    """
+
+    number: int
+    id: str
+    parent: str | None
+    aside: bool = False
+
+
+class Break(Struct, frozen=True):
+    """A link that leads nowhere: the number of the record, why, and where the walk went on.
+
+    ``onward`` is -1 where the walk ends.
+    """
+
+    number: int
+    why: str
+    onward: int
+
+
+class GraphWalk(Struct):
+    """The numbers of the records from root to leaf, and the broken links on the way."""
+
+    path: list[int]
+    breaks: list[Break]
+
+
+Bridge = Callable[[GraphNode, GraphNode], bool]
+
+
+class Graph:
+    """The graph of a file's records.
+
+    ``bridges`` says whether the program goes on from a record whose parent cannot be reached to
+    the record before it in the file.
+    """
+
+    def __init__(
+        self, nodes: Sequence[GraphNode], bridges: Bridge = lambda _node, _before: True
+    ) -> None:
+        self.nodes = nodes
+        self.bridges = bridges
+        # Parents that the program takes in place of those that stand in the records, by number.
+        self.detours: dict[int, str] = {}
+        self.by_id: dict[str, GraphNode] = {}
+        self.children: dict[str, list[GraphNode]] = {}
+        self.repeats: list[GraphNode] = []
+        for node in nodes:
+            if node.id in self.by_id:
+                self.repeats.append(node)
+            else:
+                self.by_id[node.id] = node
+            if node.parent is not None:
+                self.children.setdefault(node.parent, []).append(node)
+        self.by_number = {node.number: node for node in nodes}
+        self._order = [node.number for node in nodes]
+        # The positions of the records of the main conversation.
+        self._main = [at for at, node in enumerate(nodes) if not node.aside]
+
+    def terminals(self) -> list[GraphNode]:
+        """Give the records that nobody names as parent, in file order."""
+        return [node for node in self.by_id.values() if node.id not in self.children]
+
+    def walk(self, start: GraphNode) -> GraphWalk:
+        """Go from a record to its root."""
+        path: list[int] = []
+        breaks: list[Break] = []
+        seen: set[int] = set()
+        passed: dict[int, int] = {}
+        node: GraphNode | None = start
+        while node is not None:
+            path.append(node.number)
+            seen.add(node.number)
+            node = self._next(node, seen, passed, breaks)
+        return GraphWalk(path[::-1], breaks)
+
+    def _next(
+        self, node: GraphNode, seen: set[int], passed: dict[int, int], breaks: list[Break]
+    ) -> GraphNode | None:
+        name = self.detours.get(node.number, node.parent)
+        if name is None:
+            return None
+        parent = self.by_id.get(name)
+        if parent is not None and parent.number not in seen:
+            return parent
+        onward = self._before_unseen(node.number, seen, passed)
+        if onward is not None and not self.bridges(node, onward):
+            onward = None
+        why = DANGLING if parent is None else CYCLE
+        breaks.append(Break(node.number, why, onward.number if onward else -1))
+        return onward
+
+    def _before_unseen(
+        self, number: int, seen: set[int], passed: dict[int, int]
+    ) -> GraphNode | None:
+        """Return the nearest earlier record of the main conversation that a walk has not seen.
+
+        ``passed`` remembers over how many such records the walk looked from where: what it has
+        seen stays seen, so nothing is looked at twice.
+        """
+        at = bisect_left(self._main, self.position(number)) - 1
+        looked: list[int] = []
+        while at >= 0 and self.nodes[self._main[at]].number in seen:
+            looked.append(at)
+            at = passed.get(at, at - 1)
+        passed.update(dict.fromkeys(looked, at))
+        return self.nodes[self._main[at]] if at >= 0 else None
+
+    def before(self, number: int, wanted: Callable[[GraphNode], bool]) -> GraphNode | None:
+        """Give the nearest earlier record of the main conversation that is wanted."""
+        for at in range(bisect_left(self._main, self.position(number)) - 1, -1, -1):
+            node = self.nodes[self._main[at]]
+            if wanted(node):
+                return node
+        return None
+
+    def position(self, number: int) -> int:
+        """Give a record's position among the nodes."""
+        return bisect_left(self._order, number)

@@ -1,0 +1,335 @@
+"""Addresses of PostgreSQL databases, read as libpq reads them, and what of them may be shown.
+
+A password can stand in many places: before the host with any character but ``@`` and ``/`` in it,
+behind the question mark under a name that may itself be encoded, in ``name=value`` pairs. So
+nothing is taken out of an address to make it public; it is put together anew from what is known
+to be harmless. Of what libpq would not understand, nothing is shown but the scheme.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+LIBPQ = ("postgresql://", "postgres://")
+# What stands in an address for us and not for libpq.
+OURS = ("schema", "owner", "lease", "timeout", "compress")
+HIDDEN = "…"
+UNREAD = (
+    "is no address of a PostgreSQL database that libpq understands; write"
+    " postgresql://user:password@host:port/database, with %40 for an @ in the password, %2F for"
+    " a /, and %25 for a %"
+)
+_HARMLESS = (
+    *OURS,
+    "sslmode",
+    "sslnegotiation",
+    "connect_timeout",
+    "application_name",
+    "client_encoding",
+    "target_session_attrs",
+    "load_balance_hosts",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+    "channel_binding",
+    "gssencmode",
+    "require_auth",
+    "service",
+    "options",
+)
+_KNOWN = {
+    *_HARMLESS,
+    *("user", "password", "passfile", "dbname", "host", "hostaddr", "port", "servicefile"),
+    *("fallback_application_name", "sslcompression", "sslcert", "sslkey", "sslcertmode"),
+    *("sslpassword", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "requirepeer", "gsslib"),
+    *("min_protocol_version", "max_protocol_version", "ssl_min_protocol_version"),
+    *("ssl_max_protocol_version", "krbsrvname", "gssdelegation", "replication"),
+    *("scram_client_key", "scram_server_key", "oauth_issuer", "oauth_client_id"),
+    *("oauth_client_secret", "oauth_scope", "oauth_ca_file", "sslkeylogfile"),
+}
+_SECRETS = (
+    *("password", "sslpassword", "sslkey", "oauth_client_secret"),
+    *("scram_client_key", "scram_server_key", "options"),
+)
+# No path or address is longer; what is may be the id of a session, and is not read to its end.
+_LONGEST = 4096
+_PATHS = ("sqlite", "jsonl", "memory", "file")
+# Compiled when they are used: most targets are no addresses, and starting is what takes time.
+# One letter before a colon is a drive; several schemes in a row are those of JDBC.
+_SCHEME = r"((?:[A-Za-z][\w+.\-]+:)*[A-Za-z][\w+.\-]+(?=://)|[A-Za-z][\w+.\-]+):"
+_ENCODED = r"%(?![0-9A-Fa-f]{2})|%00|\0"
+_TELLING = r"(?i)(?:^|\s)\w*(?:pass|pwd|secret)\w*\s*="
+_USER = r"[^\s:/?#&=%'\"\\]+"
+_HOST = r"[\w.\-]*|[0-9A-Fa-f:.]+(?:%\w+)?|[/@][\w./\-]*"
+_PORTS = r"[0-9,]*"
+_DATABASE = r"[^@:/?#&='\"\\]*"
+_VALUE = r"[^@/?#&='\\]*"
+_SEARCH_PATH = r"(?:\s*(?:-c\s*|--)search_path=[\w,$\"\-]*)+\s*"
+
+
+class Parsed(Struct, frozen=True):
+    """An address taken apart: what libpq is told, and what stands there for us.
+
+    ``plain`` is the address without the latter; ``has_query`` says whether it has a question mark
+    behind which more could be written.
+    """
+
+    plain: str
+    values: dict[str, str]
+    ours: tuple[tuple[str, str], ...]
+    has_query: bool
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Parsed({public(self.plain)!r})"
+
+    def all_of(self, name: str) -> tuple[str, ...]:
+        """Return what stands there under a name of ours; several may be joined by commas."""
+        return tuple(value for own, value in self.ours if own == name)
+
+    def last(self, name: str) -> str | None:
+        """Return what stands there last under a name of ours."""
+        return next(iter(reversed(self.all_of(name))), None)
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether a part looks as if it were that of a password which should have been encoded."""
+        values = self.values
+        return (
+            HIDDEN in _place_of(values) or re.fullmatch(_DATABASE, values.get("dbname", "")) is None
+        )
+
+    @property
+    def secrets(self) -> list[str]:
+        """Return all values that must not be seen."""
+        shown = public_parts(self.values)
+        named = (*_SECRETS, "user", "host", "hostaddr", "port", "dbname")
+        return [self.values[one] for one in named if self.values.get(one) and one not in shown]
+
+
+def parsed(address: str) -> Parsed | None:
+    """Read the address of a PostgreSQL, as a URL or in pairs; None if libpq would not take it."""
+    if len(address) > _LONGEST:
+        return None
+    if not address.startswith(LIBPQ):
+        values = _pairs(address)
+        if values is None:
+            return None
+        ours = tuple((name, value) for name, value in values.items() if name in OURS)
+        return None if ours else Parsed(address, values, (), has_query=False)
+    start = address.index("://") + 3
+    found: dict[str, str] = {}
+    credentials, at, rest = _cut(address[start:], "@/")
+    if at == "@":
+        found["user"], colon, password = credentials.partition(":")
+        found["password"] = password if colon else ""
+    else:
+        rest = address[start:]
+    place = _hosts(rest)
+    if place is None:
+        return None
+    found["host"], found["port"], rest = place
+    database, mark, query = rest.partition("?")
+    found["dbname"] = database.removeprefix("/")
+    written = query.removesuffix("&").split("&") if query else []
+    pairs = [one.partition("=") for one in written]
+    if any(not equals or "=" in value for _, equals, value in pairs):
+        return None
+    given = [(_decoded(name), _decoded(value)) for name, _, value in pairs]
+    # as JDBC spells it
+    given = [("sslmode", "require") if one == ("ssl", "true") else one for one in given]
+    named = {name: _decoded(value) for name, value in found.items() if value}
+    if any(None in pair for pair in given) or None in named.values():
+        return None
+    every = [*named.items(), *given]
+    values = {str(name): str(value) for name, value in every if name not in OURS}
+    ours = tuple((str(name), str(value)) for name, value in given if name in OURS)
+    kept = zip(written, given, strict=True)
+    plain = "&".join(raw for raw, (name, _) in kept if name not in OURS)
+    before = address.removesuffix(f"{mark}{query}") if mark else address
+    whole = f"{before}?{plain}" if plain else before
+    return Parsed(whole, values, ours, bool(mark)) if values.keys() <= _KNOWN else None
+
+
+def _cut(text: str, marks: str) -> tuple[str, str, str]:
+    """Return what stands before the first of some marks, the mark, and what stands behind it."""
+    place = next((number for number, one in enumerate(text) if one in marks), len(text))
+    return text[:place], text[place : place + 1], text[place + 1 :]
+
+
+def _hosts(text: str) -> tuple[str, str, str] | None:
+    """Read hosts with their ports; None if a bracket is not closed."""
+    hosts: list[str] = []
+    ports: list[str] = []
+    mark = ","
+    while mark == ",":
+        if text.startswith("["):
+            host, closed, text = text[1:].partition("]")
+            if not closed or not host or (text and text[0] not in ":/?,"):
+                return None
+            mark, text = text[:1], text[1:]
+        else:
+            host, mark, text = _cut(text, ":/?,")
+        port = ""
+        if mark == ":":
+            port, mark, text = _cut(text, "/?,")
+        hosts.append(host)
+        ports.append(port)
+    return ",".join(hosts), ",".join(ports), f"{mark}{text}"
+
+
+def _decoded(text: str) -> str | None:
+    """Return a part of an address as libpq decodes it; None if it is badly encoded."""
+    if re.search(_ENCODED, text):
+        return None
+    try:
+        from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - most targets are no addresses
+
+        return unquote_to_bytes(text.strip(" ")).decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+
+
+def _pairs(text: str) -> dict[str, str] | None:
+    """Read ``name=value`` pairs; None if these are none, or none that libpq knows."""
+    found: dict[str, str] = {}
+    rest = text.lstrip()
+    while rest:
+        match = re.match(r"(\w+)\s*=\s*", rest)
+        if match is None or match[1] not in _KNOWN:
+            return None
+        rest = rest[match.end() :]
+        pattern = r"'((?:[^'\\]|\\.)*)'" if rest.startswith("'") else r"((?:[^\s\\]|\\.)*)"
+        value = re.match(pattern, rest, re.DOTALL)
+        if value is None:
+            return None
+        found[match[1]] = re.sub(r"\\(.)", r"\1", value[1], flags=re.DOTALL)
+        rest = rest[value.end() :].lstrip()
+    return found or None
+
+
+def public(target: str) -> str:
+    """Return what may be shown of a target: an address without secrets, or a path as it is.
+
+    This alone decides it, for messages, reports, hints and whatever is written down.
+    """
+    if target.startswith(LIBPQ):
+        found = parsed(target)
+        scheme = target[: target.index("://") + 3]
+        return f"{scheme}{HIDDEN}" if found is None else f"{scheme}{_rest_of(found)}"
+    match = re.match(_SCHEME, target)
+    if match is not None:
+        rest = target[match.end() :]
+        is_path = match[1].lower() in _PATHS and (rest[:3] == "///" or rest[:2] != "//")
+        has_more = rest.startswith("//") and any(mark in rest for mark in "@?#")
+        is_hidden = "postgres" in match[1].lower() or has_more
+        return f"{match[0]}//{HIDDEN}" if is_hidden and not is_path else target
+    pairs = _pairs(target[:_LONGEST])
+    if pairs is not None:
+        return bare(pairs)
+    return HIDDEN if re.search(_TELLING, target[:_LONGEST]) else target
+
+
+def address_problem(target: str) -> str:
+    """Say why a target cannot be the address that it looks like; "" if it may be one, or a path."""
+    if target.startswith(LIBPQ):
+        return "" if parsed(target) is not None else UNREAD
+    match = re.match(_SCHEME, target)
+    if match is not None and target.startswith("//", match.end()):
+        if "postgres" in match[1].lower():
+            return "is not how the address of a PostgreSQL begins: write postgresql://…"
+        if match[1].lower() not in _PATHS:
+            return "is neither a file nor the address of a store that is known"
+    pairs = _pairs(target) or {}
+    if pairs.keys().isdisjoint({"host", "hostaddr", "dbname", "service", "password"}):
+        return ""
+    return "is given in name=value pairs: write it as postgresql://user@host/database"
+
+
+def bare(values: dict[str, str]) -> str:
+    """Return where a database is, in short: who, where and which, and no options."""
+    database = f"/{_shown_part(values['dbname'], _DATABASE)}" if values.get("dbname") else ""
+    return f"postgresql://{_place_of(values)}{database}"
+
+
+def _rest_of(found: Parsed) -> str:
+    values = found.values
+    place = bare(values).removeprefix("postgresql://")
+    shown = [(name, values[name]) for name in public_parts(values) if name in _HARMLESS]
+    query = "&".join(f"{name}={_quoted(value, ',')}" for name, value in [*shown, *found.ours])
+    return f"{place}?{query}" if query else place
+
+
+def public_parts(values: dict[str, str]) -> list[str]:
+    """Name those values of an address that may be shown."""
+    patterns = {"user": _USER, "host": _HOST, "hostaddr": _HOST, "dbname": _DATABASE}
+    patterns |= dict.fromkeys(_HARMLESS, _VALUE) | {"options": _SEARCH_PATH, "port": _PORTS}
+    return [
+        name
+        for name, value in values.items()
+        if name in patterns
+        and all(re.fullmatch(patterns[name], one) for one in _single(name, value))
+    ]
+
+
+def _single(name: str, value: str) -> list[str]:
+    return value.split(",") if name in {"host", "hostaddr"} else [value]
+
+
+def _place_of(values: dict[str, str]) -> str:
+    user = f"{_shown_part(values['user'], _USER)}@" if values.get("user") else ""
+    hosts = (values.get("host") or values.get("hostaddr") or "").split(",")
+    ports = values.get("port", "").split(",")
+    ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+    places = (_host(host) + _port(port) for host, port in zip(hosts, ports, strict=True))
+    return f"{user}{','.join(places)}"
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host and re.fullmatch(_HOST, host) else _shown_part(host, _HOST)
+
+
+def _port(port: str) -> str:
+    return "" if not port else f":{port}" if port.isascii() and port.isdigit() else f":{HIDDEN}"
+
+
+def _shown_part(text: str, pattern: str) -> str:
+    if text == HIDDEN or re.fullmatch(pattern, text) is None:
+        return HIDDEN
+    return _quoted(text)
+
+
+class Split(Struct, frozen=True):
+    """The parts of an address that leads to a file or a folder; nothing in it is decoded."""
+
+    netloc: str
+    path: str
+    query: str
+    fragment: str
+
+
+def split(url: str) -> Split:
+    """Take an address apart, whatever it holds: an open bracket is no error here."""
+    rest, _, fragment = url.partition(":")[2].partition("#")
+    rest, _, query = rest.partition("?")
+    if not rest.startswith("//"):
+        return Split("", rest, query, fragment)
+    netloc, slash, path = rest[2:].partition("/")
+    return Split(netloc, f"{slash}{path}", query, fragment)
+
+
+def _quoted(text: str, safe: str = "") -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - as above
+
+    return quote(text, safe=safe, errors="surrogateescape")
+
+
+def with_option(url: str, name: str, value: str) -> str:
+    """Return an address with one more option, behind those that it has."""
+    found = parsed(url)
+    mark = "&" if found is not None and found.has_query else "?"
+    return f"{url}{mark}{name}={_quoted(value)}"
