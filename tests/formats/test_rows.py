@@ -428,16 +428,16 @@ def killed(path: Path, statement: str) -> None:
 
 DYING = """
 import os, signal, sys, threading
-from lockstitch.formats import rows
+from lockstitch.sources import rows
 from lockstitch.formats.openai_agents import OpenAIAgents
 path, when = sys.argv[1:]
 form = OpenAIAgents()
 die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 [session] = rows.list_sessions(path, form)
-before = rows.load(path, form, session.id)
+before = rows.load_rows(path, form, session.id)
 if when not in ("before", "after"):
     threading.Timer(float(when), die).start()
-rows.save(path, form, before, [*before[:2], *before[3:]], die if when == "before" else print)
+rows.save_rows(path, form, before, [*before[:2], *before[3:]], die if when == "before" else print)
 die()
 """
 
