@@ -89,7 +89,7 @@ def run(words: Sequence[str]) -> int:
         _report_failure(words, error, " ".join(["interrupted.", *terminal.done_so_far()]))
         return INTERRUPTED
     except BrokenPipeError:
-        terminal.abandon()
+        terminal.abandon(sys.stdout)
         return FAILED
     except OSError as error:
         reason = error.strerror or type(error).__name__

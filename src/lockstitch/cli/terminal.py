@@ -1,12 +1,6 @@
-"""The only door to stdout and stderr: order, colours, harmless text, readers that went away.
+"""The only door to stdout and stderr: order, colours, safe text, questions, pagers, progress.
 
-Any text as rows of a terminal: split, harmless, wrapped, and cut where it is too long.
-
-Long output through a pager, on a terminal; straight out everywhere else.
-
-How far a long read has come, on a terminal.
-
-Asking a person session by session: yes, no, all of them, the difference first, or no more.
+Whatever comes from a file or a name is written so that a terminal cannot obey it.
 """
 
 from __future__ import annotations
@@ -29,7 +23,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterable, Iterator
 
-
 # The exit statuses; there is no other.
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -48,42 +41,44 @@ _UNSAFE_IN_LINE = re.compile(f"({_STYLE}|\n(?:{_STYLE})?  = )|[\x00-\x1f{_HIDDEN
 _IN_JSON = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_HIDDEN}]")
 
 
+# Safe text
+
+
 def escape_controls(text: str) -> str:
-    """Text from a file or a file name, with everything a terminal might obey written out."""
+    """Return text from a file or its name, with all that a terminal might obey written out."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def escape_line(text: str) -> str:
-    """A line of output with everything but our own colours written out, whoever put it there."""
+    """Return a line of output with everything but our own colours written out."""
     return _UNSAFE_IN_LINE.sub(lambda match: match[1] or escape_controls(match[0]), text)
 
 
 def escape_json(data: bytes) -> bytes:
-    """A JSON document for a terminal: what that might obey is escaped, and it means the same."""
+    """Return a JSON document that means the same, with what a terminal might obey escaped."""
     import json
 
-    text = data.decode(json.detect_encoding(data), "surrogatepass")
-    return _IN_JSON.sub(_json_escape, text).encode()
+    def escape(match: re.Match[str]) -> str:
+        if match[0] == "\r":  # alone it is a line break between values
+            return "\n"
+        units = match[0].encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+    return _IN_JSON.sub(escape, data.decode(json.detect_encoding(data), "surrogatepass")).encode()
 
 
-def _json_escape(match: re.Match[str]) -> str:
-    """One character as JSON writes it in a string; a lone return is a line break between values."""
-    if match[0] == "\r":
-        return "\n"
-    units = match[0].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+# State of the streams
 
 
-class _OutputState:
+class _OutputState(Struct):
     """How this command line wants its output, and what was written of it so far."""
 
-    def __init__(self, quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
-        self.quiet = quiet
-        self.verbose = verbose
-        self.color = color
-        self.emitted = False
-        self.passing = False
-        self.done = ""
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"
+    emitted: bool = False
+    has_temporary: bool = False
+    done: str = ""
 
 
 _state = _OutputState()
@@ -93,11 +88,6 @@ def configure(quiet: bool = False, verbose: bool = False, color: str = "auto") -
     """Begin a command line: how much is said, and whether in colours."""
     global _state  # noqa: PLW0603 - the streams are those of the process, too
     _state = _OutputState(quiet, verbose, color)
-
-
-def is_quiet() -> bool:
-    """Whether only results and errors are wanted."""
-    return _state.quiet
 
 
 def is_verbose() -> bool:
@@ -116,7 +106,7 @@ def remember_done(done: str) -> None:
 
 
 def done_so_far() -> list[str]:
-    """What an interrupted command has changed already; nothing if it did not say."""
+    """Return what an interrupted command has changed already; nothing if it did not say."""
     return [_state.done] if _state.done else []
 
 
@@ -137,11 +127,19 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def width() -> int:
+    """Return how many columns a line may have: those of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """The text in a style if the stream (stdout unless given) shows colours."""
+    """Return the text in a style if the stream (stdout unless given) shows colours."""
     if not shows_colour(sys.stdout if stream is None else stream):
         return text
     return f"\x1b[{';'.join(STYLES[style] for style in styles)}m{text}\x1b[0m"
+
+
+# Writing
 
 
 def emit(data: bytes) -> None:
@@ -162,29 +160,42 @@ def emit_json(data: bytes) -> None:
     emit(escape_json(data) if is_shown else data)
 
 
-def say(text: str) -> None:
-    """Write a line of the result to stdout."""
-    encoding = getattr(sys.stdout, "encoding", "utf-8")
-    emit(f"{escape_line(text)}\n".encode(encoding, "backslashreplace"))
-
-
 def emit_last(data: bytes) -> None:
     """Write the last bytes of a command that has failed already; never fails itself."""
     try:
         emit(data)
         flush()
     except OSError:
-        _abandon(sys.stdout)
+        abandon(sys.stdout)
+
+
+def say(text: str) -> None:
+    """Write a line of the result to stdout."""
+    encoding = getattr(sys.stdout, "encoding", "utf-8")
+    emit(f"{escape_line(text)}\n".encode(encoding, "backslashreplace"))
 
 
 def note(text: str) -> None:
     """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
     if not _state.quiet:
-        _write_line(text)
+        flush()
+        _write_error(text)
 
 
-def _write_line(text: str) -> None:
-    flush()
+def complain(text: str) -> None:
+    """Write to stderr why the command failed; never fails itself."""
+    try:
+        flush()
+    except OSError:
+        abandon(sys.stdout)
+    try:
+        name = paint("lockstitch:", "bold", "red", stream=sys.stderr)
+        _write_error(f"{name} {escape_controls(text)}")
+    except OSError:
+        abandon(sys.stderr)
+
+
+def _write_error(text: str) -> None:
     clear_temporary()
     if sys.stderr is not None:
         sys.stderr.write(f"{escape_line(text)}\n")
@@ -195,29 +206,15 @@ def show_temporary(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"\r{escape_line(text)}\x1b[K")
         sys.stderr.flush()
-        _state.passing = True
+        _state.has_temporary = True
 
 
 def clear_temporary() -> None:
-    """Take the line away that `pass_by` shows, if any."""
-    if _state.passing and sys.stderr is not None:
+    """Remove the line that `show_temporary` shows, if any."""
+    if _state.has_temporary and sys.stderr is not None:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
-        _state.passing = False
-
-
-def complain(text: str) -> None:
-    """Say on stderr why the command failed; never fails itself."""
-    try:
-        flush()
-    except OSError:
-        _abandon(sys.stdout)
-    try:
-        _write_line(
-            f"{paint('lockstitch:', 'bold', 'red', stream=sys.stderr)} {escape_controls(text)}"
-        )
-    except OSError:
-        _abandon(sys.stderr)
+        _state.has_temporary = False
 
 
 def start_new_line() -> None:
@@ -226,15 +223,40 @@ def start_new_line() -> None:
         sys.stderr.write("\n")
 
 
-def confirm(question: str, otherwise: str) -> bool:
-    """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
-    if not can_ask():
-        note(f"Nothing was changed: {otherwise}.")
-        return False
-    if ask(f"{question} [y/N] ").lower() in ("y", "yes"):
-        return True
-    note("Nothing was changed.")
-    return False
+def flush() -> None:
+    """Deliver what stdout still holds, or raise."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def abandon(stream: TextIO | None) -> None:
+    """Point a stream at nothing, so that the interpreter's own flush at exit cannot fail."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def describe_bug(error: Exception) -> str:
+    """Return type and place of a bug; its own text could hold message content."""
+    where = [*raised_at(error), "unknown place"]
+    return f"internal error: {type(error).__name__} at {where[0]}"
+
+
+def raised_at(error: Exception) -> list[str]:
+    """Return where an error was raised, and by whom that was called: the innermost place first."""
+    places: list[str] = []
+    step = error.__traceback__
+    while step:
+        places.append(f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}")
+        step = step.tb_next
+    return places[::-1]
+
+
+# Questions
+
+
+def can_ask() -> bool:
+    """Whether somebody is at a terminal to answer a question."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def ask(question: str) -> str:
@@ -248,257 +270,27 @@ def ask(question: str) -> str:
     return line.strip()
 
 
-def can_ask() -> bool:
-    """Whether somebody is at a terminal to answer a question."""
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
-def width() -> int:
-    """Return how many columns a line may have: those of the terminal, 80 where there is none."""
-    import shutil
-
-    return shutil.get_terminal_size((80, 24)).columns
-
-
-def flush() -> None:
-    """Deliver what stdout still holds, or raise."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-
-
-def abandon() -> None:
-    """Stop writing: the reader has gone, and that is not worth a word."""
-    _abandon(sys.stdout)
-
-
-def _abandon(stream: TextIO | None) -> None:
-    """Point a stream at nothing, so that the interpreter's own flush at exit cannot fail."""
-    if stream is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-_TAB = 4
-
-
-def count_lines(text: str) -> int:
-    """How many lines a text has; a newline at the end starts none."""
-    return text.count("\n") + (not text.endswith("\n")) if text else 0
-
-
-def wrap_rows(
-    text: str, width: int, limit: int | None, *, prose: bool = False, more: str = "…"
-) -> Iterator[str]:
-    """Give a text row by row, without ever taking more of it than is shown.
-
-    After ``limit`` rows (None: never) one more says how much is left. ``prose`` is wrapped between
-    words, anything else where the row ends.
-    """
-    text = text.rstrip("\r\n")
-    shown = start = 0
-    while start <= len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        left = None if limit is None else limit - shown
-        taken = end if left is None else min(end, start + (left + 1) * width)
-        for row in _wrap_line(_clean(text[start:taken]), width, prose=prose):
-            if shown == limit:
-                yield _describe_rest(text, start, end, more)
-                return
-            yield row
-            shown += 1
-        start = end + 1
-
-
-def _describe_rest(text: str, start: int, end: int, more: str) -> str:
-    lines = text.count("\n", start) + 1
-    if lines == 1:
-        return f"{more} {size(end - start)} in this line"
-    return f"{more} {several(lines, 'more line')}"
-
-
-def _clean(line: str) -> str:
-    return escape_controls(line.removesuffix("\r").expandtabs(_TAB))
-
-
-def _wrap_line(line: str, width: int, *, prose: bool) -> Iterator[str]:
-    """Give the rows of one harmless line."""
-    start, is_plain = 0, line.isascii()
-    while True:
-        end = _end_of_row(line, start, width, is_plain=is_plain)
-        if end >= len(line):
-            yield line[start:]
-            return
-        space = line.rfind(" ", start + 1, end + 1) if prose else -1
-        if space > start + width // 2:
-            yield line[start:space]
-            start = space + 1
-        else:
-            yield line[start:end]
-            start = end
-
-
-def _end_of_row(line: str, start: int, width: int, *, is_plain: bool) -> int:
-    """Give the end of what fits into a row, at least one character."""
-    if is_plain:
-        return start + width
-    end, used = start, 0
-    while end < len(line):
-        used += _char_width(line[end])
-        if used > width:
-            break
-        end += 1
-    return max(end, start + 1)
-
-
-@lru_cache(4096)
-def _char_width(char: str) -> int:
-    if category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if east_asian_width(char) in ("W", "F") else 1
-
-
-def fit(text: str, width: int, more: str = "…") -> str:
-    """Return a harmless line cut to a width of the terminal, with a mark where it was cut."""
-    line = escape_controls(text.expandtabs(_TAB))
-    is_plain = line.isascii()
-    if width <= 0 or _end_of_row(line, 0, width, is_plain=is_plain) >= len(line):
-        return line if width > 0 else ""
-    end = _end_of_row(line, 0, max(width - len(more), 1), is_plain=is_plain)
-    return f"{line[:end]}{more}" if width > len(more) else line[:end]
-
-
-def text_width(text: str) -> int:
-    """Return how many columns of the terminal a line takes."""
-    return len(text) if text.isascii() else sum(map(_char_width, text))
-
-
-# Leave if it fits on one screen, let colours through, do not clear the screen.
-LESS = "-FRX"
-
-
-def page_lines(lines: Iterable[str]) -> None:
-    """Write lines for a person: through ``$PAGER`` on a terminal, else to stdout.
-
-    A pager that cannot be started is done without; one that quits early ends the output.
-    """
-    pager = _start_pager() if sys.stdout is not None and sys.stdout.isatty() else None
-    if pager is None:
-        for line in lines:
-            say(line)
-        return
-    try:
-        _feed_pager(pager, lines)
-    finally:
-        _wait_for_pager(pager)
-
-
-def _start_pager() -> subprocess.Popen[bytes] | None:
-    import shlex
-    import subprocess
-
-    environment = {"LESS": LESS, **os.environ}
-    try:
-        command = shlex.split(os.environ.get("PAGER", f"less {LESS}"))
-        if not command or command == ["cat"]:
-            return None
-        flush()
-        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
-    except (OSError, ValueError):
-        return None
-
-
-def _feed_pager(pager: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    with suppress(BrokenPipeError):
-        for line in lines:
-            if pager.stdin is not None:
-                safe = escape_line(line)
-                pager.stdin.write(f"{safe}\n".encode(encoding, "backslashreplace"))
-
-
-def _wait_for_pager(pager: subprocess.Popen[bytes]) -> None:
-    """Wait for the reader to finish; Ctrl-C is the pager's business until then."""
-    if pager.stdin is not None:
-        with suppress(OSError):
-            pager.stdin.close()
-    while pager.returncode is None:
-        with suppress(KeyboardInterrupt):
-            pager.wait()
-
-
-# So many seconds lie between two pictures of the bar.
-_OFTEN = 0.1
-_BAR_WIDTH = 24
-_BAR_DONE, _BAR_LEFT = "\u2501", "\u2500"
-
-
-class ProgressBar:
-    """A progress bar with an estimate on a terminal, nothing anywhere else.
-
-    ``total`` is a number of bytes, or of what ``unit`` names.
-    """
-
-    def __init__(self, title: str, total: int, unit: str = "") -> None:
-        self.title = title
-        self.total = total
-        self.unit = unit
-        self.done = 0
-        self.is_shown = bool(total and is_terminal(sys.stderr) and not is_quiet())
-
-    def __enter__(self) -> Callable[[int], None]:
-        """Show the bar; gives the function that moves it on."""
-        self.start = self.last = time.monotonic()
-        self._show(self.start)
-        return self._advance
-
-    def _advance(self, done: int) -> None:
-        self.done += done
-        now = time.monotonic()
-        if now - self.last >= _OFTEN:
-            self._show(now)
-
-    def _show(self, now: float) -> None:
-        self.last = now
-        if self.is_shown:
-            columns = shutil.get_terminal_size().columns
-            show_temporary(
-                draw_bar(self, now - self.start, columns, _encodable(sys.stderr.encoding))
-            )
-
-    def __exit__(self, *error: object) -> None:
-        """Take the bar away."""
-        if self.is_shown:
-            clear_temporary()
-
-
-def draw_bar(at: ProgressBar, seconds: float, columns: int, glyphs: tuple[str, str]) -> str:
-    """One line: how much is done of how much, and how long the rest may take."""
-    part = min(at.done / at.total, 1.0)
-    filled = round(part * _BAR_WIDTH)
-    of_bytes = f"{size(at.done)} of {size(at.total)}"
-    count = f"{at.done}/{at.total} {at.unit}" if at.unit else of_bytes
-    left = f"  {_clock(seconds / part - seconds)} left" if part else ""
-    line = f"{at.title} {glyphs[0] * filled}{glyphs[1] * (_BAR_WIDTH - filled)} {count}{left}"
-    return line[: columns - 1]
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes}:{seconds:02}"
-
-
-def _encodable(encoding: str) -> tuple[str, str]:
-    try:
-        (_BAR_DONE + _BAR_LEFT).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return "#", "-"
-    return _BAR_DONE, _BAR_LEFT
+def confirm(question: str, otherwise: str) -> bool:
+    """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
+    if not can_ask():
+        note(f"Nothing was changed: {otherwise}.")
+        return False
+    if ask(f"{question} [y/N] ").lower() in ("y", "yes"):
+        return True
+    note("Nothing was changed.")
+    return False
 
 
 YES, NO, ALL, DIFF, QUIT = "y", "n", "a", "d", "q"
-_PROMPT_WORDS = {YES: "[y]es", NO: "[n]o", ALL: "[a]ll", DIFF: "[d]iff", QUIT: "[q]uit"}
-_PROMPT_SPELLED = {"yes": YES, "no": NO, "all": ALL, "diff": DIFF, "quit": QUIT}
-_PROMPT_ANSWERS = {**dict(zip(_PROMPT_WORDS, _PROMPT_WORDS, strict=True)), **_PROMPT_SPELLED}
+_CHOICES = {YES: "[y]es", NO: "[n]o", ALL: "[a]ll", DIFF: "[d]iff", QUIT: "[q]uit"}
+_ANSWERS = {
+    **{key: key for key in _CHOICES},
+    "yes": YES,
+    "no": NO,
+    "all": ALL,
+    "diff": DIFF,
+    "quit": QUIT,
+}
 
 
 class RepairPrompt(Struct):
@@ -518,9 +310,13 @@ class RepairPrompt(Struct):
         if not can_ask():
             self.was_alone = self.is_over = True
             return False
+        is_one_of_many = self.total > 1
+        count = f" ({self.number} of {self.total})" if is_one_of_many else ""
+        choices = [word for key, word in _CHOICES.items() if is_one_of_many or key != ALL]
+        question = f"Repair this session{count}? A backup is kept. {' '.join(choices)} "
         while True:
             # whoever closes the terminal, or only hits Enter, has not said yes
-            chosen = _PROMPT_ANSWERS.get(ask(self._question()).lower() or NO, "")
+            chosen = _ANSWERS.get(ask(question).lower() or NO, "")
             if chosen == DIFF:
                 difference()
             elif chosen:
@@ -528,24 +324,197 @@ class RepairPrompt(Struct):
                 self.is_over = chosen == QUIT
                 return chosen in (YES, ALL)
 
-    def _question(self) -> str:
-        several = self.total > 1
-        count = f" ({self.number} of {self.total})" if several else ""
-        words = [word for key, word in _PROMPT_WORDS.items() if several or key != ALL]
-        return f"Repair this session{count}? A backup is kept. {' '.join(words)} "
+
+# Rows
+
+_TAB = 4
 
 
-def describe_bug(error: Exception) -> str:
-    """Name a bug by type and place; its text could hold message content."""
-    where = [*raised_at(error), "unknown place"]
-    return f"internal error: {type(error).__name__} at {where[0]}"
+def count_lines(text: str) -> int:
+    """Return how many lines a text has; a newline at the end starts none."""
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
-def raised_at(error: Exception) -> list[str]:
-    """Where an error was raised, and by whom that was called: the innermost place first."""
-    places: list[str] = []
-    step = error.__traceback__
-    while step:
-        places.append(f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}")
-        step = step.tb_next
-    return places[::-1]
+def wrap_rows(
+    text: str, width: int, limit: int | None, *, prose: bool = False, more: str = "…"
+) -> Iterator[str]:
+    """Yield a text row by row, without ever taking more of it than is shown.
+
+    After ``limit`` rows (None: never) one more says how much is left. ``prose`` is wrapped between
+    words, anything else where the row ends.
+    """
+    text = text.rstrip("\r\n")
+    shown = start = 0
+    while start <= len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        # of a line of megabytes only what may be shown is escaped and measured
+        taken = end if limit is None else min(end, start + (limit - shown + 1) * width)
+        line = escape_controls(text[start:taken].removesuffix("\r").expandtabs(_TAB))
+        for row in _wrap_line(line, width, prose=prose):
+            if shown == limit:
+                lines = text.count("\n", start) + 1
+                left = several(lines, "more line")
+                yield f"{more} {left if lines > 1 else f'{size(end - start)} in this line'}"
+                return
+            yield row
+            shown += 1
+        start = end + 1
+
+
+def _wrap_line(line: str, width: int, *, prose: bool) -> Iterator[str]:
+    """Yield the rows of one line that is safe already."""
+    start = 0
+    while True:
+        end = _end_of_row(line, start, width)
+        if end >= len(line):
+            yield line[start:]
+            return
+        space = line.rfind(" ", start + 1, end + 1) if prose else -1
+        if space > start + width // 2:
+            yield line[start:space]
+            start = space + 1
+        else:
+            yield line[start:end]
+            start = end
+
+
+def _end_of_row(line: str, start: int, width: int) -> int:
+    """Return the end of what fits into a row, at least one character."""
+    if line.isascii():
+        return start + width
+    end, used = start, 0
+    while end < len(line):
+        used += _char_width(line[end])
+        if used > width:
+            break
+        end += 1
+    return max(end, start + 1)
+
+
+@lru_cache(4096)
+def _char_width(char: str) -> int:
+    if category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(char) in ("W", "F") else 1
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of the terminal a line takes."""
+    return len(text) if text.isascii() else sum(map(_char_width, text))
+
+
+def fit(text: str, width: int, more: str = "…") -> str:
+    """Return a line made safe and cut to a width of the terminal, with a mark where it was cut."""
+    line = escape_controls(text.expandtabs(_TAB))
+    if width <= 0 or _end_of_row(line, 0, width) >= len(line):
+        return line if width > 0 else ""
+    end = _end_of_row(line, 0, max(width - len(more), 1))
+    return f"{line[:end]}{more}" if width > len(more) else line[:end]
+
+
+# A pager
+
+# Leave if it fits on one screen, let colours through, do not clear the screen.
+LESS = "-FRX"
+
+
+def page_lines(lines: Iterable[str]) -> None:
+    """Write lines for a person: through ``$PAGER`` on a terminal, else to stdout.
+
+    A pager that cannot be started is done without; one that quits early ends the output.
+    """
+    pager = _start_pager() if sys.stdout is not None and sys.stdout.isatty() else None
+    if pager is None or pager.stdin is None:
+        for line in lines:
+            say(line)
+        return
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        with suppress(BrokenPipeError):
+            for line in lines:
+                pager.stdin.write(f"{escape_line(line)}\n".encode(encoding, "backslashreplace"))
+    finally:
+        with suppress(OSError):
+            pager.stdin.close()
+        while pager.returncode is None:
+            # until the reader is done, Ctrl-C is the pager's business
+            with suppress(KeyboardInterrupt):
+                pager.wait()
+
+
+def _start_pager() -> subprocess.Popen[bytes] | None:
+    import shlex
+    import subprocess
+
+    environment = {"LESS": LESS, **os.environ}
+    try:
+        command = shlex.split(os.environ.get("PAGER", f"less {LESS}"))
+        if not command or command == ["cat"]:
+            return None
+        flush()
+        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
+    except (OSError, ValueError):
+        return None
+
+
+# Progress
+
+# So many seconds lie between two pictures of the bar.
+_OFTEN = 0.1
+_BAR_WIDTH = 24
+_BAR_DONE, _BAR_LEFT = "\u2501", "\u2500"
+
+
+class ProgressBar:
+    """A progress bar with an estimate on a terminal, nothing anywhere else.
+
+    ``total`` is a number of bytes, or of what ``unit`` names.
+    """
+
+    def __init__(self, title: str, total: int, unit: str = "") -> None:
+        self.title = title
+        self.total = total
+        self.unit = unit
+        self.done = 0
+        self.is_shown = bool(total and is_terminal(sys.stderr) and not _state.quiet)
+
+    def __enter__(self) -> Callable[[int], None]:
+        """Show the bar, and return the function that moves it on."""
+        self.start = self.last = time.monotonic()
+        self._show(self.start)
+        return self._advance
+
+    def _advance(self, done: int) -> None:
+        self.done += done
+        now = time.monotonic()
+        if now - self.last >= _OFTEN:
+            self._show(now)
+
+    def _show(self, now: float) -> None:
+        self.last = now
+        if self.is_shown:
+            glyphs = _BAR_DONE, _BAR_LEFT
+            try:
+                "".join(glyphs).encode(sys.stderr.encoding)
+            except (UnicodeEncodeError, LookupError):
+                glyphs = "#", "-"
+            columns = shutil.get_terminal_size().columns
+            show_temporary(draw_bar(self, now - self.start, columns, glyphs))
+
+    def __exit__(self, *error: object) -> None:
+        """Remove the bar."""
+        if self.is_shown:
+            clear_temporary()
+
+
+def draw_bar(at: ProgressBar, seconds: float, columns: int, glyphs: tuple[str, str]) -> str:
+    """Return one line: how much is done of how much, and how long the rest may take."""
+    part = min(at.done / at.total, 1.0)
+    filled = round(part * _BAR_WIDTH)
+    of_bytes = f"{size(at.done)} of {size(at.total)}"
+    count = f"{at.done}/{at.total} {at.unit}" if at.unit else of_bytes
+    minutes, rest = divmod(round(seconds / part - seconds) if part else 0, 60)
+    left = f"  {minutes}:{rest:02} left" if part else ""
+    line = f"{at.title} {glyphs[0] * filled}{glyphs[1] * (_BAR_WIDTH - filled)} {count}{left}"
+    return line[: columns - 1]
