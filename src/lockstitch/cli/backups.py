@@ -15,8 +15,9 @@ from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
-from lockstitch.sources.listing import ago, several, size
+from lockstitch.sources.listing import ago
 from lockstitch.sources.targets import pasted
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

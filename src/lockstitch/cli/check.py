@@ -21,9 +21,9 @@ from lockstitch.dialects.registry import confirm_dialect
 from lockstitch.dialects.registry import messages_of as listed_in
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.rules import NOTE
-from lockstitch.sources.listing import several
 from lockstitch.sources.source import OWN, Report
 from lockstitch.sources.targets import brief, pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

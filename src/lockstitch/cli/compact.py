@@ -23,8 +23,8 @@ from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.targets import pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

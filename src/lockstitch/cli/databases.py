@@ -15,9 +15,9 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.sources import targets as places
-from lockstitch.sources.listing import several
 from lockstitch.sources.source import Report
 from lockstitch.sources.targets import pasted
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

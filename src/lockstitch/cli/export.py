@@ -39,8 +39,8 @@ from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.source import OWN
+from lockstitch.transcript import several
 from lockstitch.transcript.messages import (
     describe_call,
     describe_media,

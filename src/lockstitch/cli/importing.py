@@ -14,9 +14,9 @@ from lockstitch.cli.parser import DIALECT, FORMAT, JSON, SESSION, Command, Opera
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.source import Source
 from lockstitch.sources.targets import public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from lockstitch.session.copying import Taken

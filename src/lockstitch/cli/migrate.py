@@ -10,8 +10,8 @@ from lockstitch.cli.parser import FORMAT, JSON, SESSION, Command, Operand, Optio
 from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.targets import is_postgres, pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -36,9 +36,10 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import Conflict, LockstitchError, Moved
 from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sources.listing import SessionSummary, key_of, problems, several, size, with_check
+from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
 from lockstitch.sources.source import may_hold_many
 from lockstitch.sources.targets import pasted
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,9 +25,10 @@ from lockstitch.cli import terminal
 from lockstitch.cli.documents import STDIN
 from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.sources.listing import differences, several
+from lockstitch.sources.listing import differences
 from lockstitch.sources.source import OWN, may_hold_many
 from lockstitch.sources.targets import public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -52,9 +52,10 @@ from lockstitch.errors import (
 )
 from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
-from lockstitch.sources.listing import several, summary_of_report
+from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.targets import pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.sources.listing import several, size
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from lockstitch.session.maintenance import Audited, Removal, Retention

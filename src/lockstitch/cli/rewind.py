@@ -15,8 +15,8 @@ from lockstitch.cli.targets import naming_target, require_own_session
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.targets import pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from lockstitch.journal.state import Checkpoint

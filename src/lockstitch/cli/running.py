@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import render, terminal
 from lockstitch.cli.parser import Command, Operand, Option
 from lockstitch.errors import Busy, LockstitchError, UsageError
-from lockstitch.sources.listing import several
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

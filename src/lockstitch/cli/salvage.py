@@ -12,9 +12,9 @@ from lockstitch.cli import render, terminal
 from lockstitch.cli.targets import is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.sources.listing import several
 from lockstitch.sources.source import OWN, Report
 from lockstitch.sources.targets import SCHEMES, brief, is_postgres, pasted, public
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from lockstitch.journal.salvage import Salvage

@@ -39,14 +39,13 @@ from lockstitch.sources.listing import (
     Key,
     SessionSummary,
     ago,
-    several,
     short_ids,
-    size,
     state_in_words,
     summary_of_report,
 )
 from lockstitch.sources.source import OWN, Report, may_hold_many
 from lockstitch.sources.targets import pasted
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -37,9 +37,9 @@ from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.rules.rule import is_broken
 from lockstitch.sources import repair as doctor
-from lockstitch.sources.listing import several, size
 from lockstitch.sources.source import OWN
 from lockstitch.stored import Journal
+from lockstitch.transcript import several, size
 from lockstitch.transcript.journals import (
     JournalTranscript,
     describe_checkpoint,

@@ -17,7 +17,7 @@ from unicodedata import category, east_asian_width
 
 from msgspec import Struct
 
-from lockstitch.sources.listing import several, size
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     import subprocess

@@ -17,7 +17,7 @@ from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.sources import targets as places
-from lockstitch.sources.listing import several, size
+from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

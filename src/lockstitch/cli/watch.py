@@ -10,7 +10,7 @@ from lockstitch.cli import databases, render, terminal
 from lockstitch.cli.parser import Command, Operand, Option
 from lockstitch.cli.terminal import CLEAN, INTERRUPTED
 from lockstitch.errors import UsageError
-from lockstitch.sources.listing import several
+from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -33,9 +33,10 @@ from lockstitch.session.maintenance import is_aside
 from lockstitch.sessions import Difference
 from lockstitch.sessions import Options as RepairOptions
 from lockstitch.sources.interface import Format
-from lockstitch.sources.listing import problems, several, size
+from lockstitch.sources.listing import problems
 from lockstitch.sources.source import Opened, Report, Source
 from lockstitch.stored import DAMAGED, Journal
+from lockstitch.transcript import several, size
 
 # Of a plan that changes more, the rest is only counted.
 MOST_RECORDS = 200

@@ -25,9 +25,9 @@ from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
 from lockstitch.sources.interface import Format, Transcript
-from lockstitch.sources.listing import several
 from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
+from lockstitch.transcript import several
 from lockstitch.transcript.journals import JournalTranscript
 from lockstitch.transcript.messages import MarginNote, MessageTranscript, turn_starts
 

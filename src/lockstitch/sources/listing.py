@@ -490,21 +490,3 @@ def _record_text(transcript: Transcript, record: Record) -> str:
     data = transcript.context.data
     raw = record_bytes(data, record) if data or record.fresh else encode_record(record.value)
     return raw.decode("utf-8", "backslashreplace")
-
-
-_KILO = 1000
-_BYTE_UNITS = ("B", "kB", "MB", "GB")
-
-
-def size(count: float) -> str:
-    """A number of bytes for a person: ``1.4 kB``."""
-    unit = 0
-    while count >= _KILO and unit < len(_BYTE_UNITS) - 1:
-        count /= _KILO
-        unit += 1
-    return f"{count:.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
-
-
-def several(count: int, noun: str) -> str:
-    """A count with its noun: ``1 line``, ``12 lines``."""
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -3,3 +3,22 @@
 What is said in which order is decided here, once; a layout (rows of a terminal, rows of a web
 page) says what each piece looks like.
 """
+
+from __future__ import annotations
+
+_KILO = 1000
+_BYTE_UNITS = ("B", "kB", "MB", "GB")
+
+
+def size(count: float) -> str:
+    """Return a number of bytes for a person: ``1.4 kB``."""
+    unit = 0
+    while count >= _KILO and unit < len(_BYTE_UNITS) - 1:
+        count /= _KILO
+        unit += 1
+    return f"{count:.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
+
+
+def several(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 line``, ``12 lines``."""
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -39,7 +39,7 @@ from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import UsageError
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
-from lockstitch.sources.listing import size
+from lockstitch.transcript import size
 
 # Where reasoning is kept in words, and where it is kept for the provider only.
 _WORDS = (
