@@ -4,7 +4,7 @@
 
 **It reconciles.** LangGraph throws away what a stopped run left open when a new message comes:
 finished results stay hidden, calls stay without an answer, and the provider rejects the request.
-A guard settles the checkpoint first, as a new one behind it, and gives LangGraph that. A run that
+A guard repairs the checkpoint first, as a new one behind it, and gives LangGraph that. A run that
 goes on (``invoke(None)``, ``Command(resume=…)``) gets what is there, so that a pending approval
 stays pending and a finished task is not run again.
 
@@ -12,8 +12,8 @@ stays pending and a finished task is not run again.
 loaded or as the run itself has made it. Otherwise, with ``on_conflict="raise"``, the run ends with
 ``Conflict``; with ``"fork"`` it goes on in a thread of its own, ``<thread>-fork-<id>``, which the
 log and ``Guard.forks`` name. The newer run has the thread: one that begins while another is under
-way takes it over, since nobody can know whether the other still lives, or waits (``waiting``). How
-that is decided stands in ``claims``. A branch that was asked for (a ``checkpoint_id``,
+way takes it over, since nobody can know whether the other still lives, or waits (``wait``). How
+that is decided stands in ``optimistic_lock``. A branch that was asked for (a ``checkpoint_id``,
 ``update_state`` on an old checkpoint) is none of this. Every writer of a thread needs a guard;
 readers do not.
 
@@ -28,12 +28,6 @@ durability    raised                                 stored of the run that lost
 ============  =====================================  =========================================
 
 If a run fails with an error of its own, that one is raised, and the conflict is only logged.
-
-What a guard can do: as much as the checkpointer behind it.
-
-LangGraph's base class has all methods, and those that a checkpointer lacks raise. Whoever wants to
-know looks whether its class has one of its own, and does it another way if not: a server copies a
-thread checkpoint by checkpoint. So a guard's class has only those that can be carried out.
 """
 
 from __future__ import annotations
@@ -49,10 +43,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from msgspec import structs
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph import optimistic_lock
 from lockstitch.integrations.langgraph.caller import announce
-from lockstitch.integrations.langgraph.fork_thread import Fork
-from lockstitch.integrations.langgraph.guarded_runs import Guarding
+from lockstitch.integrations.langgraph.guarded_runs import Fork, Guarding
+from lockstitch.integrations.langgraph.optimistic_lock import find_head, id_of, strip
 from lockstitch.integrations.langgraph.report import Counters
 from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 from lockstitch.integrations.langgraph.saver_steps import (
@@ -77,62 +70,6 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-
-_OPTIONAL = (
-    "delete_thread",
-    "adelete_thread",
-    "delete_for_runs",
-    "adelete_for_runs",
-    "copy_thread",
-    "acopy_thread",
-    "prune",
-    "aprune",
-)
-_LANGGRAPH = "langgraph.checkpoint."
-_SHALLOW = ".shallow"
-
-
-def require_history(saver: Any) -> None:
-    """Raise ``UsageError`` for a checkpointer that keeps only the last checkpoint of a thread."""
-    homes = [base.__module__ for base in type(saver).__mro__]
-    if any(home.startswith(_LANGGRAPH) and home.endswith(_SHALLOW) for home in homes):
-        raise UsageError(
-            f"{type(saver).__name__} keeps only the last checkpoint of a thread and writes over it:"
-            " a second writer's turn is gone before anybody can see that it was there, so that a"
-            " Guard cannot protect it; take PostgresSaver, with durability='exit' if a checkpoint"
-            " a turn is enough, or lockstitch's Saver"
-        )
-
-
-def class_for(made: Any, plain: Any, saver: Any) -> Any:
-    """Return the class for a guard before this checkpointer; ``plain`` has all methods."""
-    lacking = tuple(
-        name
-        for name in _OPTIONAL
-        # What a subclass has of its own, it can.
-        if getattr(made, name) is getattr(plain, name) and not _has(saver, name)
-    )
-    return _without(made, lacking) if lacking else made
-
-
-def _has(saver: Any, name: str) -> bool:
-    found = getattr(saver, name, None)
-    function = getattr(found, "__func__", found)
-    return function is not None and function is not getattr(BaseCheckpointSaver, name, None)
-
-
-@cache
-def _without(made: Any, lacking: tuple[str, ...]) -> Any:
-    body: dict[str, Any] = {
-        name: getattr(BaseCheckpointSaver, name)
-        for name in lacking
-        if hasattr(BaseCheckpointSaver, name)
-    }
-    for name in ("__doc__", "__module__", "__qualname__"):
-        body[name] = getattr(made, name)
-    return type(made.__name__, (made,), body)
-
-
 OnConflict = Literal["raise", "fork"]
 
 
@@ -141,7 +78,7 @@ class Guard(BaseCheckpointSaver[Any]):
 
     ``wait`` is for how many seconds a run that is under way may give no sign of life before another
     one takes the thread over; with 0 that is done at once.
-    ``reconcile=False`` leaves out the settling at load, ``channel`` names the one that holds the
+    ``reconcile=False`` leaves out the repair at load, ``channel`` names the one that holds the
     conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
     what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
@@ -161,15 +98,22 @@ class Guard(BaseCheckpointSaver[Any]):
             raise UsageError("on_conflict is 'raise' or 'fork'")
         if wait < 0:
             raise UsageError("wait is a number of seconds, 0 for not waiting")
-        require_history(saver)
+        homes = [base.__module__ for base in type(saver).__mro__]
+        if any(home.startswith(_LANGGRAPH) and home.endswith(".shallow") for home in homes):
+            raise UsageError(
+                f"{type(saver).__name__} keeps only the last checkpoint of a thread and writes over"
+                " it: a second writer's turn is gone before anybody can see that it was there, so"
+                " that a Guard cannot protect it; take PostgresSaver, with durability='exit' if a"
+                " checkpoint a turn is enough, or lockstitch's Saver"
+            )
         announce()
         # Here, since a subclass may be made of other things than a checkpointer.
-        self.__class__ = class_for(type(self), Guard, saver)
+        self.__class__ = _class_for(type(self), saver)
         self.saver = saver
         self._guarding = Guarding(
             saver, on_conflict=on_conflict, reconcile=reconcile, channel=channel, wait=wait
         )
-        self._eyes = header_reader(saver)
+        self._headers = header_reader(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
 
     @property
@@ -187,7 +131,7 @@ class Guard(BaseCheckpointSaver[Any]):
         return structs.replace(own, retries=own.retries + behind.retries)
 
     def __getattr__(self, name: str) -> Any:
-        """Give what only the checkpointer behind has."""
+        """Return what only the checkpointer behind has."""
         if name == "saver" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return getattr(self.saver, name)
@@ -200,7 +144,7 @@ class Guard(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:
         self.saver.serde = serde
-        self._eyes = header_reader(self.saver)
+        self._headers = header_reader(self.saver)
 
     @property
     def config_specs(self) -> list[Any]:
@@ -216,16 +160,16 @@ class Guard(BaseCheckpointSaver[Any]):
             return self
         clone = copy.copy(self)
         clone.saver = saver
-        clone._eyes = header_reader(saver)  # noqa: SLF001 - it is one of ours
+        clone._headers = header_reader(saver)  # noqa: SLF001 - it is one of ours
         return clone
 
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return perform(self.saver, self._guarding.loaded(config), self._eyes)
+        return perform(self.saver, self._guarding.load(config), self._headers)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await aperform(self.saver, self._guarding.loaded(config), self._eyes)
+        return await aperform(self.saver, self._guarding.load(config), self._headers)
 
     def list(
         self,
@@ -235,9 +179,10 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        self._guarding.looked(config)
+        if config is not None:
+            self._guarding.runs.looked(config)
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield optimistic_lock.strip(saved)
+            yield strip(saved)
 
     async def alist(
         self,
@@ -247,10 +192,11 @@ class Guard(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        self._guarding.looked(config)
+        if config is not None:
+            self._guarding.runs.looked(config)
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
-            yield optimistic_lock.strip(saved)
+            yield strip(saved)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -276,7 +222,7 @@ class Guard(BaseCheckpointSaver[Any]):
         if run is None:
             return step.done(self.saver)
         with run.lock:
-            return perform(self.saver, self._guarding.put(run, config, step), self._eyes)
+            return perform(self.saver, self._guarding.put(run, config, step), self._headers)
 
     async def aput(
         self,
@@ -290,7 +236,8 @@ class Guard(BaseCheckpointSaver[Any]):
         if run is None:
             return await step.adone(self.saver)
         async with run.turn:
-            return await aperform(self.saver, self._guarding.put(run, config, step), self._eyes)
+            steps = self._guarding.put(run, config, step)
+            return await aperform(self.saver, steps, self._headers)
 
     def put_writes(
         self,
@@ -300,12 +247,12 @@ class Guard(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         run = self._guarding.runs.writing(config)
-        step = self._write(config, writes, task_id, task_path)
+        step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
         if run is None:
             step.done(self.saver)
             return
         with run.lock:
-            perform(self.saver, self._guarding.written(run, config, step), self._eyes)
+            perform(self.saver, self._guarding.write(run, config, step), self._headers)
 
     async def aput_writes(
         self,
@@ -315,12 +262,12 @@ class Guard(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         run = self._guarding.runs.writing(config)
-        step = self._write(config, writes, task_id, task_path)
+        step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
         if run is None:
             await step.adone(self.saver)
             return
         async with run.turn:
-            await aperform(self.saver, self._guarding.written(run, config, step), self._eyes)
+            await aperform(self.saver, self._guarding.write(run, config, step), self._headers)
 
     # Housekeeping
 
@@ -350,7 +297,7 @@ class Guard(BaseCheckpointSaver[Any]):
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
         if strategy == "keep_latest":
             for thread in thread_ids:
-                perform(self.saver, _check_prunable(ThreadPlace(thread, "", None)))
+                perform(self.saver, _check_prunable(thread))
         self._guarding.runs.forget([*map(str, thread_ids)])
         self.saver.prune(thread_ids, strategy=strategy)
 
@@ -358,22 +305,62 @@ class Guard(BaseCheckpointSaver[Any]):
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
         if strategy == "keep_latest":
             for thread in thread_ids:
-                await aperform(self.saver, _check_prunable(ThreadPlace(thread, "", None)))
+                await aperform(self.saver, _check_prunable(thread))
         self._guarding.runs.forget([*map(str, thread_ids)])
         await self.saver.aprune(thread_ids, strategy=strategy)
 
-    def _write(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
-    ) -> PutWrites:
-        return PutWrites(config, writes, task, (path,) if self._paths else ())
 
-
-def _check_prunable(place: ThreadPlace) -> Steps[None]:
+def _check_prunable(thread: str) -> Steps[None]:
+    place = ThreadPlace(thread, "", None)
     newest: CheckpointTuple | None = yield ReadCheckpoint(place.config)
-    found = yield from optimistic_lock.find_head(place)
-    if newest and found and optimistic_lock.id_of(newest) != optimistic_lock.id_of(found.saved):
+    found = yield from find_head(place)
+    if newest and found and id_of(newest) != id_of(found.saved):
         raise Conflict(
-            f"the newest checkpoint of thread {place.thread!r} is one that lost against "
-            f"{optimistic_lock.id_of(found.saved)}, which pruning would remove; nothing was pruned:"
-            " let one turn pass first"
+            f"the newest checkpoint of thread {thread!r} is one that lost against "
+            f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
+            f"one turn pass first"
         )
+
+
+# LangGraph's base class has all methods, and those that a checkpointer lacks raise. Whoever wants
+# to know looks whether its class has one of its own, and does it another way if not: a server
+# copies a thread checkpoint by checkpoint. So a guard's class has only those that can be carried
+# out.
+
+_LANGGRAPH = "langgraph.checkpoint."
+_OPTIONAL = (
+    "delete_thread",
+    "adelete_thread",
+    "delete_for_runs",
+    "adelete_for_runs",
+    "copy_thread",
+    "acopy_thread",
+    "prune",
+    "aprune",
+)
+
+
+def _class_for(made: Any, saver: Any) -> Any:
+    """Return the class for a guard before this checkpointer."""
+
+    def has(name: str) -> bool:
+        found = getattr(saver, name, None)
+        function = getattr(found, "__func__", found)
+        return function is not None and function is not getattr(BaseCheckpointSaver, name, None)
+
+    # What a subclass has of its own, it can.
+    inherited = [name for name in _OPTIONAL if getattr(made, name) is getattr(Guard, name)]
+    lacking = tuple(name for name in inherited if not has(name))
+    return _class_without(made, lacking) if lacking else made
+
+
+@cache
+def _class_without(made: Any, lacking: tuple[str, ...]) -> Any:
+    body: dict[str, Any] = {
+        name: getattr(BaseCheckpointSaver, name)
+        for name in lacking
+        if hasattr(BaseCheckpointSaver, name)
+    }
+    for name in ("__doc__", "__module__", "__qualname__"):
+        body[name] = getattr(made, name)
+    return type(made.__name__, (made,), body)

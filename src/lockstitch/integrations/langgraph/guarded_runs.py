@@ -1,15 +1,8 @@
 """What a guard does for a load, a put and a write, and for a run that lost: steps, without saver.
 
-The face of it, with all that a checkpointer has to have, is ``guard.Guard``.
-
-The runs that write through a guard: what each of them may build on, and what became of it.
-
-Waiting for one's turn: who begins a run while another one is under way may let that end first.
-
-Whoever has claimed the head, or has put a checkpoint with something left to do, is taken to be
-under way, for as long as something changes. Nobody can see whether he lives: after ``wait``
-seconds without a change he is taken over, as he would be without waiting. The claim of a head is
-the turn: of several who wait, one gets it, and the others go on waiting.
+The face of it, with all that a checkpointer has to have, is ``guard.Guard``. Each run that writes
+through a guard is a ``GuardedRun``: what it may build on, and what became of it. One that lost may
+go on in a thread of its own, a ``ForkedThread``.
 """
 
 from __future__ import annotations
@@ -19,19 +12,19 @@ import logging
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from weakref import WeakKeyDictionary
 
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT, START
 from lockstitch.integrations.langgraph import caller, optimistic_lock, pending_writes
-from lockstitch.integrations.langgraph.caller import GraphRun, is_here, is_running
-from lockstitch.integrations.langgraph.fork_thread import Fork, ForkedThread
-from lockstitch.integrations.langgraph.pending_writes import leaves_calls_open, may_be_broken
-from lockstitch.integrations.langgraph.reconciler import Reconciler, reconcile_guarded
+from lockstitch.integrations.langgraph.caller import GraphRun
+from lockstitch.integrations.langgraph.optimistic_lock import id_of, strip, thread_moved
+from lockstitch.integrations.langgraph.reconciler import Reconciler
 from lockstitch.integrations.langgraph.report import CounterBook
 from lockstitch.integrations.langgraph.run_ids import (
     LIMIT,
@@ -39,11 +32,13 @@ from lockstitch.integrations.langgraph.run_ids import (
     RunRegistry,
     ThreadPlace,
     place_of,
+    remember,
 )
 from lockstitch.integrations.langgraph.saver_steps import (
     PutCheckpoint,
     PutWrites,
     ReadCheckpoint,
+    ReadDeltas,
     ReadHeader,
     Saver,
     Sleep,
@@ -52,14 +47,26 @@ from lockstitch.integrations.langgraph.saver_steps import (
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
+    from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
 
     from lockstitch.integrations.langgraph.optimistic_lock import ThreadHead
 
-
+_LOG = logging.getLogger("lockstitch.langgraph")
 # Seconds for which what was seen is taken to be so still. It only spares reads: whatever is put is
 # looked after, too.
 _MOMENT = 0.1
+# How often a load is tried while others are quicker, and how many forks are remembered.
+_TRIES = 5
+_FORKS = 1000
+# Seconds between two looks at a thread that is waited for, at first and at most.
+_SHORTEST, _LONGEST = 0.01, 0.1
+# A thread on which others go on and on is waited for so many times as long, and no longer.
+_MOST = 10
+_LOW_BITS = (1 << 62) - 1
+_FORK_TASK = str(uuid5(NAMESPACE_URL, "lockstitch:langgraph:forks"))
+
+
+# Runs
 
 
 @dataclass(slots=True, eq=False)
@@ -96,28 +103,13 @@ class GuardedRun(RunProgress):
         return seen is not None and time.monotonic() - seen < _MOMENT
 
     def learn(self, run: GraphRun) -> None:
-        self.has_deltas = run.graph is None or _has_deltas(run.graph)
+        self.has_deltas = run.graph is None or bool(pending_writes.delta_channels(run.graph))
         self.is_late = run.durability == "exit"
 
     @property
     def turn(self) -> asyncio.Lock:
         """One at a time in an event loop; shared by two loops, a lock would wake nobody."""
         return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-
-
-def _has_deltas(graph: Any) -> bool:
-    return any(type(one).__name__ == "DeltaChannel" for one in graph.channels.values())
-
-
-_KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-
-
-def keeps_histories(graph: Any) -> bool:
-    """Whether a graph has subgraphs that keep a history of their own."""
-    if graph not in _KEEPING:
-        below = graph.get_subgraphs(recurse=True)
-        _KEEPING[graph] = any(one.checkpointer is True for _, one in below)
-    return _KEEPING[graph]
 
 
 class GuardedRuns(RunRegistry[GuardedRun]):
@@ -147,10 +139,7 @@ class GuardedRuns(RunRegistry[GuardedRun]):
         super().wrote(progress, place, parent)
         progress.saw(place)
         with self._nesting:
-            self._last[place.at(None)] = place
-            self._last.move_to_end(place.at(None))
-            while len(self._last) > self._limit:
-                self._last.popitem(last=False)
+            remember(self._last, place.at(None), place, self._limit)
 
     def outermost(self, config: RunnableConfig, place: ThreadPlace) -> GuardedRun | None:
         """Return the run of the graph that a subgraph's run is a part of."""
@@ -160,12 +149,10 @@ class GuardedRuns(RunRegistry[GuardedRun]):
     def nest(self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace) -> None:
         """Remember from which checkpoint a subgraph is run, if it is one."""
         above = _above(config, place)
-        if above is None:
-            return
-        with self._nesting:
-            self._inner.setdefault(above, {})[run.name] = run
-            while len(self._inner) > self._limit:
-                self._inner.popitem(last=False)
+        if above is not None:
+            with self._nesting:
+                inner = {**self._inner.get(above, {}), run.name: run}
+                remember(self._inner, above, inner, self._limit)
 
     def inner(self, above: ThreadPlace) -> list[GuardedRun]:
         """Return the runs of the subgraphs that are run from a checkpoint."""
@@ -183,106 +170,18 @@ def _above(config: RunnableConfig, place: ThreadPlace) -> ThreadPlace | None:
     return ThreadPlace(place.thread, "", above[""]) if place.namespace and above.get("") else None
 
 
-# Seconds between two looks, at first and at most.
-_SHORTEST, _LONGEST = 0.01, 0.1
-# A thread on which others go on and on is waited for so many times as long, and no longer.
-_MOST = 10
-
-HeadState = tuple[str, list[str]]
+_KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
-def wait_for_turn(
-    config: RunnableConfig, run: GraphRun, given: GuardedRun, runs: GuardedRuns, wait: float
-) -> Steps[CheckpointTuple | None]:
-    """Wait for the turn of a run, and claim the head for it; None if it begins without."""
-    started = changed = time.monotonic()
-    state: HeadState | None = None
-    pause = _SHORTEST
-    while True:
-        saved: CheckpointTuple | None = yield ReadCheckpoint(config)
-        found = (
-            (yield from optimistic_lock.find_head(place_of(config), runs.counts, saved))
-            if saved
-            else None
-        )
-        if (
-            saved is None
-            or found is None
-            or optimistic_lock.id_of(found.saved) != optimistic_lock.id_of(saved)
-        ):
-            return None
-        if _is_free(run, saved):
-            here = place_of(config).at(optimistic_lock.id_of(saved))
-            try:
-                seen = optimistic_lock.writes_on(saved)
-                yield from optimistic_lock.claim_head(here, given.name, runs.counts, seen, found)
-            except Conflict:
-                # Another one of those who wait was quicker.
-                pause = _SHORTEST
-            else:
-                given.owned.add(here)
-                return saved
-        now = time.monotonic()
-        if _state(saved) != state:
-            state, changed = _state(saved), now
-        while state == _state(saved):
-            now = time.monotonic()
-            if now - changed >= wait or now - started >= wait * _MOST:
-                return None
-            yield Sleep(min(pause * (0.5 + random.random()), wait))  # noqa: S311 - to get apart
-            pause = min(pause * 1.5, _LONGEST)
-            again: CheckpointTuple | None = yield ReadHeader(place_of(config).at(None).config)
-            if again is None or _state(again) != state:
-                break
+def _keeps_histories(graph: Any) -> bool:
+    """Whether a graph has subgraphs that keep a history of their own."""
+    if graph not in _KEEPING:
+        below = graph.get_subgraphs(recurse=True)
+        _KEEPING[graph] = any(one.checkpointer is True for _, one in below)
+    return _KEEPING[graph]
 
 
-def _state(saved: CheckpointTuple) -> HeadState:
-    return optimistic_lock.id_of(saved), optimistic_lock.names_of(saved)
-
-
-def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
-    """Whether nobody is under way on a head, as far as that can be seen."""
-    # A graph that a node calls on its own thread would wait for itself.
-    callers = {one.name for one in _callers(run)}
-    holder, writer = optimistic_lock.named_by(saved), optimistic_lock.run_of(saved)
-    if holder is not None and holder not in callers and not _is_over(holder):
-        return False
-    if writer is None or writer in callers or _is_over(writer):
-        return True
-    return not _is_under_way(run.graph, saved)
-
-
-def _callers(run: GraphRun) -> Iterator[GraphRun]:
-    above = run.parent
-    while above is not None:
-        yield above
-        above = above.parent
-
-
-def _is_over(name: str) -> bool:
-    """Whether a run was one of this process, and has come to its end."""
-    return is_here(name) and not is_running(name)
-
-
-def _is_under_way(graph: Any, saved: CheckpointTuple) -> bool:
-    """Whether something is left to do, and has neither failed nor waits for a person."""
-    if not pending_writes.triggers(
-        saved.checkpoint["channel_values"]
-    ) or pending_writes.asking_tasks(saved):
-        return False
-    if any(channel == ERROR for _, channel, _ in saved.pending_writes or ()):
-        return False
-    if saved.metadata.get("source") in {"update", "fork"}:
-        return False
-    stops = (
-        getattr(graph, name, ()) for name in ("interrupt_before_nodes", "interrupt_after_nodes")
-    )
-    return not any(stops)
-
-
-_LOG = logging.getLogger("lockstitch.langgraph")
-_TRIES = 5
-_FORKS = 1000
+# What is done for them
 
 
 class Guarding:
@@ -306,12 +205,13 @@ class Guarding:
         self._channel = channel
         self._wait = wait
 
-    def loaded(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-        """Give the checkpoint that a config names, or the head; settled, if something new comes."""
+    def load(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
+        """Load what a config names, or the head; reconciled, if something new comes."""
         run = self.runs.begins(config)
+        load = self._load_by_id if place_of(config).checkpoint else self._load_head
         for rest in reversed(range(_TRIES)):
             try:
-                return (yield from self._loaded_once(config, run))
+                return (yield from load(config, run))
             except Conflict:
                 # Somebody was quicker with the same checkpoint: what he made of it is read next.
                 if not rest:
@@ -319,49 +219,54 @@ class Guarding:
                 self.counting.retry()
         raise AssertionError
 
-    def _loaded_once(
-        self, config: RunnableConfig, run: caller.GraphRun | None
+    def _load_head(
+        self, config: RunnableConfig, run: GraphRun | None
     ) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
-        if place.checkpoint:
-            return (yield from self._loaded_by_id(config, run))
-        saved, guess = yield from self._claimed(config, run)
+        saved: CheckpointTuple | None = None
+        guess: ThreadPlace | None = None
+        if run is not None and self._wait:
+            given = self.runs.of(run, place)
+            saved = yield from wait_for_turn(config, run, given, self.runs, self._wait)
+        elif run is not None:
+            # What this process has put last is claimed ahead, as the load will tell.
+            given, guess = self.runs.of(run, place), self.runs.last(place)
+            guess = None if run.durability == "exit" else guess
+            if guess is not None:
+                here = replace(guess, more=place.more)
+                yield optimistic_lock.claim_ahead(here, given.name)
         if saved is None:
             saved = yield ReadCheckpoint(config)
-        found = (
-            yield from optimistic_lock.find_head(place, self.runs.counts, saved)
-            if saved
-            else _find_nothing()
-        )
-        if found is None:
+        found = None
+        if saved is not None:
+            found = yield from optimistic_lock.find_head(place, self.runs.counts, saved)
+        if saved is None or found is None:
             self.runs.loaded(config, place, is_head=True).saw(place)
             return None
         caller.follow(found.newest)
-        if saved is None or optimistic_lock.id_of(saved) != optimistic_lock.id_of(found.saved):
-            saved = yield from _read_whole(place, found.saved)
-        if saved is None:
-            raise optimistic_lock.thread_moved(place, None)
-        here = place.at(optimistic_lock.id_of(saved))
-        given = self._given(config, here, saved, is_head=True)
+        here = place.at(id_of(found.saved))
+        if id_of(saved) != id_of(found.saved):
+            # It was only looked at; read whole, it has the config that a saver gives to a newest.
+            saved = yield ReadCheckpoint(here.config)
+            if saved is None:
+                raise thread_moved(place, None)
+            saved = saved._replace(config=replace(here, more={}).config)
+        given = self._note_load(config, here, saved, is_head=True)
         if given.is_announced and here not in given.fresh:
             given.found[here] = optimistic_lock.outline(found)
         given.saw(here)
         if guess is not None and optimistic_lock.is_claimed(guess, saved, given.name):
             given.owned.add(here)
-        made = None
-        if run and run.brings_input(config, saved) and self._may_need(run, here, saved):
-            made = yield from self._settled(config, saved, run.graph, is_head=True)
-        return made or optimistic_lock.strip(saved)
+        if run is None or not self._reconcile or not run.brings_input(config, saved):
+            return strip(saved)
+        # What this process put is only looked over.
+        is_own = self.runs.counts(here) and not _keeps_histories(run.graph)
+        if is_own and not pending_writes.may_be_broken(strip(saved)):
+            return strip(saved)
+        return (yield from self._reconciled(config, saved, run.graph, is_head=True))
 
-    def _may_need(self, run: caller.GraphRun, here: ThreadPlace, saved: CheckpointTuple) -> bool:
-        """Whether a head may have to be reconciled; one of this process is only looked over."""
-        if not self._reconcile:
-            return False
-        is_own = self.runs.counts(here) and not keeps_histories(run.graph)
-        return not is_own or may_be_broken(optimistic_lock.strip(saved))
-
-    def _loaded_by_id(
-        self, config: RunnableConfig, run: caller.GraphRun | None
+    def _load_by_id(
+        self, config: RunnableConfig, run: GraphRun | None
     ) -> Steps[CheckpointTuple | None]:
         place = place_of(config)
         found = yield from optimistic_lock.find_head(place, self.runs.counts)
@@ -371,35 +276,13 @@ class Guarding:
         if saved is None:
             self.runs.loaded(config, place, is_head=False)
             return None
-        is_head = found is not None and optimistic_lock.id_of(saved) == optimistic_lock.id_of(
-            found.saved
-        )
-        self._given(config, place, saved, is_head=is_head)
-        made = None
+        is_head = found is not None and id_of(saved) == id_of(found.saved)
+        self._note_load(config, place, saved, is_head=is_head)
         if run and self._reconcile and run.brings_input(config, saved):
-            made = yield from self._settled(config, saved, run.graph, is_head=is_head)
-        return made or optimistic_lock.strip(saved)
+            return (yield from self._reconciled(config, saved, run.graph, is_head=is_head))
+        return strip(saved)
 
-    def _claimed(
-        self, config: RunnableConfig, run: caller.GraphRun | None
-    ) -> Steps[tuple[CheckpointTuple | None, ThreadPlace | None]]:
-        """Claim the head before a run begins: what is claimed, if it was read, and the place.
-
-        Without waiting, what this process has put last is claimed, as the load will tell.
-        """
-        place = place_of(config)
-        if run is None:
-            return None, None
-        given = self.runs.of(run, place)
-        if self._wait:
-            return (yield from wait_for_turn(config, run, given, self.runs, self._wait)), None
-        last = self.runs.last(place)
-        if last is None or run.durability == "exit":
-            return None, None
-        yield optimistic_lock.claim_ahead(replace(last, more=place.more), given.name)
-        return None, last
-
-    def _given(
+    def _note_load(
         self, config: RunnableConfig, here: ThreadPlace, saved: CheckpointTuple, *, is_head: bool
     ) -> GuardedRun:
         """Take note of what is handed out: only the first time counts, others only look on."""
@@ -408,41 +291,43 @@ class Guarding:
         run.tasks.setdefault(here, {task for task, _, _ in saved.pending_writes or ()})
         return run
 
-    def _settled(
+    def _reconciled(
         self, config: RunnableConfig, saved: CheckpointTuple, graph: Any, *, is_head: bool
-    ) -> Steps[CheckpointTuple | None]:
-        """Reconcile before a new input; None if there was nothing to do."""
+    ) -> Steps[CheckpointTuple]:
+        """Return what a run with a new input begins on: a reconciled checkpoint, or the given."""
         place = place_of(config)
-        here = place.at(optimistic_lock.id_of(saved))
-        run = self._given(config, here, saved, is_head=is_head)
+        here = place.at(id_of(saved))
+        run = self._note_load(config, here, saved, is_head=is_head)
 
-        def store(where: ThreadPlace, step: PutCheckpoint) -> Steps[RunnableConfig]:
+        def store(step: PutCheckpoint) -> Steps[RunnableConfig]:
+            # Two that reconcile one head must not write one row.
+            step.checkpoint["id"] = _own_id(step.checkpoint["id"])
+            where = place_of(step.config)
             own = run if where == here else self.runs.loaded(where.config, where, is_head=True)
-            return (yield from self._guarded(own, where, step))
+            return (yield from self._put_guarded(own, where, step))
 
-        # Named by its id it would be one of the past, whose subgraphs are left alone.
-        asked = place.at(None).config if is_head else here.config
-        task = Reconciler(graph, asked, channel=self._channel, force=True, saver=self.saver)
         loaded = saved if is_head else _without_input(saved)
-        report = yield from reconcile_guarded(task, loaded._replace(config=here.config), store)
+        task = Reconciler(
+            graph,
+            # Named by its id it would be one of the past, whose subgraphs are left alone.
+            place.at(None).config if is_head else here.config,
+            channel=self._channel,
+            force=True,
+            saver=self.saver,
+            loaded=loaded._replace(config=here.config),
+            store=store,
+        )
+        report = yield from task.steps(None)
         if not report.changed or report.after is None:
-            return None
-        new: CheckpointTuple | None = yield ReadCheckpoint(
-            place.at(place_of(report.after).checkpoint).config
-        )
+            return strip(saved)
+        after = place.at(place_of(report.after).checkpoint)
+        new: CheckpointTuple | None = yield ReadCheckpoint(after.config)
         if new is None:
-            raise optimistic_lock.thread_moved(here, None)
-        caller.follow(optimistic_lock.id_of(new))
+            raise thread_moved(here, None)
+        caller.follow(id_of(new))
         self.counting.heal(report)
-        _LOG.info(
-            "thread %r was settled before a new input: %s", place.thread, optimistic_lock.id_of(new)
-        )
-        return optimistic_lock.strip(new)
-
-    def looked(self, config: RunnableConfig | None) -> None:
-        """Take note of a look into the history."""
-        if config is not None:
-            self.runs.looked(config)
+        _LOG.info("thread %r was repaired before a new input: %s", place.thread, id_of(new))
+        return strip(new)
 
     def put(
         self, run: GuardedRun, config: RunnableConfig, step: PutCheckpoint
@@ -450,50 +335,46 @@ class Guarding:
         """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
         place = place_of(config)
         self.runs.note_input(run if self._reconcile else None, place, step.metadata)
-        branch = self._branch(run, config, place)
+        branch = self._branch_of(run, config, place)
         if branch is None:
             try:
-                written = yield from self._guarded(run, place, step)
+                written = yield from self._put_guarded(run, place, step)
             except Conflict as error:
-                branch = self._gone_on(run, config, place, error)
+                branch = self._give_way(run, config, place, error)
             else:
                 run.stored = step.checkpoint["id"]
                 return written
-        signed = optimistic_lock.sign(step.metadata, run.name)
-        made = PutCheckpoint(step.config, step.checkpoint, signed, step.versions)
-        written = yield from branch.put(place, made, run.tasks.get(place, ()))
+        signed = replace(step, metadata=optimistic_lock.sign(step.metadata, run.name))
+        written = yield from branch.put(place, signed, run.tasks.get(place, ()))
         here = place.at(step.checkpoint["id"])
         for write in run.early.pop(here, ()):
             yield from branch.write(here, write, ())
-        yield from self._taken_along(branch, here)
+        yield from self._take_along(branch, here)
         return written
 
-    def _guarded(
+    def _put_guarded(
         self, run: GuardedRun, place: ThreadPlace, step: PutCheckpoint
     ) -> Steps[RunnableConfig]:
-        checkpoint = step.checkpoint["id"]
-        signed = optimistic_lock.sign(step.metadata, run.name)
-        made = PutCheckpoint(step.config, step.checkpoint, signed, step.versions)
-        if place.checkpoint and checkpoint <= place.checkpoint:
-            raise optimistic_lock.clock_behind(place, checkpoint)
+        here = place.at(step.checkpoint["id"])
+        made = replace(step, metadata=optimistic_lock.sign(step.metadata, run.name))
+        if place.checkpoint and step.checkpoint["id"] <= place.checkpoint:
+            raise optimistic_lock.clock_behind(place, step.checkpoint["id"])
         is_branch = run.is_branch(place) or step.metadata.get("source") == "fork"
         written: RunnableConfig
         if place not in run.owned and is_branch:
             written = yield from optimistic_lock.put_fork(place, made, run.name)
         elif place.checkpoint is None:
-            is_fresh = run.is_fresh(place)
-            counts = self.runs.counts
             written = yield from optimistic_lock.put_first(
-                place, made, run.name, counts, is_fresh=is_fresh
+                place, made, run.name, self.runs.counts, is_fresh=run.is_fresh(place)
             )
         else:
-            yield from self._may_write(run, place)
+            yield from self._secure(run, place)
             written = yield from optimistic_lock.put(place, made, run.name, run.tasks.get(place))
-        self.runs.wrote(run, place.at(checkpoint), place)
-        run.early.pop(place.at(checkpoint), None)
+        self.runs.wrote(run, here, place)
+        run.early.pop(here, None)
         return written
 
-    def _may_write(self, run: GuardedRun, place: ThreadPlace) -> Steps[None]:
+    def _secure(self, run: GuardedRun, place: ThreadPlace) -> Steps[None]:
         """See that a run may build on a place, or claim it; what it saw a moment ago, it knows."""
         if place not in run.owned:
             is_sure = run.is_fresh(place) and not run.is_late
@@ -505,46 +386,43 @@ class Guarding:
             yield from optimistic_lock.check_claim(place, run.name)
         run.saw(place)
 
-    def _must_look(self, run: GuardedRun, place: ThreadPlace, step: PutWrites) -> bool:
-        """Whether a write needs a look before it: most are followed by one, at the next put."""
-        if place not in run.owned or run.has_deltas or not run.is_fresh(place):
-            return True
-        return any(channel == INTERRUPT for channel, _ in step.writes)
-
-    def written(self, run: GuardedRun, config: RunnableConfig, step: PutWrites) -> Steps[None]:
+    def write(self, run: GuardedRun, config: RunnableConfig, step: PutWrites) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
         place = place_of(config)
-        branch = self._branch(run, config, place)
+        branch = self._branch_of(run, config, place)
         if branch is None:
             try:
                 if not run.is_branch(place):
-                    if self._must_look(run, place, step):
+                    is_sure = place in run.owned and not run.has_deltas and run.is_fresh(place)
+                    asks = any(channel == INTERRUPT for channel, _ in step.writes)
+                    # Most writes need no look before them: one follows, at the next put.
+                    if asks or not is_sure:
                         run.fresh.pop(place, None)
-                        yield from self._may_write(run, place)
+                        yield from self._secure(run, place)
                 elif place not in run.seen:
                     run.early.setdefault(place, []).append(step)
                 yield step
                 run.tasks.setdefault(place, set()).add(step.task)
             except Conflict as error:
-                branch = self._gone_on(run, config, place, error)
+                branch = self._give_way(run, config, place, error)
             else:
                 return
         yield from branch.write(place, step, run.tasks.get(place, ()))
-        yield from self._taken_along(branch, place)
+        yield from self._take_along(branch, place)
 
-    def _taken_along(self, branch: ForkedThread, place: ThreadPlace) -> Steps[None]:
+    def _take_along(self, branch: ForkedThread, place: ThreadPlace) -> Steps[None]:
         """Copy where the subgraphs of a checkpoint stand, or they would begin anew in the fork."""
         for inner in self.runs.inner(place):
             put = [one for one in inner.owned if one.checkpoint]
             if inner.branch is None and put:
                 inner.branch = branch
                 last = max(put, key=lambda one: one.checkpoint or "")
-                yield from branch.copied(last, inner.tasks.get(last, ()))
+                yield from branch.copy(last, inner.tasks.get(last, ()))
 
-    def _branch(
+    def _branch_of(
         self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace
     ) -> ForkedThread | None:
-        """Give the branch that a run is on, None if it has lost nothing; raises if it may not."""
+        """Return the branch that a run is on, None if it has lost nothing; raises if it may not."""
         if self.on_conflict == "fork":
             self.runs.nest(run, config, place)
         if run.branch is None and (outer := self.runs.outermost(config, place)):
@@ -553,12 +431,12 @@ class Guarding:
             raise type(run.lost)(*run.lost.args)
         return run.branch
 
-    def _gone_on(
+    def _give_way(
         self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace, error: Conflict
     ) -> ForkedThread:
         """Let a run that lost go on in a thread of its own, or end it."""
         outer = self.runs.outermost(config, place) if place.namespace else run
-        error = run.told(error)
+        error = run.describe(error)
         if self.on_conflict == "raise" or outer is None:
             run.lost = error
             self.counting.conflict()
@@ -574,26 +452,200 @@ class Guarding:
         return run.branch
 
 
-def _find_nothing() -> Steps[None]:
-    """Find no head where there is no checkpoint."""
-    return
-    yield  # type: ignore[unreachable]
-
-
-def _read_whole(place: ThreadPlace, head: CheckpointTuple) -> Steps[CheckpointTuple | None]:
-    """Read a head that was looked at, with the config that a saver gives to its newest one."""
-    here = place.at(optimistic_lock.id_of(head))
-    saved: CheckpointTuple | None = yield ReadCheckpoint(here.config)
-    return saved._replace(config=replace(here, more={}).config) if saved else None
-
-
 def _without_input(saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint of the past without what a run began or went on with there.
+    """Return a checkpoint of the past without what a run began or went on with there.
 
     Whoever goes back to it with something else to say has put that in its place. Only results of
     calls that are open there are still wanted.
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
+    if saved.metadata.get("source") != "input" and pending_writes.leaves_calls_open(values):
+        return saved
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    wants_results = saved.metadata.get("source") != "input" and leaves_calls_open(values)
-    return saved if wants_results else saved._replace(checkpoint=checkpoint, pending_writes=[])
+    return saved._replace(checkpoint=checkpoint, pending_writes=[])
+
+
+def _own_id(checkpoint: str) -> str:
+    """Return an id that sorts as this one does, and that nobody else makes."""
+    try:
+        number = UUID(checkpoint).int
+    except ValueError:
+        return checkpoint
+    return str(UUID(int=number & ~_LOW_BITS | uuid4().int & _LOW_BITS))
+
+
+# Waiting for one's turn
+
+
+def wait_for_turn(
+    config: RunnableConfig, run: GraphRun, given: GuardedRun, runs: GuardedRuns, wait: float
+) -> Steps[CheckpointTuple | None]:
+    """Wait for the turn of a run, and claim the head for it; None if it begins without.
+
+    Whoever has claimed the head, or has put a checkpoint with something left to do, is taken to be
+    under way, for as long as something changes. Nobody can see whether he lives: after ``wait``
+    seconds without a change he is taken over, as he would be without waiting. The claim of a head
+    is the turn: of several who wait, one gets it, and the others go on waiting.
+    """
+
+    def state_of(one: CheckpointTuple) -> tuple[str, list[str]]:
+        return id_of(one), optimistic_lock.names_of(one)
+
+    started = changed = time.monotonic()
+    state: tuple[str, list[str]] | None = None
+    pause = _SHORTEST
+    place = place_of(config)
+    while True:
+        saved: CheckpointTuple | None = yield ReadCheckpoint(config)
+        if saved is None:
+            return None
+        found = yield from optimistic_lock.find_head(place, runs.counts, saved)
+        if found is None or id_of(found.saved) != id_of(saved):
+            return None
+        if _is_free(run, saved):
+            here = place.at(id_of(saved))
+            seen = optimistic_lock.writes_on(saved)
+            try:
+                yield from optimistic_lock.claim_head(here, given.name, runs.counts, seen, found)
+            except Conflict:
+                # Another one of those who wait was quicker.
+                pause = _SHORTEST
+            else:
+                given.owned.add(here)
+                return saved
+        now = time.monotonic()
+        if state_of(saved) != state:
+            state, changed = state_of(saved), now
+        while True:
+            now = time.monotonic()
+            if now - changed >= wait or now - started >= wait * _MOST:
+                return None
+            yield Sleep(min(pause * (0.5 + random.random()), wait))  # noqa: S311 - to get apart
+            pause = min(pause * 1.5, _LONGEST)
+            again: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
+            if again is None or state_of(again) != state:
+                break
+
+
+def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
+    """Whether nobody is under way on a head, as far as that can be seen."""
+    # A graph that a node calls on its own thread would wait for itself.
+    callers: set[str] = set()
+    above = run.parent
+    while above is not None:
+        callers.add(above.name)
+        above = above.parent
+
+    def is_over(name: str) -> bool:
+        return name in callers or (caller.is_here(name) and not caller.is_running(name))
+
+    holder, writer = optimistic_lock.named_by(saved), optimistic_lock.run_of(saved)
+    if holder is not None and not is_over(holder):
+        return False
+    if writer is None or is_over(writer):
+        return True
+    # Something is under way if it is left to do, and has neither failed nor waits for a person.
+    is_due = pending_writes.triggers(saved.checkpoint["channel_values"])
+    if not is_due or pending_writes.asking_tasks(saved):
+        return True
+    if any(channel == ERROR for _, channel, _ in saved.pending_writes or ()):
+        return True
+    if saved.metadata.get("source") in {"update", "fork"}:
+        return True
+    stops = ("interrupt_before_nodes", "interrupt_after_nodes")
+    return any(getattr(run.graph, name, ()) for name in stops)
+
+
+# A thread of its own for a run that lost
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where a run went on that lost against another writer."""
+
+    thread: str
+    fork: str
+    # The checkpoint that both have built on; None if both have begun the thread.
+    checkpoint: str | None
+    reason: str
+
+
+@dataclass(slots=True)
+class ForkedThread:
+    """The thread that one run goes on in; a checkpoint that it builds on is copied there once."""
+
+    thread: str
+    next_version: Any
+    _there: set[ThreadPlace] = field(default_factory=set)
+
+    def put(
+        self, place: ThreadPlace, step: PutCheckpoint, tasks: Collection[str]
+    ) -> Steps[RunnableConfig]:
+        """Put a checkpoint into the branch instead; ``tasks`` have written on the one before."""
+        yield from self.copy(place, tasks)
+        here = replace(place, thread=self.thread)
+        written: RunnableConfig = yield replace(step, config=self._within(step.config))
+        self._there.add(here.at(step.checkpoint["id"]))
+        return written
+
+    def write(self, place: ThreadPlace, step: PutWrites, tasks: Collection[str]) -> Steps[None]:
+        """Store writes on a checkpoint of the branch instead, on which ``tasks`` have written."""
+        yield from self.copy(place, tasks)
+        yield replace(step, config=self._within(step.config))
+
+    def _within(self, config: RunnableConfig) -> RunnableConfig:
+        conf = {**config.get("configurable", {}), "thread_id": self.thread}
+        return cast("RunnableConfig", {**config, "configurable": conf})
+
+    def copy(self, place: ThreadPlace, tasks: Collection[str]) -> Steps[None]:
+        """Have a checkpoint in the branch with all its values, as the first one there.
+
+        ``tasks`` are those whose writes on it the run knows: others have built on it meanwhile.
+        """
+        here = replace(place, thread=self.thread)
+        if place.checkpoint is None or here in self._there:
+            return
+        saved: CheckpointTuple | None = yield ReadCheckpoint(place.config)
+        if saved is not None:
+            known = [write for write in saved.pending_writes or () if write[0] in tasks]
+            saved = strip(saved._replace(pending_writes=known))
+            above = yield from self._copy_deltas(here, place, saved)
+            versions = dict(saved.checkpoint["channel_versions"])
+            yield PutCheckpoint(above.config, saved.checkpoint, saved.metadata, versions)
+            writes: dict[str, list[tuple[str, Any]]] = {}
+            for task, channel, value in saved.pending_writes or ():
+                writes.setdefault(task, []).append((channel, value))
+            for task, own in writes.items():
+                yield PutWrites(here.config, own, task)
+        self._there.add(here)
+
+    def _copy_deltas(
+        self, here: ThreadPlace, place: ThreadPlace, saved: CheckpointTuple
+    ) -> Steps[ThreadPlace]:
+        """Store what channels that keep only changes have collected, in one checkpoint above."""
+        above = saved.parent_config
+        body = saved.checkpoint
+        missing = [name for name in body["channel_versions"] if name not in body["channel_values"]]
+        if above is None or not missing:
+            return here.at(None)
+        found: Mapping[str, Any] = yield ReadDeltas(place.config, missing)
+        seeds = {name: history["seed"] for name, history in found.items() if "seed" in history}
+        writes = [(name, value) for name, each in found.items() for _, _, value in each["writes"]]
+        if not seeds and not writes:
+            return here.at(None)
+        root = here.at(place_of(above).checkpoint)
+        versions = {name: self.next_version(None, None) for name in seeds}
+        made = {
+            **body,
+            "id": root.checkpoint,
+            "channel_values": seeds,
+            "channel_versions": versions,
+            "versions_seen": {},
+            "updated_channels": None,
+        }
+        step = int(saved.metadata.get("step", -1)) - 1
+        metadata = cast("CheckpointMetadata", {"source": "fork", "step": step, "parents": {}})
+        yield PutCheckpoint(here.at(None).config, cast("Checkpoint", made), metadata, versions)
+        if writes:
+            yield PutWrites(root.config, writes, _FORK_TASK)
+        return root

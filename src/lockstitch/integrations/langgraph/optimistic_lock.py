@@ -47,7 +47,7 @@ from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.snapshot import CLAIM, COUNTERS
 from lockstitch.integrations.langgraph.run_ids import Overtaken, ThreadPlace, place_of
 from lockstitch.integrations.langgraph.saver_steps import (
-    ListOlder,
+    ListHeaders,
     PutCheckpoint,
     PutWrites,
     ReadHeader,
@@ -194,7 +194,7 @@ def _within(place: ThreadPlace) -> str:
 def _older(place: ThreadPlace, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
     """Give a few checkpoints that are older than one, of its thread and namespace."""
     before = place.at(id_of(saved)).config
-    found: list[CheckpointTuple] = yield ListOlder(place.at(None).config, before, _PAGE)
+    found: list[CheckpointTuple] = yield ListHeaders(place.at(None).config, _PAGE, before)
     return found
 
 

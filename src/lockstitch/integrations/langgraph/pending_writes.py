@@ -187,6 +187,12 @@ def wanted_histories(saved: CheckpointTuple, named: str | None = None) -> list[s
     ]
 
 
+def delta_channels(graph: Any) -> set[str]:
+    """Return the names of a graph's channels that store only changes."""
+    channels = graph.channels.items()
+    return {name for name, spec in channels if type(spec).__name__ == "DeltaChannel"}
+
+
 def counters(metadata: Any) -> dict[str, tuple[int, int]]:
     """Give what LangGraph counts for channels that store only changes."""
     found: dict[str, tuple[int, int]] = metadata.get(COUNTERS) or {}

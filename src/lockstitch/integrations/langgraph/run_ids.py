@@ -109,7 +109,7 @@ class RunProgress:
     # The last checkpoint of its turn that is in the history.
     stored: str | None = None
 
-    def told(self, error: Conflict) -> Conflict:
+    def describe(self, error: Conflict) -> Conflict:
         """Return a conflict of this run that says what the thread has of its turn."""
         if self.stored is None or not isinstance(error, Overtaken):
             return error
@@ -178,7 +178,7 @@ class RunRegistry(Generic[P]):
         progress.owned.add(place)
         progress.built.add(parent)
         with self._lock:
-            _remember(self._writes, place, progress, self._limit)
+            remember(self._writes, place, progress, self._limit)
         self._note(place, progress)
 
     def writing(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
@@ -241,10 +241,11 @@ class RunRegistry(Generic[P]):
     def _note(self, place: ThreadPlace, progress: P) -> None:
         with self._lock:
             recent = [one for one in self._recent.get(place, ()) if one is not progress]
-            _remember(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
+            remember(self._recent, place, [*recent, progress][-_RECENT:], self._limit)
 
 
-def _remember(kept: OrderedDict[ThreadPlace, T], place: ThreadPlace, value: T, limit: int) -> None:
+def remember(kept: OrderedDict[ThreadPlace, T], place: ThreadPlace, value: T, limit: int) -> None:
+    """Keep a value for a place, and no more of them than a number, the latest."""
     kept[place] = value
     kept.move_to_end(place)
     while len(kept) > limit:

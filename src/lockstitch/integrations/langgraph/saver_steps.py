@@ -1,13 +1,11 @@
-"""What is asked of a saver, one step at a time, so that one protocol serves both its faces.
+"""What is asked of a saver, one step at a time, so that one decision serves both its faces.
 
-A protocol is a generator that yields steps and is sent their results; ``carried_out`` performs
-them with a saver's plain methods, ``acarried_out`` with its async ones.
+A decision is a generator that yields steps and is sent their results. ``perform`` carries them out
+with a saver's plain methods, ``aperform`` with its async ones.
 
-A look at a checkpoint that leaves its values alone: who put it on what, and who has claimed it.
-
-A guard looks at checkpoints far more often than it hands them out, and most of the time of a read
-goes into making messages. LangGraph's own savers are looked at through a shallow copy of them, as
-they make one themselves to narrow what is loaded, with a serializer that makes no objects.
+Most checkpoints are only looked at: who put this one on what, and who has claimed it. Most of the
+time of a read goes into making messages, so LangGraph's own savers are looked at through a shallow
+copy of them (they make one themselves to narrow what is loaded) with a serializer that makes none.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +26,7 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.msgpack import Decoder
 from msgspec.structs import asdict
 
+from lockstitch.conversation.steps import adrive, drive
 from lockstitch.integrations.langgraph.caller import GUARD, announcing
 
 if TYPE_CHECKING:
@@ -37,25 +36,34 @@ if TYPE_CHECKING:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
-        DeltaChannelHistory,
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
-
 
 T = TypeVar("T")
 Saver = BaseCheckpointSaver[Any]
 
+_LANGGRAPH = "langgraph.checkpoint."
+_OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
+_MAPS = Decoder(dict[str, Any], ext_hook=lambda _, __: None)
+# In bytes; what a guard itself writes is smaller, and all that it reads the values of.
+_SMALL = 500
+
 
 class SaverStep:
-    """One call of a saver; ``looks`` if the values of what is read do not matter."""
+    """One call of a saver; ``looks`` if the values of what is read do not matter.
+
+    Without an async method of its own, a saver's plain one is called in a thread.
+    """
 
     __slots__ = ()
     looks: ClassVar[bool] = False
 
     def done(self, saver: Saver) -> Any:
+        """Call the saver and return what it gives."""
         raise NotImplementedError
 
     async def adone(self, saver: Saver) -> Any:
+        """Do the same in an event loop."""
         raise NotImplementedError
 
 
@@ -80,14 +88,14 @@ class ReadHeader(ReadCheckpoint):
 
 
 @dataclass(frozen=True, slots=True)
-class ListOlder(SaverStep):
-    """Look at some checkpoints that are older than a given one, the newest of them first."""
+class ListHeaders(SaverStep):
+    """Look at some checkpoints, the newest first, of a namespace or of all; from one on, if any."""
 
     looks: ClassVar[bool] = True
 
     config: RunnableConfig
-    before: RunnableConfig
     limit: int
+    before: RunnableConfig | None = None
 
     def done(self, saver: Saver) -> list[CheckpointTuple]:
         found = saver.list(self.config, before=self.before, limit=self.limit)
@@ -96,20 +104,6 @@ class ListOlder(SaverStep):
     async def adone(self, saver: Saver) -> list[CheckpointTuple]:
         found = saver.alist(self.config, before=self.before, limit=self.limit)
         return [saved async for saved in found]
-
-
-@dataclass(frozen=True, slots=True)
-class ListLatest(SaverStep):
-    """Read the last checkpoints of all namespaces of a thread."""
-
-    config: RunnableConfig
-    limit: int
-
-    def done(self, saver: Saver) -> list[CheckpointTuple]:
-        return list(islice(saver.list(self.config, limit=self.limit), self.limit))
-
-    async def adone(self, saver: Saver) -> list[CheckpointTuple]:
-        return [saved async for saved in saver.alist(self.config, limit=self.limit)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +140,20 @@ class PutWrites(SaverStep):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadDeltas(SaverStep):
+    """Read what channels that store only changes have along the ancestors of a checkpoint."""
+
+    config: RunnableConfig
+    channels: Sequence[str]
+
+    def done(self, saver: Saver) -> Any:
+        return saver.get_delta_channel_history(config=self.config, channels=self.channels)
+
+    async def adone(self, saver: Saver) -> Any:
+        return await saver.aget_delta_channel_history(config=self.config, channels=self.channels)
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep(SaverStep):
     """Wait for some seconds."""
 
@@ -158,70 +166,31 @@ class Sleep(SaverStep):
         await asyncio.sleep(self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadDeltas(SaverStep):
-    """Read what channels that store only changes have along the ancestors of a checkpoint."""
-
-    config: RunnableConfig
-    channels: Sequence[str]
-
-    def done(self, saver: Saver) -> Mapping[str, DeltaChannelHistory]:
-        return saver.get_delta_channel_history(config=self.config, channels=self.channels)
-
-    async def adone(self, saver: Saver) -> Mapping[str, DeltaChannelHistory]:
-        return await saver.aget_delta_channel_history(config=self.config, channels=self.channels)
-
-
 Steps = Generator[SaverStep, Any, T]
 
 
-def perform(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
-    """Perform a protocol with a saver's plain methods; what a step raises, it is told.
+def perform(saver: Saver, steps: Steps[T], headers: Saver | None = None) -> T:
+    """Return what a decision comes to with a saver's plain methods.
 
-    ``eyes`` is a saver that is quicker at looking.
+    ``headers`` is a saver that is quicker at looking, for what a guard decides.
     """
-    try:
-        step = next(steps)
-        while True:
-            step = _after(steps, step, eyes if step.looks and eyes else saver)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()
 
-
-def _after(steps: Steps[Any], step: SaverStep, saver: Saver) -> SaverStep:
-    try:
+    def done(step: SaverStep) -> Any:
         # With two referees nobody could build beside what lost.
         with announcing(GUARD):
-            result = step.done(saver)
-    except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
-        return steps.throw(error)
-    return steps.send(result)
+            return step.done(headers if step.looks and headers else saver)
+
+    return drive(steps, done)
 
 
-async def aperform(saver: Saver, steps: Steps[T], eyes: Saver | None = None) -> T:
-    """Perform a protocol with a saver's async methods; what a step raises, it is told."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                with announcing(GUARD):
-                    result = await step.adone(eyes if step.looks and eyes else saver)
-            except BaseException as error:  # noqa: BLE001 - it is the protocol's to handle
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    finally:
-        steps.close()
+async def aperform(saver: Saver, steps: Steps[T], headers: Saver | None = None) -> T:
+    """Return what a decision comes to with a saver's async methods."""
 
+    async def done(step: SaverStep) -> Any:
+        with announcing(GUARD):
+            return await step.adone(headers if step.looks and headers else saver)
 
-_LANGGRAPH = "langgraph.checkpoint."
-_OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
-# In bytes; what a guard itself writes is smaller, and all that it reads the values of.
-_SMALL = 500
+    return await adrive(steps, done)
 
 
 class _CheckpointHeader(Struct):
@@ -254,9 +223,11 @@ class HeaderSerializer:
         if kind != "msgpack":
             return self._serde.loads_typed(data)
         if len(body) > _SMALL:
-            # A checkpoint with all its values in it, or one of those.
+            # A checkpoint with all its values in it, one of those, or the metadata.
             with suppress(ValidationError, DecodeError):
                 return {**asdict(_CHECKPOINTS.decode(body)), "channel_values": {}}
+            with suppress(ValidationError, DecodeError, TypeError):
+                return _MAPS.decode(body)
             return None
         with suppress(ValidationError, DecodeError, TypeError):
             return _OUTLINES.decode(body)
@@ -264,7 +235,7 @@ class HeaderSerializer:
 
 
 def header_reader(saver: Saver) -> Saver:
-    """Give a saver that reads the same checkpoints without their values, or the saver itself."""
+    """Return a saver that reads the same checkpoints without their values, or the saver itself."""
     serde = saver.serde
     found: SerializerProtocol
     if type(serde) is JsonPlusSerializer:

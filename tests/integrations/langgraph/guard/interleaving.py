@@ -17,7 +17,7 @@ from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph import optimistic_lock
 from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 from lockstitch.integrations.langgraph.saver_steps import (
-    ListOlder,
+    ListHeaders,
     PutCheckpoint,
     ReadCheckpoint,
     ReadHeader,
@@ -201,7 +201,7 @@ def _choices(game: Game, last: tuple[int, bool]) -> list[int]:
 
 
 def _is_read(player: Player) -> bool:
-    return isinstance(player.step, ReadCheckpoint | ListOlder)
+    return isinstance(player.step, ReadCheckpoint | ListHeaders)
 
 
 def explored(make: Callable[[], Game], dying: Sequence[tuple[int, int]] = ()) -> Iterator[Game]:

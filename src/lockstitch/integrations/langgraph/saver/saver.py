@@ -340,7 +340,7 @@ class Saver(BaseCheckpointSaver[Any]):
             f" (this one builds on {parent or 'nothing'}, the thread ends with"
             f" {latest or 'nothing'}): another writer was quicker"
         )
-        raise run.told(error) if latest else error
+        raise run.describe(error) if latest else error
 
     def put_writes(
         self,
