@@ -204,7 +204,7 @@ def test_what_a_task_wrote_is_stored_with_the_checkpoint_behind_it(
     monkeypatch.setattr(backend, "add", add)
     task = threading.Thread(target=quick.put_writes, args=(found.config, [("x", 1)], "task"))
     task.start()
-    wait_until(lambda: live._queue)  # noqa: SLF001
+    wait_until(lambda: live._commits._queue)  # noqa: SLF001
     child: Any = {**found.checkpoint, "id": f"{found.checkpoint['id']}1"}
     quick.put(found.config, child, found.metadata, {})
     task.join()

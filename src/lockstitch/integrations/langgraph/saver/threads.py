@@ -25,12 +25,13 @@ import os
 import secrets
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -63,6 +64,7 @@ from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Seriali
 from lockstitch.integrations.langgraph.saver.maintenance import milliseconds_of
 from lockstitch.journal.records import NEW, Head, JournalEntry
 from lockstitch.stores.base import Backend, Lease
+from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -87,27 +89,14 @@ class PreparedLine(Struct):
 Prepare = Callable[["LiveThread"], PreparedLine | None]
 
 
-class _WriteJob:
-    """A record that somebody waits for."""
+class _WriteJob(CommitJob):
+    """A record that somebody waits for; ``number`` says when it came."""
 
-    __slots__ = ("bell", "error", "is_done", "prepare")
+    __slots__ = ("number",)
 
-    def __init__(self, prepare: Prepare) -> None:
-        self.prepare = prepare
-        self.error: BaseException | None = None
-        self.is_done = False
-        self.bell: threading.Lock | None = None
-
-    def waits(self, seconds: float) -> bool:
-        """Wait for somebody else to store it; whether that was so."""
-        assert self.bell is not None  # noqa: S101
-        return self.bell.acquire(timeout=seconds) and self.is_done
-
-    def end(self) -> None:
-        """Say that it was dealt with."""
-        self.is_done = True
-        if self.bell is not None and self.bell.locked():
-            self.bell.release()
+    def __init__(self, prepare: Prepare, number: int, patience: float) -> None:
+        super().__init__(prepare, patience=patience)
+        self.number = number
 
 
 class CommitPatience:
@@ -169,7 +158,8 @@ class LiveThread:
         self._counting = counting
         self._leases = leases
         self.patience = CommitPatience()
-        self._queue: deque[_WriteJob] = deque()
+        self._commits = GroupCommit(self._commit, f"thread {id_}")
+        self._arrivals = count()
         self._is_read = False
         # Keys of records: no other writer has this beginning.
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
@@ -233,47 +223,40 @@ class LiveThread:
 
         ``is_patient`` has it wait a moment for another one that takes it along.
         """
-        job = _WriteJob(prepare)
+        seconds = 0.0
+        if is_patient:
+            seconds = self.patience.seconds(len(self.thread.items))
+            self.patience.begin()
+        else:
+            self.patience.arrive()
+        job = _WriteJob(prepare, next(self._arrivals), seconds)
         try:
-            if is_patient:
-                self._wait_a_moment(job)
-            else:
-                self.patience.arrive()
-                self._queue.append(job)
-            with self.lock:
-                if not job.is_done:
-                    self._store_all()
-        except BaseException as error:
-            # Nobody waits for it any more: later it would be in the way of whoever goes on.
-            job.error = error
-            raise
-        if isinstance(job.error, Conflict):
+            self._commits.finish(job)
+        except Conflict:
             self._counting.conflict()
-        if job.error is not None or not job.is_done:
-            raise job.error or _broken_off()
+            raise
+        finally:
+            if seconds:
+                self.patience.learn(is_met=not job.has_led)
 
-    def _wait_a_moment(self, job: _WriteJob) -> None:
-        seconds = self.patience.seconds(len(self.thread.items))
-        if seconds:
-            job.bell = threading.Lock()
-            job.bell.acquire()
-        self.patience.begin()
-        self._queue.append(job)
-        if seconds:
-            self.patience.learn(is_met=job.waits(seconds))
-
-    def _store_all(self) -> None:
-        jobs: list[_WriteJob] = []
+    def _commit(self, jobs: list[Any]) -> None:
+        """Store the records of all who wait, and end every job, whatever happens."""
         try:
-            # Known before it is taken: an interrupt in between must not leave anybody untold.
-            for _ in range(len(self._queue)):
-                jobs.append(self._queue[0])
-                self._queue.popleft()
-            self._store(jobs)
+            with self.lock:
+                self._commits.gather(jobs)
+                try:
+                    # In the order in which they came: a checkpoint is made of the writes before it.
+                    self._store(sorted(jobs, key=attrgetter("number")))
+                except BaseException:
+                    self.forget()
+                    raise
         except BaseException as error:
-            self.forget()
             for job in jobs:
-                job.error = job.error or _own(error)
+                if isinstance(error, Exception):
+                    job.error = job.error or own_copy(error)
+                else:
+                    text = "a write was broken off: read the thread again"
+                    job.error = job.error or Unsure(text)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -291,7 +274,14 @@ class LiveThread:
             if not entries:
                 return
             try:
-                self.thread.head = self._added(entries, before)
+                lease = self._leases.get(self.session)
+                if lease is not None:
+                    # A run has its turn here: what is written meanwhile is written for it.
+                    self.thread.head = self._backend.append(lease, entries, before.seq)
+                else:
+                    self.thread.head = self._backend.add(
+                        self.session, entries, before, wait=self._wait
+                    )
             except Moved:
                 self.forget()
             except Unsure:
@@ -302,19 +292,12 @@ class LiveThread:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
 
-    def _added(self, entries: list[JournalEntry], before: Head) -> Head:
-        """Add records: for whoever has the turn, or as a holder of a moment."""
-        lease = self._leases.get(self.session)
-        if lease is not None:
-            return self._backend.append(lease, entries, before.seq)
-        return self._backend.add(self.session, entries, before, wait=self._wait)
-
     def _prepared(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
         entries: list[JournalEntry] = []
         for job in jobs:
             try:
-                prepared = job.prepare(self) if job.error is None else None
+                prepared = job.run(self) if job.error is None else None
             except Exception as error:  # noqa: BLE001 - it is raised where it belongs
                 job.error = error
                 continue
@@ -343,22 +326,6 @@ class LiveThread:
             return False
         found = {record.key for record in self._backend.read(self.session, before)}
         return all(entry.key in found for entry in entries)
-
-
-def _own(error: BaseException) -> BaseException:
-    """Make an error for each who waits: a traceback belongs to one."""
-    if not isinstance(error, Exception):
-        return _broken_off()
-    try:
-        copy = type(error)(*error.args)
-    except TypeError:
-        return error
-    copy.__cause__ = error.__cause__
-    return copy
-
-
-def _broken_off() -> Unsure:
-    return Unsure("a write was broken off: read the thread again")
 
 
 class LiveThreads:
