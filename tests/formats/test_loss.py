@@ -40,7 +40,7 @@ class Greedy(PlainList):
             transcript.findings = [new_finding("LS610", "1", "is not to the taste of this rule")]
         return transcript
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         if len(transcript.records) > self.kept:
             ledger.note(RULES["LS610"], "removed", "1", "was taken out")
         return list(transcript.records[: self.kept])

@@ -227,7 +227,7 @@ def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], table: ProgramTable
 ) -> list[Record]:
     """Give the records in which the conversation is the healed one."""
-    return _GooseWriteBack(transcript, table).stitch(strands)
+    return _GooseWriteBack(transcript, table).write_back(strands)
 
 
 class _GooseWriteBack:
@@ -244,7 +244,7 @@ class _GooseWriteBack:
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 
-    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         lines = [line for strand in strands for line in self._lines(strand)]
         stay = longest_kept_run(self._homes(lines))
         out: dict[int, list[Record]] = {NEW: []}
@@ -447,14 +447,14 @@ class Goose(RowFormat):
             state=talk,
         )
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         data = transcript.context.data
         return [
             _loadable(data, record, ledger) if any(_flaws(record)) else record
             for record in transcript.records
         ]
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return write_back(transcript, strands, _MESSAGE)

@@ -57,7 +57,7 @@ class OpenAIAgents(RowFormat):
             state=homes,
         )
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Take out what no resume reads: the SDK passes over it, and a request cannot hold it."""
         for row in transcript.records:
             if isinstance(row, Row) and _is_lost(row):
@@ -65,7 +65,7 @@ class OpenAIAgents(RowFormat):
                 ledger.set_aside(RULES["LS610"], row.place, row.text)
         return [row for row in transcript.records if not _is_lost(row)]
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         homes: list[int] = transcript.state

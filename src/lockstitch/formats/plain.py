@@ -98,9 +98,9 @@ class PlainList(Format):
         from lockstitch.formats import plain_compact  # noqa: PLC0415 - as above
 
         strands = plain_compact.strands(transcript, story, out)
-        return self.stitch(transcript, strands, Ledger([], []))
+        return self.write_back(transcript, strands, Ledger([], []))
 
-    def dress(
+    def write_request(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]
     ) -> list[Record]:
         before = transcript.history.body or {}
@@ -112,7 +112,7 @@ class PlainList(Format):
                 )
         return records
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         data = transcript.context.data

@@ -66,7 +66,7 @@ class Requests(Format):
             state=lines,
         )
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Repair each line that needs it."""
         records = list(transcript.records)
         for number, line in transcript.state.items():
@@ -77,7 +77,7 @@ class Requests(Format):
                 ledger.quarantine += done.quarantine
         return records
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError("a file of requests has no conversation of its own")

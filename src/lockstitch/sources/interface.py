@@ -212,12 +212,12 @@ class Format(ABC):
             if one.kind != COMPACTED
         ]
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Mend one round of what is wrong with the graph; the same records if nothing is."""
         return list(transcript.records)
 
     @abstractmethod
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
@@ -226,7 +226,7 @@ class Format(ABC):
         """Give a transcript in which a person is asked as if nobody were."""
         return structs.replace(transcript, waiting=False, forced=True)
 
-    def dress(
+    def write_request(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]
     ) -> list[Record]:
         """Put what changed around the messages of a stored request into its record."""

@@ -410,7 +410,7 @@ def _repair_once(
 ) -> Transcript:
     after = _parse_again(form, transcript, _clean_bytes(transcript, ledger))
     for _ in range(_ROUNDS + len(after.findings)):
-        records = form.straighten(after, ledger)
+        records = form.repair_tree(after, ledger)
         if _same(records, after.records):
             break
         after = _parse_again(form, transcript, records)
@@ -476,11 +476,11 @@ def _repair_history(
         return transcript
     take_over_changes(plan, history, transcript, ledger)
     strands = trace_sources(history, repaired_messages(plan, history))
-    records = form.stitch(transcript, strands, ledger)
+    records = form.write_back(transcript, strands, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
         rest = {name: value for name, value in plan.plain.items() if name != key}
-        records = form.dress(transcript, records, rest)
+        records = form.write_request(transcript, records, rest)
     return (
         transcript
         if _same(records, transcript.records)
@@ -601,7 +601,7 @@ def _keep_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
         ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     strands = trace_sources(history, history.messages[:start])
-    records = form.stitch(transcript, strands, ledger)
+    records = form.write_back(transcript, strands, ledger)
     return _parse_again(form, transcript, records)
 
 

@@ -179,11 +179,11 @@ class ClaudeCode(Format):
         transcript.findings = [*graph_findings(chain, lost, transcript)]
         return transcript
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         chain, found = transcript.state
         return repair_tree.repair_tree(transcript, chain, found, ledger)
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return write_back.write_back(transcript, transcript.state[0], strands)

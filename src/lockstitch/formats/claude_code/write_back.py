@@ -64,7 +64,7 @@ def write_back(
     transcript: Transcript, chain: ClaudeChain, strands: Sequence[SourcedMessage]
 ) -> list[Record]:
     """Give the records of the file in which the conversation is the healed one."""
-    return _ClaudeWriteBack(transcript, chain).stitch(strands)
+    return _ClaudeWriteBack(transcript, chain).write_back(strands)
 
 
 class _ClaudeWriteBack:
@@ -84,7 +84,7 @@ class _ClaudeWriteBack:
         self.minted = 0
         self.kept_behind: dict[str, str] = {}
 
-    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         units = self._units(strands)
         self._touch_batches(units)
         line = self._with_controls(units)

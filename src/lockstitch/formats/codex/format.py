@@ -111,10 +111,10 @@ class Codex(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [*_asides(transcript.state)]
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return repair.repair_tree(transcript, ledger)
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return repair.write_back(transcript, strands)

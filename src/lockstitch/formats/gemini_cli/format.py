@@ -104,7 +104,7 @@ class GeminiCli(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [*_asides(transcript.state)]
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
         chat: Chat = transcript.state
         gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
@@ -121,7 +121,7 @@ class GeminiCli(Format):
     def belongs(self, path: str, folder: str) -> bool:
         return Path(path).name.startswith("session-") and _is_project(path, folder)
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return write_back.write_back(transcript, strands, ledger)

@@ -236,7 +236,7 @@ def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
     """Give the records of the file whose contents are the healed ones."""
-    return _GeminiWriteBack(transcript, ledger).stitch(strands)
+    return _GeminiWriteBack(transcript, ledger).write_back(strands)
 
 
 class _GeminiWriteBack:
@@ -258,7 +258,7 @@ class _GeminiWriteBack:
         for content in self.old:
             yield from content["parts"]
 
-    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         kept = {id(part) for strand in strands for part in strand.message["parts"]}
         spare = [part for part in self._old_parts() if id(part) not in kept]
         slots = [slot for strand in strands for slot in self._slots(strand.message, spare)]

@@ -63,7 +63,7 @@ class ThreadFormat(Format):
             reading.snapshot, transcript.records, transcript.context, reading.channel, forced=True
         )
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Put what hangs on the head into its conversation, with an id for each message."""
         reading: ThreadReading = transcript.state
         views = [item.view for item in reading.items]
@@ -79,11 +79,11 @@ class ThreadFormat(Format):
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
-        return self.stitch(
+        return self.write_back(
             transcript, trace_sources(transcript.history, make_distinct(views)), ledger
         )
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         try:

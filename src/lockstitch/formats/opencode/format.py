@@ -111,14 +111,14 @@ class OpenCode(RowFormat):
             _events(records),
         )
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         rebuilt = {
             id(row): _rebuilt(row, transcript.records, ledger)
             for row in _broken(transcript.records)
         }
         return [rebuilt.get(id(record), record) for record in transcript.records]
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _RowEditor(transcript.records)
@@ -383,7 +383,7 @@ class OpenCodeExport(Format):
         )
         return transcript_of(transcript, {})
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _DocumentEditor(transcript)

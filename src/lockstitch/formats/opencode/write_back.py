@@ -44,7 +44,7 @@ class OpenCodeEditor(Protocol):
 
 def write_back(telling: Telling, strands: Sequence[SourcedMessage], editor: OpenCodeEditor) -> None:
     """Tell an editor what to change so that the healed history is what is sent."""
-    _OpenCodeWriteBack(telling, strands, editor).stitch()
+    _OpenCodeWriteBack(telling, strands, editor).write_back()
 
 
 class _OpenCodeWriteBack:
@@ -58,7 +58,7 @@ class _OpenCodeWriteBack:
         self.ends: dict[str, int] = {}
         self.present = {id(block) for strand in strands for block in parts_of(strand.message)}
 
-    def stitch(self) -> None:
+    def write_back(self) -> None:
         last: OpenCodeEntry | None = None
         for strand in self.strands:
             entry = self._entry(strand, last)

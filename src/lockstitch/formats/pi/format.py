@@ -103,10 +103,10 @@ class Pi(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in transcript.state.asides() if one.history.messages]
 
-    def straighten(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         return repair_tree.repair_tree(transcript, ledger)
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         return write_back.write_back(transcript, strands, ledger)

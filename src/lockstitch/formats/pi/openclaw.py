@@ -220,7 +220,7 @@ class OpenClaw(RowFormat):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in transcript.state.asides() if one.history.messages]
 
-    def stitch(
+    def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError(_HELP)

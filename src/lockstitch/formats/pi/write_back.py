@@ -54,7 +54,7 @@ def write_back(
 ) -> list[Record]:
     """Give the records of the file in which the conversation is the healed one."""
     stitcher = _PiWriteBack(transcript)
-    records = stitcher.stitch(strands)
+    records = stitcher.write_back(strands)
     stitcher.set_aside(ledger)
     return records
 
@@ -73,7 +73,7 @@ class _PiWriteBack:
         self.used: set[int] = set()
         self.made = 0
 
-    def stitch(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
         units = [unit for strand in strands for unit in self._units(strand)]
         for unit, near in zip(units, self._neighbours(units), strict=True):
             unit.record = self._fresh(unit, near) if unit.is_new else self._kept(unit)
