@@ -85,9 +85,9 @@ def test_never_in_the_middle_of_a_batch(twin: Twin, store: Store) -> None:
 
             def look(path: str) -> str:
                 inner = twin.inner(session)
-                view = inner.writer.state.view
+                view = inner.state.view
                 seen.append(len(inner.request("anthropic")))
-                assert not inner.is_over(wish(BUDGET), inner.request("anthropic"))
+                assert not inner._is_over(wish(BUDGET), inner.request("anthropic"))  # noqa: SLF001
                 assert view.batch[0].is_running or view.batch[1].is_running
                 return path
 
@@ -175,10 +175,10 @@ def test_large_results_do_not_fool_the_calibration(store: Store) -> None:
             guess = estimate(session.request("anthropic"))
             session.record({**says("anthropic"), "usage": {"input_tokens": guess}})
         session.say("<Q> next")
-        inner: Any = session._inner  # noqa: SLF001
+        inner: Any = session
         messages = session.request("anthropic")
-        assert not inner.is_over(wish(estimate(messages) * 3 // 2), messages)
-        assert inner.is_over(wish(estimate(messages) * 2 // 3), messages)
+        assert not inner._is_over(wish(estimate(messages) * 3 // 2), messages)  # noqa: SLF001
+        assert inner._is_over(wish(estimate(messages) * 2 // 3), messages)  # noqa: SLF001
 
 
 class Sometimes(MemoryBackend):

@@ -384,7 +384,7 @@ def test_a_note_that_says_nothing_is_none(store: Store) -> None:
         session.uncompact()
         facts = session.state.facts.values()
         [fact] = [fact for fact in facts if "label='summarizer " in str(fact.event)]
-        writer = session._inner.writer  # noqa: SLF001
+        writer = session._writer  # noqa: SLF001
         for payload in (b"null", b'"x"', b'{"failures":"x"}', b"[]", b'{"failures":-4}'):
             writer.add(structs.replace(fact.event, payload=Raw(payload)))
             summarizer.forget()

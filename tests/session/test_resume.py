@@ -260,7 +260,7 @@ def test_what_can_be_repeated_is_run_again_after_an_exception(twin: Twin, store:
             def left() -> str:
                 ran.append(current_call().attempt)
                 if current_call().attempt == 1:
-                    inner.close(Overloaded())
+                    inner._close(Overloaded())  # noqa: SLF001
                 return "seen"
 
             tools = {"look": Tool(left, repeatable=True), "once": left}

@@ -16,7 +16,8 @@ from lockstitch.dialects.placeholders import NOT_STARTED, TIMED_OUT, WAITING
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Interrupted, Started, text_payload
 from lockstitch.session.store import Store
-from lockstitch.session.tool_run import Result, Tool, ToolRun, current_call
+from lockstitch.session.tool_run import Result, Tool, current_call
+from lockstitch.session.writing import SessionWriter
 
 from .talk import asks, results, says
 from .twins import Twin, check_everywhere
@@ -180,11 +181,11 @@ def test_a_store_that_fails_in_a_way_of_its_own_ends_the_run(
         async with twin.opened(store) as session:
             await asked(session, ("c1", "look", {}))
 
-            def fail(_batch: ToolRun, _outcome: Finished) -> None:
+            def fail(_writer: SessionWriter, _outcome: Finished) -> None:
                 monkeypatch.undo()
                 raise MemoryError
 
-            monkeypatch.setattr(ToolRun, "_write", fail)
+            monkeypatch.setattr(SessionWriter, "add", fail)
             with pytest.raises(MemoryError):
                 await session.run_tools({"look": twin.tool(lambda: "seen")})
             assert [call.status for call in session.calls] == ["closed"]
@@ -326,7 +327,7 @@ def test_a_second_real_result_becomes_a_note(twin: Twin, store: Store) -> None:
         async with twin.opened(store) as session:
             await asked(session, ("c1", "look", {}))
             await session.run_tools({"look": twin.tool(lambda: "one")})
-            writer = twin.inner(session).writer
+            writer = twin.inner(session)._writer  # noqa: SLF001
             fact = writer.state.facts[session.seq].event
             assert isinstance(fact, Finished)
             other = Finished(reply=fact.reply, index=0, payload=text_payload("two"))

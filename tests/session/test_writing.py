@@ -50,7 +50,7 @@ def test_what_comes_in_while_the_store_writes_goes_in_one_write() -> None:
         def let_through() -> None:
             """While the store stands still with the first result, the other nine wait in line."""
             deadline = time.monotonic() + 60
-            while len(session._seen._commits._queue) < 9 and time.monotonic() < deadline:  # type: ignore[attr-defined]  # noqa: SLF001
+            while len(session._view._commits._queue) < 9 and time.monotonic() < deadline:  # type: ignore[attr-defined]  # noqa: SLF001
                 time.sleep(0.002)
             backend.open.set()
 
@@ -173,7 +173,7 @@ def test_a_record_without_the_call_it_names_is_damage_and_not_a_crash_of_ours(
             await session.say("Go")
             await session.record(asks("anthropic", ("c1", "look", {})))
             inner = twin.inner(session)
-            inner.writer._askings[2] = []  # noqa: SLF001
+            inner._writer._askings[2] = []  # noqa: SLF001
             with pytest.raises(Damaged):
                 await session.run_tools({"look": lambda: ""})
 

@@ -64,7 +64,7 @@ class Twin:
 
     def inner(self, session: Any) -> Any:
         """What both twins are made of, for a test's tool that talks to its own session."""
-        return (session.inner if self.kind == "sync" else session)._inner  # noqa: SLF001
+        return session.inner if self.kind == "sync" else session._inner  # noqa: SLF001
 
     def tool(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A tool as this twin likes it best: async where that is possible."""

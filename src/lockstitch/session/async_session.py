@@ -1,7 +1,6 @@
-"""A session as a program on asyncio or trio holds it.
+"""A session as a program on asyncio or trio holds it, for writing or for reading only."""
 
-A session for reading only, as a program on asyncio or trio holds it.
-"""
+# ruff: noqa: SLF001 - what both twins do is written once, in the synchronous one
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from lockstitch.errors import Busy, Moved, Unmet
 from lockstitch.journal.events import About, Role
 from lockstitch.journal.queries import Usage
 from lockstitch.journal.state import Checkpoint, Fact
-from lockstitch.session import reader
 from lockstitch.session.children import Parent
+from lockstitch.session.compacting import Compacting
 from lockstitch.session.decisions import Call, Recovered, Turn
 from lockstitch.session.event_loop import AsyncStream, AsyncWatch, run, run_to_end, unless_cancelled
 from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
-from lockstitch.session.session import Conversation
+from lockstitch.session.session import Session
 from lockstitch.session.streaming import StreamRecorder
-from lockstitch.session.tool_run import Abort, Policy, Tool, check_timeout, read_tools
+from lockstitch.session.tool_run import Abort, Policy, Tool
 from lockstitch.stores.base import Backend
 
 
@@ -42,12 +41,12 @@ class Opening:
         create: bool,
         parent: Parent | None = None,
     ) -> None:
-        opening = partial(Conversation, backend, name, wait=wait, create=create)
+        opening = partial(Session, backend, name, wait=wait, create=create)
         self._open = partial(opening, parent=parent)
         self._session: AsyncSession | None = None
 
     async def _opened(self) -> AsyncSession:
-        self._session = AsyncSession(await unless_cancelled(self._open, Conversation.close))
+        self._session = AsyncSession(await unless_cancelled(self._open, Session.close))
         return self._session
 
     def __await__(self) -> Generator[Any, Any, AsyncSession]:
@@ -77,9 +76,9 @@ class AsyncSession(SessionReadMixin):
     is left for later, or broken off if an exception passes through.
     """
 
-    def __init__(self, inner: Conversation) -> None:
+    def __init__(self, inner: Session) -> None:
         self._inner = inner
-        self._seen = inner.writer
+        self._view = inner._writer
 
     @property
     def recovered(self) -> Recovered:
@@ -135,7 +134,7 @@ class AsyncSession(SessionReadMixin):
         any iterator of its events.
         """
         gathering = StreamRecorder(
-            self._inner.writer, dialect, provider=provider, model=model, key=key
+            self._inner._writer, self._inner, dialect, provider=provider, model=model, key=key
         )
         return AsyncStream(gathering, source)
 
@@ -158,10 +157,11 @@ class AsyncSession(SessionReadMixin):
         ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
         that nothing can meet gets the shortest there can be.
         """
-        ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        name = f"{dialect}:{profile}" if profile else dialect
+        ask = partial(self._inner._request, name, model, provider)
         wish = compact_settings(budget, dialect, options)
         messages = await run_to_end(ask)
-        if wish is None or not await run_to_end(lambda: self._inner.is_over(wish, messages)):
+        if wish is None or not await run_to_end(lambda: self._inner._is_over(wish, messages)):
             return messages
         with suppress(Unmet, Moved, Busy):
             try:
@@ -188,20 +188,20 @@ class AsyncSession(SessionReadMixin):
         ``approve``, or a function of the call, makes calls wait for approval instead; a set
         ``abort`` breaks the turn off, as cancelling the task does.
         """
-        box = read_tools(tools, can_await=True)
-        seconds = None if timeout is None else check_timeout(timeout)
-        make = partial(self._inner.batch, box, timeout=seconds, max_parallel=max_parallel)
-        batch = await run_to_end(make)
-        for candidate, policy, call in batch.questions(approve):
-            if await _says_so(policy, call):
-                batch.hold(candidate)
-        self._inner.batches.add(batch)
+        run = await run_to_end(
+            lambda: self._inner._tool_run(tools, timeout, max_parallel, can_await=True)
+        )
+        for candidate, policy, call in run.questions(approve):
+            answer = policy(call) if callable(policy) else policy
+            if await answer if inspect.isawaitable(answer) else answer:
+                run.hold(candidate)
+        self._inner._runs.add(run)
         try:
-            await AsyncWatch(batch, abort).run()
+            await AsyncWatch(run, abort).run()
         finally:
-            batch.is_stopped = True
-            self._inner.batches.discard(batch)
-        return batch.outcome()
+            run.is_stopped = True
+            self._inner._runs.discard(run)
+        return run.outcome()
 
     async def interrupt(self, reason: str = "user") -> Turn:
         """End the turn now: every call that waits for nobody gets an outcome at once."""
@@ -237,7 +237,7 @@ class AsyncSession(SessionReadMixin):
         Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
         """
         until = end_of(timeout)
-        while (turn := await run_to_end(lambda: self._inner.listen(until))) is None:
+        while (turn := await run_to_end(lambda: self._inner._listen(until))) is None:
             pass
         return turn
 
@@ -265,11 +265,11 @@ class AsyncSession(SessionReadMixin):
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
         """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return await run_to_end(lambda: reader.notes(self._seen, name, rewound=rewound))
+        return await run_to_end(lambda: self._view.notes(name, rewound=rewound))
 
     async def usage(self) -> Usage:
         """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return await run_to_end(lambda: reader.usage(self._seen))
+        return await run_to_end(self._view.usage)
 
     async def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
@@ -320,7 +320,7 @@ class AsyncSession(SessionReadMixin):
         self, summarize: Callable[[str], Any] | None, wish: CompactSettings
     ) -> Compaction:
         done = await _shortened(self._inner, summarize, wish)
-        for child in await run_to_end(lambda: self._inner.long_children(wish)):
+        for child in await run_to_end(lambda: self._inner._long_children(wish)):
             with suppress(Unmet, Moved, Busy):
                 await _shortened(child, summarize, wish)
         return done
@@ -344,13 +344,13 @@ class AsyncSession(SessionReadMixin):
         _: TracebackType | None,
     ) -> None:
         """Go out, whatever happened."""
-        await run_to_end(lambda: self._inner.close(error), insist=True)
+        await run_to_end(lambda: self._inner._close(error), insist=True)
 
 
 async def _shortened(
-    conversation: Conversation, summarize: Callable[[str], Any] | None, wish: CompactSettings
+    session: Session, summarize: Callable[[str], Any] | None, wish: CompactSettings
 ) -> Compaction:
-    work = await run_to_end(lambda: conversation.compacting(wish, summarize))
+    work = await run_to_end(lambda: Compacting(session._writer, wish, summarize))
 
     async def keep(key: str, text: str) -> None:
         await run_to_end(lambda: work.keep(key, text))
@@ -359,17 +359,12 @@ async def _shortened(
     return await run_to_end(lambda: work.finish(done))
 
 
-async def _says_so(policy: Policy, call: Call) -> bool:
-    answer = policy(call) if callable(policy) else policy
-    return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
-
-
 class AsyncReader(SessionReadMixin):
     """A session as it stood when it was last read; :meth:`refresh` reads on."""
 
     def __init__(self, inner: Reader) -> None:
         self.inner = inner
-        self._seen = inner._seen  # noqa: SLF001 - its twin
+        self._view = inner._view
 
     async def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""

@@ -10,7 +10,6 @@ inline data, Bedrock's redacted reasoning) its JSON has base64, and so has the e
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable
 from datetime import date
@@ -102,33 +101,6 @@ def json_payload(value: Any) -> Raw:
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(error).__name__
         raise UsageError(f"this cannot be written as JSON ({kind}); nothing was written") from None
-
-
-def text_of(value: Any) -> str:
-    """Return a tool's result as text: a text as it is, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return _decoded(bytes(value))
-    try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode()
-    except (TypeError, ValueError, RecursionError):
-        return repr(value)
-
-
-def _decoded(data: bytes) -> str:
-    """Return the output of a program as the text that it is nearly always."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        told = base64.b64encode(data).decode()
-        return f"[lockstitch] {len(data)} bytes that are not UTF-8, as base64:\n{told}"
-
-
-def _plain(value: Any) -> Any:
-    """Return an object's plain form: a pydantic model's own, else what it calls itself."""
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
 
 
 Fields = dict[str, Any]

@@ -12,8 +12,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from lockstitch.conversation.parts import Part
-from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import call_parts, messages_in
@@ -38,7 +36,6 @@ from lockstitch.journal.events import (
     Rewound,
     Said,
     Started,
-    Waiting,
     as_stored,
     text_payload,
     value_of,
@@ -74,26 +71,23 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
     view = new_dialect(profile_named(event.dialect).dialect)
     value = value_of(Raw(payload), inner=True)
     messages = view.read(messages_in(event.dialect, value))
-    return [_asking(view, part) for part in call_parts(messages)]
-
-
-def _asking(view: Dialect, part: Part) -> CallRequest:
-    name = part.name or part.flavor
-    raw = view.arguments(part)
-    if raw is UNSET:
-        carried = part.raw if isinstance(part.raw, dict) else {}
-        return CallRequest(name, {key: carried[key] for key in _CARRIED if key in carried})
-    return CallRequest(name, _decoded(raw), raw)
-
-
-def _decoded(raw: Any) -> dict[str, Any] | None:
-    """Read arguments; an empty text is how several providers spell "none"."""
-    if isinstance(raw, str):
-        try:
-            raw = msgspec.json.decode(raw) if raw.strip() else {}
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return None
-    return raw if isinstance(raw, dict) else None
+    found: list[CallRequest] = []
+    for part in call_parts(messages):
+        name, raw = part.name or part.flavor, view.arguments(part)
+        if raw is UNSET:
+            carried = part.raw if isinstance(part.raw, dict) else {}
+            given = {key: carried[key] for key in _CARRIED if key in carried}
+            found.append(CallRequest(name, given))
+            continue
+        arguments = raw
+        if isinstance(raw, str):
+            try:
+                # An empty text is how several providers spell "none".
+                arguments = msgspec.json.decode(raw) if raw.strip() else {}
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                arguments = None
+        found.append(CallRequest(name, arguments if isinstance(arguments, dict) else None, raw))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +127,11 @@ class Call:
 def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = None) -> Call:
     """Take a call as it stands."""
     settled = call.outcome
+    outcome = ""
+    if settled is not None:
+        fact = settled.fact
+        denied = "denied" if isinstance(fact, Denied) else "unknown"
+        outcome = fact.outcome if isinstance(fact, Finished) else denied
     return Call(
         call.reply,
         call.index,
@@ -141,17 +140,11 @@ def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = N
         call.status,
         call.attempts,
         call.effect,
-        _outcome(settled.fact) if settled else "",
+        outcome,
         settled is not None and settled.is_real,
         call.is_outside,
         asked,
     )
-
-
-def _outcome(fact: Event) -> str:
-    if isinstance(fact, Finished):
-        return fact.outcome
-    return "denied" if isinstance(fact, Denied) else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +216,7 @@ def recovery(state: JournalState) -> list[Event]:
     waits goes on waiting. The turn stays open: a crash is nobody's wish to end it.
     """
     return conclude_orphans(state, ()) + [
-        _concluded(c, "not-started") for c in unrunnable_calls(state.view)
+        concluded(c, "not-started") for c in unrunnable_calls(state.view)
     ]
 
 
@@ -236,7 +229,7 @@ def conclude_orphans(state: JournalState, live: Iterable[Key]) -> list[Event]:
     """Conclude for calls that were started, and that nobody runs."""
     alive = set(live)
     return [
-        _concluded(call, "unknown")
+        concluded(call, "unknown")
         for key, call in state.view.calls.items()
         if call.is_running and key not in alive
     ]
@@ -257,15 +250,16 @@ def end_stream(state: JournalState, part: Partial | None, stream: str, reason: s
     """
     facts: list[Event] = []
     if part is not None:
-        asked = range(len(part.calls))
-        facts = [part, *(_never(state.seq + 1, index) for index in asked)]
+        facts = [
+            part,
+            *(
+                Finished(reply=state.seq + 1, index=index, outcome="not-started", synthetic=True)
+                for index in range(len(part.calls))
+            ),
+        ]
     elif (last := state.view.last_reply) is not None and last.event.stream == stream:
-        facts = [_concluded(call, "not-started") for call in unrunnable_calls(state.view)]
+        facts = [concluded(call, "not-started") for call in unrunnable_calls(state.view)]
     return facts if reason in LEAVES_TURN_OPEN else [*facts, Interrupted(reason=reason)]
-
-
-def _never(reply: int, index: int) -> Finished:
-    return Finished(reply=reply, index=index, outcome="not-started", synthetic=True)
 
 
 def _waits(view: JournalView) -> bool:
@@ -281,13 +275,11 @@ def _only_waits(view: JournalView) -> bool:
     return _waits(view) and not others
 
 
-def _concluded(call: CallState, outcome: Outcome) -> Finished:
+def concluded(call: CallState | Started, outcome: Outcome) -> Finished:
+    """Make an outcome that no tool gave: a real one that comes later takes its place."""
+    attempt = call.attempt if isinstance(call, Started) else max(call.attempts, 1)
     return Finished(
-        reply=call.reply,
-        index=call.index,
-        attempt=max(call.attempts, 1),
-        outcome=outcome,
-        synthetic=True,
+        reply=call.reply, index=call.index, attempt=attempt, outcome=outcome, synthetic=True
     )
 
 
@@ -311,7 +303,7 @@ def interrupt(state: JournalState, reason: str, only: Iterable[Key] | None = Non
     keys = set(only or ()) | {call.key for call in map(call_of, state.view.batch)}
     calls = [state.view.calls[key] for key in sorted(keys) if key in state.view.calls]
     facts: list[Event] = [
-        _concluded(call, "cancelled" if call.is_running else "not-started")
+        concluded(call, "cancelled" if call.is_running else "not-started")
         for call in calls
         if call.is_running or (call.is_open and call.status != "waiting")
     ]
@@ -351,36 +343,29 @@ class Candidate(Struct, frozen=True):
 
 
 def find_candidates(
-    state: JournalState, repeatable: Callable[[CallState], bool]
-) -> list[Candidate]:
-    """Return the calls that could run now, in order.
+    state: JournalState, may_repeat: Callable[[CallState], bool]
+) -> tuple[list[Candidate], list[Key]]:
+    """Return the calls that could run now, in order, and those that may have run and cannot.
 
-    Those that somebody approved, wherever they stand; of the last reply, if it came in full,
-    those that never started, and those that may have run if their tool can be repeated.
+    Candidates are those that somebody approved, wherever they stand; of the last reply, if it came
+    in full, those that never started, and those that may have run if their tool can be repeated.
     """
     last = state.view.last_reply
-    batch = last.seq if last and isinstance(last.event, Replied) else -1
-    return [
-        Candidate(
-            (call.reply, call.index),
-            call.id,
-            call.attempts,
-            *state.starts.get((call.reply, call.index), (call.attempts, call.effect)),
-            call.status == "approved",
-            call.outcome is not None,
-        )
-        for call in state.view.calls.values()
-        if call.status == "approved"
-        or (call.reply == batch and (_is_fresh(call) or _may_repeat(call, repeatable)))
-    ]
-
-
-def _is_fresh(call: CallState) -> bool:
-    return call.status == "open" and call.outcome is None
-
-
-def _may_repeat(call: CallState, repeatable: Callable[[CallState], bool]) -> bool:
-    return is_lost(call) and repeatable(call)
+    is_whole = last is not None and isinstance(last.event, Replied)
+    found: list[Candidate] = []
+    lost: list[Key] = []
+    for key, call in state.view.calls.items():
+        if call.status != "approved":
+            if last is None or call.reply != last.seq:
+                continue
+            is_fresh = call.status == "open" and call.outcome is None
+            if not (is_whole and (is_fresh or (is_lost(call) and may_repeat(call)))):
+                lost += [key] if is_lost(call) else []
+                continue
+        starts, effect = state.starts.get(key, (call.attempts, call.effect))
+        is_approved, is_repeat = call.status == "approved", call.outcome is not None
+        found.append(Candidate(key, call.id, call.attempts, starts, effect, is_approved, is_repeat))
+    return found, lost
 
 
 def is_lost(call: CallState) -> bool:
@@ -393,51 +378,13 @@ def is_lost(call: CallState) -> bool:
 def is_unchanged(state: JournalState, candidate: Candidate) -> bool:
     """Whether a call is as it was when it was looked at."""
     call = state.view.calls.get(candidate.key)
-    if call is None or call.attempts != candidate.attempts or call.is_running:
+    if call is None or call.attempts != candidate.attempts or call.status == "started":
         return False
     if candidate.is_approved:
         return call.status == "approved"
-    return _may_repeat(call, lambda _: True) if candidate.is_repeat else _is_fresh(call)
-
-
-def make_started(candidate: Candidate, effect: str) -> Started:
-    """Say that a call is about to run, under the key of its earlier attempts if there were any."""
-    return Started(
-        reply=candidate.key[0],
-        index=candidate.key[1],
-        attempt=candidate.starts + 1,
-        effect=candidate.effect or effect,
-    )
-
-
-def make_waiting(key: Key) -> Waiting:
-    """Say that a call waits for approval."""
-    return Waiting(reply=key[0], index=key[1])
-
-
-def make_failed(key: Key, text: str) -> Finished:
-    """Say that a call cannot run at all, and why."""
-    return Finished(reply=key[0], index=key[1], outcome="error", payload=text_payload(text))
-
-
-def make_timed_out(event: Started) -> Finished:
-    """Say that a call took too long; it may still run."""
-    return _broken(event, "timed-out")
-
-
-def make_cancelled(event: Started) -> Finished:
-    """Say that a call was broken off; it may have taken effect."""
-    return _broken(event, "cancelled")
-
-
-def _broken(event: Started, outcome: Outcome) -> Finished:
-    return Finished(
-        reply=event.reply,
-        index=event.index,
-        attempt=event.attempt,
-        outcome=outcome,
-        synthetic=True,
-    )
+    if candidate.is_repeat:
+        return is_lost(call)
+    return call.status == "open" and call.outcome is None
 
 
 def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) -> list[Event]:

@@ -178,12 +178,12 @@ async def unless_cancelled(function: Callable[[], T], undo: Callable[[T], None])
 class AsyncWatch:
     """One run of tools, watched by the calling task until every call has an outcome."""
 
-    def __init__(self, batch: ToolRun, abort: Abort | None) -> None:
-        self._batch = batch
+    def __init__(self, run: ToolRun, abort: Abort | None) -> None:
+        self._run = run
         self._abort = abort
         self._news = anyio.Event()
         self._soon = _soon()
-        batch.wake = lambda: self._soon(self._hear)
+        run.wake = lambda: self._soon(self._hear)
 
     def _hear(self) -> None:
         self._news.set()
@@ -192,73 +192,62 @@ class AsyncWatch:
         """Run to the end, or to what interrupts: then every call has an outcome all the same."""
         try:
             async with anyio.create_task_group() as group:
-                await self._watched(group)
+                await self._watch(group)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
             # one task failed, and one error is what a caller can act on
             raise error.exceptions[0] from None
 
-    async def _watched(self, group: Any) -> None:
+    async def _watch(self, group: Any) -> None:
+        run, is_begun = self._run, False
         try:
-            if not self._is_aborted():
-                self._launch(group, await run_to_end(self._batch.begin))
-            while self._batch.is_busy() and not self._is_aborted():
-                await self._step(group)
+            while not is_begun or run.is_busy():
+                if self._is_aborted():
+                    break
+                if is_begun:
+                    with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
+                        await self._news.wait()
+                    self._news = anyio.Event()
+                is_begun = True
+                for job in await run_to_end(run.start):
+                    group.start_soon(self._call, job)
         except LockstitchError:
-            self._batch.stop()
+            run.stop()
             raise
         except BaseException as error:
             reason = reason_of(error)
             with suppress(LockstitchError):
-                await run_to_end(lambda: self._batch.break_off(reason), insist=True)
+                await run_to_end(lambda: run.break_off(reason), insist=True)
             raise
         if self._is_aborted():
-            await run_to_end(lambda: self._batch.break_off("aborted"), insist=True)
+            await run_to_end(lambda: run.break_off("aborted"), insist=True)
 
     def _is_aborted(self) -> bool:
         return self._abort is not None and self._abort.is_set()
 
-    async def _step(self, group: Any) -> None:
-        with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
-            await self._news.wait()
-        self._news = anyio.Event()
-        self._launch(group, await run_to_end(self._batch.more))
-
-    def _launch(self, group: Any, jobs: list[ToolJob]) -> None:
-        for job in jobs:
-            group.start_soon(self._call, job)
-
     async def _call(self, job: ToolJob) -> None:
         """See one call through; it ends in silence, for what is cancelled the watch knows."""
+        run = self._run
         try:
             with anyio.move_on_after(job.timeout) as limit:
-                await (self._awaited(job) if job.tool.is_async else self._apart(job))
+                if job.tool.is_async:
+                    outcome = await job.run_async()
+                    await run_to_end(lambda: run.finish(job, outcome), insist=True)
+                else:
+                    done = anyio.Event()
+                    run_in_thread(run, job, lambda: self._soon(done.set))
+                    await done.wait()
             if limit.cancelled_caught:
-                await run_to_end(lambda: self._batch.time_out(job), insist=True)
+                await run_to_end(lambda: run.conclude(job, "timed-out"), insist=True)
         except LockstitchError:
-            pass  # the batch keeps it, and the watch raises it
+            pass  # the run keeps it, and the watch raises it
         except anyio.get_cancelled_exc_class() as error:
-            await self._cancelled(job, error)
+            # A tool that was cancelled by nobody here has an outcome of its own making. When the
+            # program is being terminated, it has none: what can be repeated is run again.
+            if not run.is_stopped and reason_of(error) != "exit":
+                await run_to_end(lambda: run.conclude(job, "cancelled"), insist=True)
         finally:
             self._hear()
-
-    async def _awaited(self, job: ToolJob) -> None:
-        outcome = await job.run_async()
-        await run_to_end(lambda: self._batch.finish(job, outcome), insist=True)
-
-    async def _apart(self, job: ToolJob) -> None:
-        done = anyio.Event()
-
-        run_in_thread(self._batch, job, lambda: self._soon(done.set))
-        await done.wait()
-
-    async def _cancelled(self, job: ToolJob, error: BaseException) -> None:
-        """A tool that was cancelled by nobody here has an outcome of its own making.
-
-        When the program is being terminated, it has none: what can be repeated is run again.
-        """
-        if not self._batch.is_stopped and reason_of(error) != "exit":
-            await run_to_end(lambda: self._batch.cancel(job), insist=True)
 
 
 def _soon() -> Any:
@@ -283,31 +272,31 @@ class AsyncStream:
     turn is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
     """
 
-    def __init__(self, gathering: StreamRecorder, source: Any) -> None:
-        self._gathering = gathering
+    def __init__(self, recorder: StreamRecorder, source: Any) -> None:
+        self._recorder = recorder
         self._source = check_source(source)
         self._events: Any = None
 
     @property
     def complete(self) -> bool:
         """Whether the reply came to its end and was recorded as a whole."""
-        return self._gathering.is_complete
+        return self._recorder.is_complete
 
     @property
     def reply(self) -> dict[str, Any] | None:
         """The reply as it would have come in one piece, once it is complete."""
-        return self._gathering.reply
+        return self._recorder.reply
 
     async def __aenter__(self) -> Self:
         """Go in."""
-        self._gathering.begin()
+        self._recorder.begin()
         try:
             if inspect.isawaitable(self._source):
                 self._source = await self._source
             self._source = stream_in(self._source)
             self._events = await self._entered()
         except BaseException as error:
-            await self._settle(error)
+            await self._end(error)
             raise
         return self
 
@@ -330,10 +319,10 @@ class AsyncStream:
         try:
             event = await anext(self._events)
         except StopAsyncIteration:
-            await run_to_end(lambda: self._gathering.settle(reason="cut"), insist=True)
+            await run_to_end(lambda: self._recorder.end(reason="cut"), insist=True)
             raise
-        if self._gathering.take(event):
-            await run_to_end(self._gathering.keep, insist=True)
+        if self._recorder.take(event):
+            await run_to_end(self._recorder.keep, insist=True)
         return event
 
     async def finish(self) -> AsyncStream:
@@ -350,7 +339,7 @@ class AsyncStream:
     ) -> None:
         """Go out, whatever happened."""
         try:
-            await self._settle(error)
+            await self._end(error)
         finally:
             await self._left(kind, error, trace)
 
@@ -365,9 +354,9 @@ class AsyncStream:
         elif hasattr(source, "close"):
             await run_to_end(source.close, insist=True)
 
-    async def _settle(self, error: BaseException | None) -> None:
+    async def _end(self, error: BaseException | None) -> None:
         try:
-            await run_to_end(lambda: self._gathering.settle(error), insist=True)
+            await run_to_end(lambda: self._recorder.end(error), insist=True)
         except LockstitchError:
             if error is None:
                 raise

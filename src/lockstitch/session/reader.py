@@ -53,6 +53,22 @@ def advise_repair(backend: Backend, session: str) -> Iterator[None]:
         ) from error
 
 
+LISTENING = 1.0
+
+
+class Note(Struct, frozen=True):
+    """A note of the caller's: its name, its value, when it was written, and its record's number.
+
+    ``at`` is milliseconds since 1970. ``is_rewound`` says that a rewind has left it behind.
+    """
+
+    name: str
+    value: Any
+    at: int
+    seq: int
+    is_rewound: bool = False
+
+
 class SessionView:
     """The records of a session that were read, added up; safe to use from several threads.
 
@@ -160,11 +176,49 @@ class SessionView:
         key = call.reply, call.index
         return call_of(call, lambda: self.asking(*key))
 
+    def notes(self, name: str | None, *, rewound: bool) -> list[Note]:
+        """Return the notes of the visible line, oldest first; with ``rewound`` also those off it.
+
+        What is large is looked at once, and not kept in memory.
+        """
+
+        def noted(state: JournalState) -> tuple[list[tuple[Fact, Noted]], set[int]]:
+            line = state.line(state.seq)
+            found = [
+                (fact, fact.event)
+                for fact in (list(state.facts.values()) if rewound else line)
+                if isinstance(fact.event, Noted)
+                and fact.event is not REPEATED
+                and fact.event.name not in RESERVED
+                and name in (None, fact.event.name)
+            ]
+            return found, {fact.seq for fact in line}
+
+        found, visible = self.look(noted)
+        return [
+            Note(
+                event.name,
+                value_of(Raw(self._payload_once(event))),
+                fact.at,
+                fact.seq,
+                fact.seq not in visible,
+            )
+            for fact, event in found
+        ]
+
+    def usage(self) -> Usage:
+        """Add up what the replies of a session cost, those that were rewound among them."""
+        facts = self.look(lambda state: list(state.facts.values()))
+        return usage_of(facts, self._payload_once)
+
+    def _payload_once(self, event: Event) -> bytes:
+        return self.backend.blobs([event.blob])[event.blob] if event.blob else bytes(event.payload)
+
 
 class SessionReadMixin:
     """What can be asked of a session at any moment, without waiting for anything but memory."""
 
-    _seen: SessionView
+    _view: SessionView
 
     def __repr__(self) -> str:
         """Name the session and say where it stands; nothing that was said is shown."""
@@ -174,59 +228,59 @@ class SessionReadMixin:
     @property
     def name(self) -> str:
         """The session's name."""
-        return self._seen.session
+        return self._view.session
 
     @property
     def seq(self) -> int:
         """How many records there are, as far as it was read."""
-        return self._seen.head.seq
+        return self._view.head.seq
 
     @property
     def title(self) -> str:
         """What the session is called, "" if nobody said so."""
-        return self._seen.look(lambda state: about_from(state.described).title)
+        return self._view.look(lambda state: about_from(state.described).title)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """What the session belongs to, in order."""
-        return self._seen.look(lambda state: about_from(state.described).tags)
+        return self._view.look(lambda state: about_from(state.described).tags)
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What the caller keeps with the session."""
-        return self._seen.look(lambda state: about_from(state.described).metadata)
+        return self._view.look(lambda state: about_from(state.described).metadata)
 
     @property
     def state(self) -> JournalState:
         """All that the journal adds up to."""
-        return self._seen.state
+        return self._view.state
 
     @property
     def instructions(self) -> dict[Role, str]:
         """What the model is told before the conversation: texts by role, system or developer."""
-        return self._seen.instructions
+        return self._view.instructions
 
     def system(self, dialect: str) -> Any:
         """Return what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
 
         None if nothing was instructed, and where a request has it among its messages.
         """
-        return beside(self._seen.instructions, dialect)
+        return beside(self._view.instructions, dialect)
 
     @property
     def items(self) -> list[journal.Item]:
         """The conversation along the visible line: what was said, replied, and came late."""
-        return self._seen.look(lambda state: list(state.view.items))
+        return self._view.look(lambda state: list(state.view.items))
 
     @property
     def turn(self) -> Turn:
         """The last turn: open, waiting, ended or interrupted."""
-        return self._seen.look(lambda state: turn_of(state.view, self._seen.call))
+        return self._view.look(lambda state: turn_of(state.view, self._view.call))
 
     @property
     def calls(self) -> list[Call]:
         """Every call of the conversation."""
-        return self._seen.look(lambda state: [*map(self._seen.call, state.view.calls.values())])
+        return self._view.look(lambda state: [*map(self._view.call, state.view.calls.values())])
 
     @property
     def pending(self) -> list[Call]:
@@ -246,80 +300,20 @@ class SessionReadMixin:
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:
         """The places to go back to, oldest first."""
-        return self._seen.look(lambda state: list(state.view.checkpoints))
-
-
-class Note(Struct, frozen=True):
-    """A note of the caller's: its name, its value, when it was written, and its record's number.
-
-    ``at`` is milliseconds since 1970. ``is_rewound`` says that a rewind has left it behind.
-    """
-
-    name: str
-    value: Any
-    at: int
-    seq: int
-    is_rewound: bool = False
-
-
-def notes(seen: SessionView, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-    """Return the notes of the visible line, oldest first; with ``rewound`` also those off it."""
-    found, visible = seen.look(lambda state: _noted(state, name, rewound=rewound))
-    return [
-        Note(
-            event.name,
-            value_of(Raw(_payload(seen, event))),
-            fact.at,
-            fact.seq,
-            fact.seq not in visible,
-        )
-        for fact, event in found
-    ]
-
-
-def _noted(
-    state: JournalState, name: str | None, *, rewound: bool
-) -> tuple[list[tuple[Fact, Noted]], set[int]]:
-    line = state.line(state.seq)
-    facts = list(state.facts.values()) if rewound else line
-    found = [
-        (fact, fact.event)
-        for fact in facts
-        if isinstance(fact.event, Noted)
-        and fact.event is not REPEATED
-        and fact.event.name not in RESERVED
-        and name in (None, fact.event.name)
-    ]
-    return found, {fact.seq for fact in line}
-
-
-def usage(seen: SessionView) -> Usage:
-    """Add up what the replies of a session cost, those that were rewound among them."""
-    facts = seen.look(lambda state: list(state.facts.values()))
-    return usage_of(facts, lambda event: _payload(seen, event))
-
-
-def _payload(seen: SessionView, event: Event) -> bytes:
-    """Return what an event carries; a large value is looked at once, and not kept in memory."""
-    if not event.blob:
-        return bytes(event.payload)
-    return seen.backend.blobs([event.blob])[event.blob]
-
-
-LISTENING = 1.0
+        return self._view.look(lambda state: list(state.view.checkpoints))
 
 
 class Reader(SessionReadMixin):
     """A session as it stood when it was last read; :meth:`refresh` reads on."""
 
     def __init__(self, backend: Backend, name: str) -> None:
-        self._seen = SessionView(backend, name)
+        self._view = SessionView(backend, name)
         with advise_repair(backend, name):
-            self._seen.refresh()
+            self._view.refresh()
 
     def refresh(self) -> list[Fact]:
         """Read what was added since, and give it."""
-        return self._seen.refresh()
+        return self._view.refresh()
 
     def request(
         self,
@@ -331,19 +325,19 @@ class Reader(SessionReadMixin):
     ) -> list[Any]:
         """Return the messages that the writer would send now, as far as it was read."""
         name = f"{dialect}:{profile}" if profile else dialect
-        return self._seen.request(name, model=model, provider=provider)
+        return self._view.request(name, model=model, provider=provider)
 
     def output(self, call: Call) -> Any:
         """Return what a call gave, decoded; None while nothing is known of it."""
-        return self._seen.output(call)
+        return self._view.output(call)
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
         """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return notes(self._seen, name, rewound=rewound)
+        return self._view.notes(name, rewound=rewound)
 
     def usage(self) -> Usage:
         """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return usage(self._seen)
+        return self._view.usage()
 
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
         """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
@@ -362,7 +356,7 @@ class Reader(SessionReadMixin):
         Short, so that Ctrl-C is heard on every system, and a task that was cancelled leaves no
         thread behind for long.
         """
-        seen = self._seen
+        seen = self._view
         left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
         if seen.backend.wait(seen.session, seen.head.seq, max(left, 0.0)):
             return True

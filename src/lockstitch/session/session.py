@@ -1,6 +1,7 @@
-"""What both twins of a session do with the store; the calls may wait, so async runs them apart.
+"""A session, open for writing: the lease is held, and what a crash left open was concluded.
 
-A session as a synchronous program holds it.
+What is decided is in ``decisions``, what is written goes through ``writing``. Calls may wait for
+the store, so a session on an event loop (``async_session``) has them run beside the loop.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.queries import Usage
 from lockstitch.journal.records import check_name
 from lockstitch.journal.state import ROLES, Checkpoint, JournalState
-from lockstitch.session import decisions, reader
+from lockstitch.session import decisions
 from lockstitch.session.children import Inbox, Parent, delivered_outcome
 from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, reply_event, said_payload
@@ -54,11 +55,11 @@ from lockstitch.session.streaming import Stream, StreamRecorder
 from lockstitch.session.tool_run import (
     Abort,
     Policy,
-    ThreadWatch,
     Tool,
     ToolRun,
     check_timeout,
     read_tools,
+    run_in_threads,
 )
 from lockstitch.session.writing import DeferredSignals, SessionWriter, named_key, reason_of
 from lockstitch.stores.base import Backend
@@ -66,338 +67,6 @@ from lockstitch.stores.base import Backend
 MOMENT = 0.25
 # How long one look for what others delivered lasts, so that an approval is seen soon, too.
 LISTENING = 0.25
-
-
-class OpenSessions:
-    """The sessions that are open in this process, so that a parent finds its children."""
-
-    def __init__(self) -> None:
-        self._found: weakref.WeakValueDictionary[tuple[int, str], Conversation]
-        self._found = weakref.WeakValueDictionary()
-
-    def add(self, backend: Backend, name: str, conversation: Conversation) -> None:
-        """Remember a session as long as somebody holds it."""
-        self._found[id(backend), name] = conversation
-
-    def children(
-        self, backend: Backend, session: str, calls: Iterable[tuple[int, int]]
-    ) -> list[Conversation]:
-        """Return the open sessions that belong to some calls of a session."""
-        names = [Parent(session, *call).child for call in calls]
-        found = (self._found.get((id(backend), name)) for name in names)
-        return [one for one in found if one is not None]
-
-
-OPENED = OpenSessions()
-
-
-class Conversation(SessionReadMixin):
-    """An open session: the lease is held, and what a crash left open was concluded."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        name: str,
-        *,
-        wait: float,
-        create: bool,
-        parent: Parent | None = None,
-    ) -> None:
-        self.batches: set[ToolRun] = set()
-        self._said_before: list[Said] = []
-        check_name(name)
-        until = time.monotonic() + check_wait(wait)
-        while not self._is_opened(backend, name, until, create=create):
-            pass
-        OPENED.add(backend, name, self)
-        if parent is not None and not self.seq:
-            self.writer.add(Noted(name=decisions.CHILD, payload=json_payload(parent)))
-
-    def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
-        """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
-        left = until - time.monotonic()
-        with DeferredSignals(), advise_repair(backend, name):
-            try:
-                lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
-            except (Busy, Held):
-                if time.monotonic() >= until:
-                    raise
-                return False
-            try:
-                self.writer = self._seen = SessionWriter(backend, lease)
-                self.recovered = self._recover()
-                self._said_before = self.writer.look(decisions.words_of_turn)
-                self._inbox = Inbox(self.writer)
-                self._inbox.take_over()
-            except BaseException:
-                backend.release(lease)
-                raise
-            self.writer.watch(self)
-        return True
-
-    def _recover(self) -> Recovered:
-        is_left_open = self.writer.look(decisions.is_left_open)
-        facts = self.writer.look(decisions.recovery)
-        if not facts and not is_left_open:
-            return Recovered()
-        if facts:
-            self.writer.add(*facts)
-        ended = [fact for fact in facts if isinstance(fact, Finished)]
-        ran = {(fact.reply, fact.index) for fact in ended if fact.outcome == "unknown"}
-        return self.writer.look(lambda state: self._left(state, ran, is_left_open=is_left_open))
-
-    def _left(
-        self, state: JournalState, ran: set[decisions.Key], *, is_left_open: bool
-    ) -> Recovered:
-        batch = [
-            self.writer.call(call)
-            for call in state.view.batch
-            if decisions.belongs_to_turn(state.view)
-        ]
-        ran |= {call.key for call in batch if call.outcome == "unknown" and not call.is_real}
-        return Recovered(
-            finished=tuple(call for call in batch if call.outcome and call.is_real),
-            unknown=tuple(self.writer.call(state.view.calls[key]) for key in sorted(ran)),
-            never_started=tuple(call for call in batch if call.status == "open"),
-            interrupted=is_left_open,
-        )
-
-    def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        said = Said(payload=said_payload(content, dialect), dialect=dialect)
-        if key is not None or not self._is_said_before(said):
-            self.writer.add(said, key=named_key("say", key))
-        return self.turn
-
-    def instruct(self, text: str, *, role: Role = "system") -> None:
-        if role not in ROLES or not isinstance(text, str):
-            raise UsageError("instructions are a text of the system or the developer")
-        if self.writer.instructions.get(role, "") != text:
-            self.writer.add(Instructed(payload=text_payload(text), role=role))
-
-    def _is_said_before(self, said: Said) -> bool:
-        """Whether the same program, started again, says what opened the turn that is still open.
-
-        A program that was given no key repeats its words in their order; with the first other
-        words it has gone on.
-        """
-        before, self._said_before = self._said_before, []
-        is_open = self.writer.look(lambda state: bool(state.view.turn))
-        if not before or not is_open or as_stored(said) != before[0]:
-            return False
-        self._said_before = before[1:]
-        return True
-
-    def record(
-        self,
-        reply: Any,
-        dialect: str | None = None,
-        *,
-        provider: str | None = None,
-        model: str | None = None,
-        key: str | None = None,
-    ) -> Turn:
-        likely = self.writer.dialect
-        event = reply_event(reply, dialect, provider=provider, model=model, likely=likely)
-        self.writer.add_reply(structs.replace(event, after=self.writer.last_request()), key)
-        return self.turn
-
-    def request(
-        self,
-        dialect: str,
-        *,
-        profile: str | None = None,
-        model: str | None = None,
-        provider: str | None = None,
-    ) -> list[Any]:
-        name = f"{dialect}:{profile}" if profile else dialect
-        self._inbox.take_over()
-        return self.writer.request(name, model=model, provider=provider)
-
-    def batch(
-        self, tools: Mapping[str, Tool], *, timeout: float | None, max_parallel: int | None
-    ) -> ToolRun:
-        """Look at the calls that could run now, those among them that others delivered for."""
-        self._inbox.take_over()
-        batch = ToolRun(self.writer, tools, timeout=timeout, max_parallel=max_parallel)
-        batch.interrupt_children = self._interrupt_children
-        self._leave_children(batch.lost)
-        return batch
-
-    def _interrupt_children(self, reason: str) -> None:
-        for child in self.children:
-            child.interrupt(reason)
-
-    @property
-    def children(self) -> list[Conversation]:
-        """The sessions of sub-agents that calls which run now hold open in this process."""
-        return OPENED.children(self.writer.backend, self.name, self._live())
-
-    def _leave_children(self, calls: list[decisions.Key]) -> None:
-        """End what sub-agents were doing for calls that nobody is going to run again."""
-        backend = self.writer.backend
-        for call in calls:
-            name = Parent(self.name, *call).child
-            if backend.head(name) is None:
-                continue
-            with suppress(Held):  # somebody leads it still
-                child = Conversation(backend, name, wait=0.0, create=False)
-                if child.turn.state in ("open", "waiting"):
-                    child._leave_children([c.key for c in child.calls])
-                    child.interrupt("parent")
-                child.close()
-
-    def deliver(self, which: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        event, name = self.writer.look(lambda state: delivered_outcome(state, which, result, key))
-        self.writer.add(event, key=name)
-        return self.turn
-
-    def listen(self, until: float | None) -> Turn | None:
-        """Wait for a short stretch; returns the turn once it does not wait, or the time is up."""
-        self._inbox.take_over()
-        left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
-        turn = self.turn
-        if turn.state != "waiting" or left <= 0:
-            return turn
-        self._inbox.wait(left)
-        return None
-
-    def interrupt(self, reason: str = "user") -> Turn:
-        self._interrupt_children(reason)
-        self.writer.decide(lambda state: decisions.interrupt(state, reason, self._live()))
-        self._stop()
-        return self.turn
-
-    def resume(self) -> Turn:
-        self.writer.decide(decisions.resume)
-        return self.turn
-
-    def _live(self) -> set[decisions.Key]:
-        return {key for batch in list(self.batches) for key in batch.live}
-
-    def _stop(self) -> None:
-        for batch in list(self.batches):
-            batch.stop()
-
-    def approve(self, call: Call | str) -> Call:
-        return self._decided(call, None, allow=True)
-
-    def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        return self._decided(call, reason, allow=False)
-
-    def _decided(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
-        found: list[decisions.Key] = []
-
-        def decide(state: JournalState) -> list[Event]:
-            call = decisions.find_waiting_call(state, which)
-            found.append((call.reply, call.index))
-            return decisions.decide_approval(call, reason, allow=allow)
-
-        self.writer.decide(decide)
-        return self.writer.look(lambda state: self.writer.call(state.view.calls[found[0]]))
-
-    def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        if not name or name in decisions.RESERVED:
-            raise UsageError(f"a note has a name, other than {' and '.join(decisions.RESERVED)}")
-        event = Noted(name=name, payload=json_payload(value))
-        added = self.writer.add(event, key=named_key("note", key))
-        return added[0].seq if added else self.seq
-
-    def describe(
-        self,
-        title: str | None,
-        tags: Iterable[str] | None,
-        metadata: Mapping[str, Any] | None,
-    ) -> About:
-        given = None if tags is None else check_tags(tags)
-        self.writer.decide(lambda state: decisions.describe(state, title, given, metadata))
-        return self.writer.look(lambda state: about_from(state.described))
-
-    def checkpoint(self, label: str) -> int:
-        return self.writer.add(decisions.make_checkpoint(label))[0].seq
-
-    def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        return self._rewound(
-            lambda state: [Rewound(to=decisions.find_place(state, to), reason=reason)]
-        )
-
-    def undo_rewind(self) -> Turn:
-        return self._rewound(decisions.undo_rewind)
-
-    def revert_interrupted(self) -> Turn:
-        return self._rewound(decisions.revert_interrupted)
-
-    def _rewound(self, decide: Callable[[JournalState], Sequence[Event]]) -> Turn:
-        self.writer.decide(decide)
-        self.writer.asked = 0
-        for batch in list(self.batches):
-            batch.abandon()
-        live = self._live()
-        if self.writer.look(lambda state: decisions.conclude_orphans(state, live)):
-            self.writer.decide(lambda state: decisions.conclude_orphans(state, live))
-        return self.turn
-
-    def compacting(
-        self, wish: CompactSettings, summarize: Callable[[str], Any] | None
-    ) -> Compacting:
-        return Compacting(self.writer, wish, summarize)
-
-    def uncompact(self) -> None:
-        self.writer.add(Compacted())
-
-    def is_over(self, wish: CompactSettings, messages: list[Any]) -> bool:
-        """Whether a request is over a budget, and this a moment to compact."""
-
-        def asked(state: JournalState) -> bool:
-            blobs = self.writer.fetched(wanted_blobs(state.view))
-            return is_over(wish, state.view, messages, blobs)
-
-        return self.writer.look(asked)
-
-    def long_children(self, wish: CompactSettings) -> list[Conversation]:
-        """Return the sessions of sub-agents that are over a budget, too."""
-        found: list[Conversation] = []
-        for child in self.children:
-            writer = child.writer
-            dialect = wish.dialect or writer.dialect or "anthropic"
-            if child.is_over(wish, writer.request(dialect, model=None, provider=None)):
-                found.append(child)
-        return found
-
-    def output(self, call: Call) -> Any:
-        return self.writer.output(call)
-
-    def close(self, error: BaseException | None = None) -> None:
-        """Leave: on purpose, or because of an exception, which breaks the turn off."""
-        with DeferredSignals():
-            try:
-                if self.writer.is_writable:
-                    self._leave(error)
-            except LockstitchError:
-                # What could not be written is concluded by whoever opens the session next.
-                if error is None:
-                    raise
-            finally:
-                self.writer.close()
-                self._stop()
-
-    def _leave(self, error: BaseException | None) -> None:
-        for stream in list(self.writer.streams):
-            stream.settle(error)
-        live = self._live()
-        if error is None and not live:
-            # a courtesy to whoever opens it next: nothing is lost without it
-            with suppress(LockstitchError):
-                self.writer.decide(decisions.pause)
-            return
-        reason = reason_of(error) if error else "closed"
-        self.writer.decide(lambda state: decisions.break_off(state, reason, live))
-
-
-def check_wait(seconds: object) -> float:
-    """Give a number of seconds to wait back if it is one."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise UsageError("wait is a number of seconds")
-    return seconds
 
 
 class Session(SessionReadMixin):
@@ -416,13 +85,66 @@ class Session(SessionReadMixin):
         create: bool = True,
         parent: Parent | None = None,
     ) -> None:
-        self._inner = Conversation(backend, name, wait=wait, create=create, parent=parent)
-        self._seen = self._inner.writer
+        self._runs: set[ToolRun] = set()
+        self._said_before: list[Said] = []
+        check_name(name)
+        until = time.monotonic() + check_wait(wait)
+        while not self._is_opened(backend, name, until, create=create):
+            pass
+        _OPEN[id(backend), name] = self
+        if parent is not None and not self.seq:
+            self._writer.add(Noted(name=decisions.CHILD, payload=json_payload(parent)))
+
+    def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
+        """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
+        left = until - time.monotonic()
+        with DeferredSignals(), advise_repair(backend, name):
+            try:
+                lease = backend.acquire(name, wait=min(max(left, 0.0), MOMENT), create=create)
+            except (Busy, Held):
+                if time.monotonic() >= until:
+                    raise
+                return False
+            try:
+                self._writer = self._view = SessionWriter(backend, lease)
+                self._recovered = self._recover()
+                self._said_before = self._writer.look(decisions.words_of_turn)
+                self._inbox = Inbox(self._writer)
+                self._inbox.take_over()
+            except BaseException:
+                backend.release(lease)
+                raise
+            self._writer.watch(self)
+        return True
+
+    def _recover(self) -> Recovered:
+        writer = self._writer
+        is_left_open = writer.look(decisions.is_left_open)
+        facts = writer.look(decisions.recovery)
+        if not facts and not is_left_open:
+            return Recovered()
+        if facts:
+            writer.add(*facts)
+        ended = [fact for fact in facts if isinstance(fact, Finished)]
+        ran = {(fact.reply, fact.index) for fact in ended if fact.outcome == "unknown"}
+
+        def left(state: JournalState) -> Recovered:
+            asks = decisions.belongs_to_turn(state.view)
+            batch = [writer.call(call) for call in state.view.batch if asks]
+            lost = {call.key for call in batch if call.outcome == "unknown" and not call.is_real}
+            return Recovered(
+                finished=tuple(call for call in batch if call.outcome and call.is_real),
+                unknown=tuple(writer.call(state.view.calls[key]) for key in sorted(ran | lost)),
+                never_started=tuple(call for call in batch if call.status == "open"),
+                interrupted=is_left_open,
+            )
+
+        return writer.look(left)
 
     @property
     def recovered(self) -> Recovered:
         """What the last writer left when it died; empty, and false, if it ended properly."""
-        return self._inner.recovered
+        return self._recovered
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
         """Say something as the user: a text, or content blocks as ``dialect`` spells them.
@@ -430,7 +152,23 @@ class Session(SessionReadMixin):
         With the same ``key`` it is said once, however often this is called. You may call this
         while tools run: on the wire the message comes after their results.
         """
-        return self._inner.say(content, dialect=dialect, key=key)
+        said = Said(payload=said_payload(content, dialect), dialect=dialect)
+        if key is not None or not self._is_said_before(said):
+            self._writer.add(said, key=named_key("say", key))
+        return self.turn
+
+    def _is_said_before(self, said: Said) -> bool:
+        """Whether the same program, started again, says what opened the turn that is still open.
+
+        A program that was given no key repeats its words in their order; with the first other
+        words it has gone on.
+        """
+        before, self._said_before = self._said_before, []
+        is_open = self._writer.look(lambda state: bool(state.view.turn))
+        if not before or not is_open or as_stored(said) != before[0]:
+            return False
+        self._said_before = before[1:]
+        return True
 
     def instruct(self, text: str, *, role: Role = "system") -> None:
         """Tell the model something before the conversation, as system or developer.
@@ -439,7 +177,10 @@ class Session(SessionReadMixin):
         nothing, so a program may do it at every start. Where the dialect has a place for it among
         the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
         """
-        self._inner.instruct(text, role=role)
+        if role not in ROLES or not isinstance(text, str):
+            raise UsageError("instructions are a text of the system or the developer")
+        if self._writer.instructions.get(role, "") != text:
+            self._writer.add(Instructed(payload=text_payload(text), role=role))
 
     def record(
         self,
@@ -454,7 +195,11 @@ class Session(SessionReadMixin):
 
         Returns the turn with the calls it asked for; a reply that asks for none ends the turn.
         """
-        return self._inner.record(reply, dialect, provider=provider, model=model, key=key)
+        likely = self._writer.dialect
+        event = reply_event(reply, dialect, provider=provider, model=model, likely=likely)
+        after = self._writer.last_request()
+        self._writer.add_reply(structs.replace(event, after=after), key)
+        return self.turn
 
     def stream(
         self,
@@ -469,10 +214,10 @@ class Session(SessionReadMixin):
 
         ``source`` is an SDK's stream, the manager of one, or any iterator of its events.
         """
-        gathering = StreamRecorder(
-            self._inner.writer, dialect, provider=provider, model=model, key=key
+        recorder = StreamRecorder(
+            self._writer, self, dialect, provider=provider, model=model, key=key
         )
-        return Stream(gathering, source)
+        return Stream(recorder, source)
 
     def request(  # noqa: PLR0913 - options, all by name
         self,
@@ -493,18 +238,23 @@ class Session(SessionReadMixin):
         ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
         that nothing can meet gets the shortest there can be.
         """
-        ask = partial(self._inner.request, dialect, profile=profile, model=model, provider=provider)
+        name = f"{dialect}:{profile}" if profile else dialect
+        ask = partial(self._request, name, model, provider)
         wish = compact_settings(budget, dialect, options)
         messages = ask()
-        if wish is None or not self._inner.is_over(wish, messages):
+        if wish is None or not self._is_over(wish, messages):
             return messages
         with suppress(Unmet, Moved, Busy):
             try:
-                self._compacted(summarize, wish)
+                self._compact(summarize, wish)
             except Unmet as error:
-                self._compacted(None, wish.loosened(error))
+                self._compact(None, wish.loosened(error))
             return ask()
         return messages
+
+    def _request(self, name: str, model: str | None, provider: str | None) -> list[Any]:
+        self._inbox.take_over()
+        return self._writer.request(name, model=model, provider=provider)
 
     def run_tools(
         self,
@@ -522,38 +272,112 @@ class Session(SessionReadMixin):
         is in seconds for every call; ``approve``, or a function of the call, makes calls wait for
         approval instead; a set ``abort`` breaks the turn off, as Ctrl-C does.
         """
-        box = read_tools(tools, can_await=False)
-        seconds = None if timeout is None else check_timeout(timeout)
-        batch = self._inner.batch(box, timeout=seconds, max_parallel=max_parallel)
-        for candidate, policy, call in batch.questions(approve):
-            if _says_so(policy, call):
-                batch.hold(candidate)
-        self._inner.batches.add(batch)
+        run = self._tool_run(tools, timeout, max_parallel, can_await=False)
+        for candidate, policy, call in run.questions(approve):
+            answer = policy(call) if callable(policy) else policy
+            if inspect.isawaitable(answer):
+                close = getattr(answer, "close", None)
+                if close:
+                    close()
+                raise UsageError("approve= is async: use a session of async_session()")
+            if answer:
+                run.hold(candidate)
+        self._runs.add(run)
         try:
-            ThreadWatch(batch, abort).run()
+            run_in_threads(run, abort)
         finally:
-            batch.is_stopped = True
-            self._inner.batches.discard(batch)
-        return batch.outcome()
+            run.is_stopped = True
+            self._runs.discard(run)
+        return run.outcome()
+
+    def _tool_run(
+        self,
+        tools: Mapping[str, Callable[..., Any] | Tool],
+        timeout: float | None,
+        max_parallel: int | None,
+        *,
+        can_await: bool,
+    ) -> ToolRun:
+        """Look at the calls that could run now, those among them that others delivered for."""
+        box = read_tools(tools, can_await=can_await)
+        seconds = None if timeout is None else check_timeout(timeout)
+        self._inbox.take_over()
+        run = ToolRun(
+            self._writer,
+            box,
+            timeout=seconds,
+            max_parallel=max_parallel,
+            interrupt_children=self._interrupt_children,
+        )
+        if run.lost:
+            self._leave_children(run.lost)
+        return run
+
+    @property
+    def _children(self) -> list[Session]:
+        """The sessions of sub-agents that calls which run now hold open in this process."""
+        backend = id(self._writer.backend)
+        names = [Parent(self.name, *call).child for call in self._live()]
+        return [child for name in names if (child := _OPEN.get((backend, name))) is not None]
+
+    def _interrupt_children(self, reason: str) -> None:
+        for child in self._children:
+            child.interrupt(reason)
+
+    def _leave_children(self, calls: list[decisions.Key]) -> None:
+        """End what sub-agents were doing for calls that nobody is going to run again."""
+        backend = self._writer.backend
+        for call in calls:
+            name = Parent(self.name, *call).child
+            if backend.head(name) is None:
+                continue
+            with suppress(Held):  # somebody leads it still
+                child = Session(backend, name, create=False)
+                if child.turn.state in ("open", "waiting"):
+                    child._leave_children([c.key for c in child.calls])
+                    child.interrupt("parent")
+                child.close()
 
     def interrupt(self, reason: str = "user") -> Turn:
         """End the turn now: every call that waits for nobody gets an outcome at once."""
-        return self._inner.interrupt(reason)
+        self._interrupt_children(reason)
+        self._writer.decide(lambda state: decisions.interrupt(state, reason, self._live()))
+        self._stop()
+        return self.turn
 
     def resume(self) -> Turn:
         """Continue the turn that was interrupted, without a new message; else change nothing.
 
         The outcomes of its calls stay as they are: the model is asked what to do.
         """
-        return self._inner.resume()
+        self._writer.decide(decisions.resume)
+        return self.turn
+
+    def _live(self) -> set[decisions.Key]:
+        return {key for one in list(self._runs) for key in one.live}
+
+    def _stop(self) -> None:
+        for one in list(self._runs):
+            one.stop()
 
     def approve(self, call: Call | str) -> Call:
         """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
-        return self._inner.approve(call)
+        return self._answer(call, None, allow=True)
 
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
         """Refuse a waiting call; the model is told so, with the reason."""
-        return self._inner.deny(call, reason)
+        return self._answer(call, reason, allow=False)
+
+    def _answer(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
+        found: list[decisions.Key] = []
+
+        def decide(state: JournalState) -> list[Event]:
+            call = decisions.find_waiting_call(state, which)
+            found.append((call.reply, call.index))
+            return decisions.decide_approval(call, reason, allow=allow)
+
+        self._writer.decide(decide)
+        return self._writer.look(lambda state: self._writer.call(state.view.calls[found[0]]))
 
     def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
         """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
@@ -561,7 +385,9 @@ class Session(SessionReadMixin):
         The call is named by itself, by its ``effect``, or by an id that no other call has. The
         same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
         """
-        return self._inner.deliver(call, result, key=key)
+        event, name = self._writer.look(lambda state: delivered_outcome(state, call, result, key))
+        self._writer.add(event, key=name)
+        return self.turn
 
     def wait(self, timeout: float | None = None) -> Turn:
         """Wait as long as everything left waits for a result from elsewhere or an approval.
@@ -569,17 +395,31 @@ class Session(SessionReadMixin):
         Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
         """
         until = end_of(timeout)
-        while (turn := self._inner.listen(until)) is None:
+        while (turn := self._listen(until)) is None:
             pass
         return turn
 
+    def _listen(self, until: float | None) -> Turn | None:
+        """Wait for a short stretch; returns the turn once it does not wait, or the time is up."""
+        self._inbox.take_over()
+        left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
+        turn = self.turn
+        if turn.state != "waiting" or left <= 0:
+            return turn
+        self._inbox.wait(left)
+        return None
+
     def output(self, call: Call) -> Any:
         """Return what a call gave, decoded; None while nothing is known of it."""
-        return self._inner.output(call)
+        return self._writer.output(call)
 
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; returns the record's number."""
-        return self._inner.note(name, value, key=key)
+        if not name or name in decisions.RESERVED:
+            raise UsageError(f"a note has a name, other than {' and '.join(decisions.RESERVED)}")
+        event = Noted(name=name, payload=json_payload(value))
+        added = self._writer.add(event, key=named_key("note", key))
+        return added[0].seq if added else self.seq
 
     def describe(
         self,
@@ -593,34 +433,48 @@ class Session(SessionReadMixin):
         and {} take them away. A listing shows them without opening the session, and a rewind
         does not take them back.
         """
-        return self._inner.describe(title, tags, metadata)
+        given = None if tags is None else check_tags(tags)
+        self._writer.decide(lambda state: decisions.describe(state, title, given, metadata))
+        return self._writer.look(lambda state: about_from(state.described))
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
         """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return reader.notes(self._seen, name, rewound=rewound)
+        return self._view.notes(name, rewound=rewound)
 
     def usage(self) -> Usage:
         """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return reader.usage(self._seen)
+        return self._view.usage()
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
-        return self._inner.checkpoint(label)
+        return self._writer.add(decisions.make_checkpoint(label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         """Continue from an earlier place: a checkpoint, its label, or a record's number.
 
         Nothing is deleted, and :meth:`undo_rewind` takes it back.
         """
-        return self._inner.rewind(to, reason)
+        return self._rewind(
+            lambda state: [Rewound(to=decisions.find_place(state, to), reason=reason)]
+        )
 
     def undo_rewind(self) -> Turn:
         """Undo the last rewind."""
-        return self._inner.undo_rewind()
+        return self._rewind(decisions.undo_rewind)
 
     def revert_interrupted(self) -> Turn:
         """Go back to before the message that began the interrupted turn."""
-        return self._inner.revert_interrupted()
+        return self._rewind(decisions.revert_interrupted)
+
+    def _rewind(self, decide: Callable[[JournalState], Sequence[Event]]) -> Turn:
+        self._writer.decide(decide)
+        self._writer.asked = 0
+        for one in list(self._runs):
+            one.abandon()
+        live = self._live()
+        if self._writer.look(lambda state: decisions.conclude_orphans(state, live)):
+            self._writer.decide(lambda state: decisions.conclude_orphans(state, live))
+        return self.turn
 
     def compact(
         self,
@@ -644,27 +498,70 @@ class Session(SessionReadMixin):
         tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
         how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        return self._compacted(
-            summarize, CompactSettings(tokens=budget, dialect=dialect, **options)
-        )
+        return self._compact(summarize, CompactSettings(tokens=budget, dialect=dialect, **options))
 
-    def _compacted(self, summarize: Summarize | None, wish: CompactSettings) -> Compaction:
-        done = _shortened(self._inner, summarize, wish)
-        for child in self._inner.long_children(wish):
+    def _compact(self, summarize: Summarize | None, wish: CompactSettings) -> Compaction:
+        done = _shortened(self, summarize, wish)
+        for child in self._long_children(wish):
             with suppress(Unmet, Moved, Busy):
                 _shortened(child, summarize, wish)
         return done
 
     def uncompact(self) -> None:
         """Undo every compaction: the whole conversation is sent again."""
-        self._inner.uncompact()
+        self._writer.add(Compacted())
+
+    def _is_over(self, wish: CompactSettings, messages: list[Any]) -> bool:
+        """Whether a request is over a budget, and this a moment to compact."""
+
+        def asked(state: JournalState) -> bool:
+            blobs = self._writer.fetched(wanted_blobs(state.view))
+            return is_over(wish, state.view, messages, blobs)
+
+        return self._writer.look(asked)
+
+    def _long_children(self, wish: CompactSettings) -> list[Session]:
+        """Return the sessions of sub-agents that are over a budget, too."""
+        found: list[Session] = []
+        for child in self._children:
+            dialect = wish.dialect or child._view.dialect or "anthropic"  # noqa: SLF001
+            messages = child._view.request(dialect, model=None, provider=None)  # noqa: SLF001
+            if child._is_over(wish, messages):  # noqa: SLF001
+                found.append(child)
+        return found
 
     def close(self) -> None:
         """Release the session; an open turn is left for later. May be called twice."""
-        self._inner.close()
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        """Leave: on purpose, or because of an exception, which breaks the turn off."""
+        with DeferredSignals():
+            try:
+                if self._writer.is_writable:
+                    self._leave(error)
+            except LockstitchError:
+                # What could not be written is concluded by whoever opens the session next.
+                if error is None:
+                    raise
+            finally:
+                self._writer.close()
+                self._stop()
+
+    def _leave(self, error: BaseException | None) -> None:
+        for stream in list(self._writer.streams):
+            stream.end(error)
+        live = self._live()
+        if error is None and not live:
+            # a courtesy to whoever opens it next: nothing is lost without it
+            with suppress(LockstitchError):
+                self._writer.decide(decisions.pause)
+            return
+        reason = reason_of(error) if error else "closed"
+        self._writer.decide(lambda state: decisions.break_off(state, reason, live))
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Return the session itself."""
         return self
 
     def __exit__(
@@ -673,23 +570,22 @@ class Session(SessionReadMixin):
         error: BaseException | None,
         _: TracebackType | None,
     ) -> None:
-        """Go out, whatever happened."""
-        self._inner.close(error)
+        """Release the session, whatever happened."""
+        self._close(error)
 
 
-def _shortened(
-    conversation: Conversation, summarize: Summarize | None, wish: CompactSettings
-) -> Compaction:
-    work = conversation.compacting(wish, summarize)
+# The sessions that are open in this process, so that a parent finds its children.
+_OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValueDictionary()
+
+
+def _shortened(session: Session, summarize: Summarize | None, wish: CompactSettings) -> Compaction:
+    work = Compacting(session._writer, wish, summarize)  # noqa: SLF001 - its own module
     done = run(work.steps, work.summarizer, wish.clock, keep=work.keep, on_progress=wish.show)
     return work.finish(done)
 
 
-def _says_so(policy: Policy, call: Call) -> bool:
-    answer = policy(call) if callable(policy) else policy
-    if inspect.isawaitable(answer):
-        close = getattr(answer, "close", None)
-        if close:
-            close()
-        raise UsageError("approve= is async: use a session of async_session()")
-    return bool(answer)
+def check_wait(seconds: object) -> float:
+    """Return a number of seconds to wait if it is one."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise UsageError("wait is a number of seconds")
+    return seconds

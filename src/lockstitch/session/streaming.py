@@ -29,19 +29,22 @@ class StreamRecorder:
     full, so that the last one stands for all before.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options by name
         self,
         writer: SessionWriter,
+        holder: object,
         dialect: str | None,
         *,
         provider: str | None = None,
         model: str | None = None,
         key: str | None = None,
     ) -> None:
-        self.is_settled = False
+        self.has_ended = False
         self.is_complete = False
         self.reply: dict[str, Any] | None = None
         self._writer = writer
+        # A session that nobody holds gives its lease back; whoever reads a stream holds it.
+        self._holder = holder
         self._provider, self._model = provider, model
         self._key = key
         self._clock = time.monotonic
@@ -111,14 +114,14 @@ class StreamRecorder:
             after=self._after,
         )
 
-    def settle(self, error: BaseException | None = None, reason: str = "user") -> None:
+    def end(self, error: BaseException | None = None, reason: str = "user") -> None:
         """End it: with the whole reply if it came, else with what came of it and an interrupt."""
-        if self.is_settled:
+        if self.has_ended:
             return
         with DeferredSignals():
             if not self._is_recorded():
                 self._broken_off(reason if error is None else reason_of(error))
-            self.is_settled = True
+            self.has_ended = True
             if self in self._writer.streams:
                 self._writer.streams.remove(self)
 
@@ -158,30 +161,30 @@ class Stream:
     is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
     """
 
-    def __init__(self, gathering: StreamRecorder, source: Any) -> None:
-        self._gathering = gathering
+    def __init__(self, recorder: StreamRecorder, source: Any) -> None:
+        self._recorder = recorder
         self._source = check_source(source)
         self._events: Iterator[Any] | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the reply came to its end and was recorded as a whole."""
-        return self._gathering.is_complete
+        return self._recorder.is_complete
 
     @property
     def reply(self) -> dict[str, Any] | None:
         """The reply as it would have come in one piece, once it is complete."""
-        return self._gathering.reply
+        return self._recorder.reply
 
     def __enter__(self) -> Self:
         """Go in."""
-        self._gathering.begin()
+        self._recorder.begin()
         try:
             source = stream_in(self._source)
             enter = getattr(source, "__enter__", None)
             self._events = iter(enter() if enter else source)
         except BaseException as error:
-            self._gathering.settle(error)
+            self._recorder.end(error)
             raise
         return self
 
@@ -196,11 +199,11 @@ class Stream:
         try:
             event = next(self._events)
         except StopIteration:
-            self._gathering.settle(reason="cut")
+            self._recorder.end(reason="cut")
             raise
         with DeferredSignals():
-            if self._gathering.take(event):
-                self._gathering.keep()
+            if self._recorder.take(event):
+                self._recorder.keep()
         return event
 
     def finish(self) -> Stream:
@@ -217,7 +220,7 @@ class Stream:
     ) -> None:
         """Go out, whatever happened."""
         try:
-            self._settle(error)
+            self._end(error)
         finally:
             self._left(kind, error, trace)
 
@@ -230,9 +233,9 @@ class Stream:
             if callable(close):
                 close()
 
-    def _settle(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         try:
-            self._gathering.settle(error)
+            self._recorder.end(error)
         except LockstitchError:
             if error is None:
                 raise

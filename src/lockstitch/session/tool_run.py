@@ -1,12 +1,11 @@
-"""Tools as a session runs them: what may be declared of one, and what its results become.
+"""Tools as a session runs them: what may be declared of one, and one run of several.
 
-Calls that run together: which of them do, and each outcome written the moment it exists.
-
-Running tools in threads, and keeping watch over them from the thread that asked.
+Which calls run together, in threads of their own, and each outcome written the moment it exists.
 """
 
 from __future__ import annotations
 
+import base64
 import inspect
 import logging
 import math
@@ -19,20 +18,25 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.errors import Busy, LockstitchError, UsageError
-from lockstitch.journal import state as journal
-from lockstitch.journal.events import Event, Finished, Started, Waiting, text_payload
-from lockstitch.journal.state import JournalState
+from lockstitch.journal.events import Event, Finished, Outcome, Started, Waiting, text_payload
+from lockstitch.journal.state import CallState, JournalState
 from lockstitch.session import decisions
-from lockstitch.session.content import content_payload, text_of
+from lockstitch.session.content import content_payload
 from lockstitch.session.decisions import Call, Candidate, Key
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
 _TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
-Outcome = Finished | Waiting
+# How often a store that is busy, and says that nothing was written, is asked again.
+PATIENCE = 10
+# How often an abort signal is looked at, and how long a wait may last that nothing interrupts.
+GLANCE = 0.05
+LONGEST = 1.0
+_LOG = logging.getLogger("lockstitch.session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,12 @@ def read_tools(
     """Read the tools of a call of ``run_tools``; whatever is wrong with them is said first."""
     if not isinstance(tools, Mapping):
         raise UsageError(_TOOLS)
-    found = {name: _tool(name, tool) for name, tool in tools.items()}
+    found: dict[str, Tool] = {}
+    for name, given in tools.items():
+        is_named: object = name
+        if not isinstance(given, Tool) and not (isinstance(is_named, str) and callable(given)):
+            raise UsageError(_TOOLS)
+        found[name] = given if isinstance(given, Tool) else Tool(given)
     for name, tool in found.items():
         if tool.is_async and not can_await:
             raise UsageError(f"the tool {name} is async: run it in a session of async_session()")
@@ -125,16 +134,8 @@ def read_tools(
     return found
 
 
-def _tool(name: object, tool: object) -> Tool:
-    if isinstance(tool, Tool):
-        return tool
-    if not isinstance(name, str) or not callable(tool):
-        raise UsageError(_TOOLS)
-    return Tool(tool)
-
-
 def check_timeout(seconds: object) -> float:
-    """Give a timeout back if it is a number of seconds."""
+    """Return a timeout if it is a number of seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise UsageError("a timeout is a number of seconds above 0")
     return float(seconds)
@@ -143,6 +144,7 @@ def check_timeout(seconds: object) -> float:
 class ToolJob(Struct):
     """A call about to run: the fact that says so, its tool, and what it is called with."""
 
+    key: Key
     event: Started
     call: CurrentCall
     tool: Tool
@@ -151,42 +153,45 @@ class ToolJob(Struct):
     is_launched: bool = False
     deadline: float = math.inf
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """The call it runs."""
-        return self.event.reply, self.event.index
-
-    def run(self) -> Outcome:
+    def run(self) -> Finished | Waiting:
         """Call the tool here and now; whatever it does becomes an outcome."""
         CURRENT.set(self.call)
         try:
-            return self._finished(_at_hand(self.tool.function(**self.arguments)))
+            value = self.tool.function(**self.arguments)
+            if inspect.isawaitable(value):
+                close = getattr(value, "close", None)
+                if callable(close):
+                    close()
+                value = UsageError("the tool gave something to await: declare it with async def")
+            return self._outcome(value)
         except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
-            return self.failed(error)
+            return self._outcome(error)
 
-    async def run_async(self) -> Outcome:
+    async def run_async(self) -> Finished | Waiting:
         """Await the tool; cancellation goes on, anything else becomes an outcome."""
         CURRENT.set(self.call)
         try:
-            return self._finished(await self.tool.function(**self.arguments))
+            return self._outcome(await self.tool.function(**self.arguments))
         except Exception as error:  # noqa: BLE001 - a tool's failure is for the model to see
-            return self.failed(error)
+            return self._outcome(error)
 
-    def failed(self, error: BaseException) -> Finished:
-        """Say how the tool failed: the kind and the message, never the traceback."""
-        return make_finished(self.key, self.event.attempt, error)
-
-    def _finished(self, value: Any) -> Outcome:
+    def _outcome(self, value: Any) -> Finished | Waiting:
         if isinstance(value, Later):
             return Waiting(reply=self.event.reply, index=self.event.index, outside=True)
         return make_finished(self.key, self.event.attempt, value)
 
 
-def make_finished(key: tuple[int, int], attempt: int, value: Any) -> Finished:
-    """Say what a call gave: a value, content in some dialect, or an exception."""
+def make_finished(key: Key, attempt: int, value: Any) -> Finished:
+    """Make the fact of what a call gave: a value, content in some dialect, or an exception.
+
+    Of an exception it says the kind and the message, never the traceback.
+    """
     made = Finished(reply=key[0], index=key[1], attempt=attempt)
     if isinstance(value, BaseException):
-        value = Result(_said_by(value), error=True)
+        words = type(value).__name__
+        with suppress(Exception):  # one that cannot even say what it is
+            words = f"{words}: {value}" if str(value) else words
+        value = Result(words, error=True)
     result = value if isinstance(value, Result) else Result(value)
     if result.error:
         made = structs.replace(made, outcome="error")
@@ -196,48 +201,36 @@ def make_finished(key: tuple[int, int], attempt: int, value: Any) -> Finished:
     return structs.replace(made, payload=payload, dialect=result.dialect)
 
 
-def _at_hand(value: Any) -> Any:
-    """Give a value back if it is one; nobody here can await it otherwise."""
-    if not inspect.isawaitable(value):
+def text_of(value: Any) -> str:
+    """Return a tool's result as text: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
         return value
-    close = getattr(value, "close", None)
-    if callable(close):
-        close()
-    raise UsageError("the tool gave something to await: declare it with async def")
-
-
-def _said_by(error: BaseException) -> str:
-    name = type(error).__name__
+    if isinstance(value, bytes | bytearray | memoryview):
+        # The output of a program is a text nearly always.
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            coded = base64.b64encode(data).decode()
+            return f"[lockstitch] {len(data)} bytes that are not UTF-8, as base64:\n{coded}"
     try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an exception that cannot even say what it is
-        return name
-    return f"{name}: {text}" if text else name
+        return msgspec.json.encode(value, enc_hook=_plain_form).decode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
 
 
-def argument_fault(tool: Tool, arguments: dict[str, Any]) -> str:
-    """Say why a tool cannot be called with these arguments; "" if it can, or nobody can tell."""
-    try:
-        signature = inspect.signature(tool.function)
-    except (TypeError, ValueError):
-        return ""
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        return f"The arguments do not fit the tool: {error}."
-    return ""
-
-
-# How often a store that is busy, and says that nothing was written, is asked again.
-PATIENCE = 10
-_LOG = logging.getLogger("lockstitch.session")
+def _plain_form(value: Any) -> Any:
+    """Return an object's plain form: a pydantic model's own, else what it calls itself."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
 
 
 class ToolRun:
     """One run of tools. Everything here may wait for the store, and nothing waits for a tool.
 
     The order of facts is the point: a call is written as started before it runs, and its outcome
-    as soon as there is one, from the thread that has it.
+    as soon as there is one, from the thread that has it. ``lost`` are the calls of the last reply
+    that may have run, and that nobody is going to run again.
     """
 
     def __init__(
@@ -247,121 +240,105 @@ class ToolRun:
         *,
         timeout: float | None,
         max_parallel: int | None,
+        interrupt_children: Callable[[str], None] = lambda _: None,
     ) -> None:
         if max_parallel is not None and max_parallel < 1:
             raise UsageError("max_parallel is 1 or more")
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None
-        self.interrupt_children: Callable[[str], None] = lambda _: None
+        self._interrupt_children = interrupt_children
         self._writer = writer
         self._tools = tools
         self._timeout = timeout
         self._most = max_parallel or math.inf
         self._held: set[Key] = set()
+        self._has_begun = False
         self._queue: list[Candidate] = []
         self._touched: dict[Key, Call] = {}
         self._running: dict[Key, ToolJob] = {}
         self._lock = threading.Lock()
-        self._candidates = writer.look(
-            lambda state: decisions.find_candidates(state, self._repeats)
+        self._candidates, self.lost = writer.look(
+            lambda state: decisions.find_candidates(state, self._may_repeat)
         )
 
-    @property
-    def lost(self) -> list[Key]:
-        """The calls of the last reply that may have run, and that nobody is going to run again."""
-        again = {candidate.key for candidate in self._candidates}
-        calls = self._writer.look(lambda state: list(state.view.batch))
-        return [
-            key for call in calls if decisions.is_lost(call) and (key := _key(call)) not in again
-        ]
-
-    def _repeats(self, call: journal.CallState) -> bool:
-        tool = self._tool((call.reply, call.index))
+    def _may_repeat(self, call: CallState) -> bool:
+        tool = self._tools.get(self._writer.asking(call.reply, call.index).name)
         return tool is not None and tool.repeatable
-
-    def _tool(self, key: Key) -> Tool | None:
-        return self._tools.get(self._writer.asking(*key).name)
 
     def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Policy, Call]]:
         """Return what has to be asked before a call may run: who decides, and on which call."""
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
-            tool, call = self._tool(candidate.key), self._found(candidate.key)
-            for asked in (policy, tool.approve if tool else None):
-                if asked and call:
-                    yield candidate, asked, call
+            tool = self._tools[self._writer.asking(*candidate.key).name]
+            for asked in (policy, tool.approve):
+                if not asked:
+                    continue
+                found = self._writer.look(
+                    lambda state, key=candidate.key: state.view.calls.get(key)  # type: ignore[misc]
+                )
+                if found:
+                    yield candidate, asked, self._writer.call(found)
 
     def hold(self, candidate: Candidate) -> None:
         """Let a call wait for approval."""
         self._held.add(candidate.key)
 
-    def begin(self) -> list[ToolJob]:
-        """Write what begins, in one append; returns the calls to be run now."""
-        self._writer.decide(self._begun)
-        return self._launched()
+    def start(self) -> list[ToolJob]:
+        """Write what begins, in one append; returns the calls to be run now.
 
-    def _begun(self, state: JournalState) -> list[Event]:
-        facts: list[Event] = []
-        for candidate in self._candidates:
-            if not decisions.is_unchanged(state, candidate):
-                continue
-            self._touched[candidate.key] = self._writer.call(state.view.calls[candidate.key])
-            refusal = self._refusal(candidate)
-            if refusal:
-                facts.append(decisions.make_failed(candidate.key, refusal))
-            elif candidate.key in self._held:
-                facts.append(decisions.make_waiting(candidate.key))
-            else:
-                self._queue.append(candidate)
-        return facts + self._wave(state)
-
-    def _wave(self, state: JournalState) -> list[Event]:
-        """Take from the queue what may run now, and say that it starts."""
-        facts: list[Event] = []
-        with self._lock:
-            while self._queue and len(self._running) < self._most:
-                candidate = self._queue.pop(0)
-                if decisions.is_unchanged(state, candidate):
-                    job = self._job(candidate)
-                    self._running[job.key] = job
-                    facts.append(job.event)
-        return facts
-
-    def _job(self, candidate: Candidate) -> ToolJob:
-        asking = self._writer.asking(*candidate.key)
-        tool = self._tools[asking.name]
-        event = decisions.make_started(candidate, new_name())
-        call = CurrentCall(
-            candidate.id,
-            asking.name,
-            self._writer.session,
-            event.reply,
-            event.index,
-            event.effect,
-            event.attempt,
-            threading.Event(),
-        )
-        timeout = self._timeout if tool.timeout is None else tool.timeout
-        return ToolJob(event, call, tool, asking.arguments or {}, timeout)
-
-    def _launched(self) -> list[ToolJob]:
+        The first time that is what was found, later what waited for a free place.
+        """
+        if self._has_begun and (
+            self.is_stopped or not self._queue or len(self._running) >= self._most
+        ):
+            return []
+        self._writer.decide(self._starts)
         with self._lock:
             fresh = [job for job in self._running.values() if not job.is_launched]
             for job in fresh:
                 job.is_launched = True
         return fresh
 
-    def more(self) -> list[ToolJob]:
-        """Write the start of calls that waited for a free place; gives those to be run now."""
-        if self.is_stopped or not self._queue or len(self._running) >= self._most:
-            return []
-        self._writer.decide(self._wave)
-        return self._launched()
+    def _starts(self, state: JournalState) -> list[Event]:
+        facts: list[Event] = []
+        for candidate in () if self._has_begun else self._candidates:
+            if not decisions.is_unchanged(state, candidate):
+                continue
+            reply, index = key = candidate.key
+            self._touched[key] = self._writer.call(state.view.calls[key])
+            refusal = self._refusal(candidate)
+            if refusal:
+                payload = text_payload(refusal)
+                facts.append(Finished(reply=reply, index=index, outcome="error", payload=payload))
+            elif key in self._held:
+                facts.append(Waiting(reply=reply, index=index))
+            else:
+                self._queue.append(candidate)
+        self._has_begun = True
+        with self._lock:
+            while self._queue and len(self._running) < self._most:
+                candidate = self._queue.pop(0)
+                if decisions.is_unchanged(state, candidate):
+                    job = self._running[candidate.key] = self._job(candidate)
+                    facts.append(job.event)
+        return facts
+
+    def _job(self, candidate: Candidate) -> ToolJob:
+        asking = self._writer.asking(*candidate.key)
+        tool = self._tools[asking.name]
+        reply, index = candidate.key
+        # Under the idempotency key of its earlier attempts, if there were any.
+        effect, attempt = candidate.effect or new_name(), candidate.starts + 1
+        event = Started(reply=reply, index=index, attempt=attempt, effect=effect)
+        session, abort = self._writer.session, threading.Event()
+        call = CurrentCall(candidate.id, asking.name, session, reply, index, effect, attempt, abort)
+        timeout = self._timeout if tool.timeout is None else tool.timeout
+        return ToolJob(candidate.key, event, call, tool, asking.arguments or {}, timeout)
 
     def _refusal(self, candidate: Candidate) -> str:
-        """Say why a call cannot run at all; "" if it can."""
+        """Return why a call cannot run at all; "" if it can, or nobody can tell."""
         asking = self._writer.asking(*candidate.key)
         tool = self._tools.get(asking.name)
         if tool is None:
@@ -369,7 +346,15 @@ class ToolRun:
             return f"There is no tool of that name. The tools there are: {names}."
         if asking.arguments is None:
             return "The arguments are not a JSON object, so the tool was not run."
-        return argument_fault(tool, asking.arguments)
+        try:
+            signature = inspect.signature(tool.function)
+        except (TypeError, ValueError):
+            return ""
+        try:
+            signature.bind(**asking.arguments)
+        except TypeError as error:
+            return f"The arguments do not fit the tool: {error}."
+        return ""
 
     def is_busy(self) -> bool:
         """Whether anything runs or is going to; raises what kept an outcome from the store."""
@@ -382,60 +367,37 @@ class ToolRun:
         """The calls whose tools run."""
         return set(self._running)
 
-    def finish(self, job: ToolJob, outcome: Outcome) -> None:
-        """Write an outcome; late or not, the fold knows what to make of it."""
+    def finish(self, job: ToolJob, outcome: Finished | Waiting) -> None:
+        """Write an outcome; late or not, the fold knows what to make of it.
+
+        A busy store is asked again: what a tool did is known to nobody else.
+        """
         try:
-            self._write(outcome)
+            for tries_left in range(PATIENCE, -1, -1):
+                try:
+                    self._writer.add(outcome)
+                except Busy:
+                    if not tries_left:
+                        raise
+                else:
+                    return
         except Exception as error:
             self.error = self.error or error
             raise
         finally:
-            self._leave(job)
+            with self._lock:
+                self._running.pop(job.key, None)
 
-    def _write(self, outcome: Outcome) -> None:
-        """Write an outcome, patiently: what a tool did is known to nobody else."""
-        for _ in range(PATIENCE):
-            try:
-                self._writer.add(outcome)
-            except Busy:
-                continue
-            return
-        self._writer.add(outcome)
+    def conclude(self, job: ToolJob, outcome: Outcome) -> None:
+        """Wait for a call no longer, since its time is up, or it was cancelled.
 
-    def finish_alone(self, job: ToolJob, outcome: Outcome) -> None:
-        """Write an outcome from a tool's own thread, where nothing may be raised."""
-        try:
-            self.finish(job, outcome)
-        except Exception as error:  # noqa: BLE001 - the watch raises it while there is one
-            if self.is_stopped:
-                _LOG.warning(
-                    "session %s: a result of the call %s of record %d came too late to be kept: %s",
-                    self._writer.session,
-                    job.call.id or job.call.name,
-                    job.event.reply,
-                    error,
-                )
-
-    def time_out(self, job: ToolJob) -> None:
-        """Wait for a call no longer; what it gives later still counts."""
-        if self._is_running(job):
-            job.call.abort.set()
-            self.finish(job, decisions.make_timed_out(job.event))
-
-    def cancel(self, job: ToolJob) -> None:
-        """Say that a call was broken off; it may have taken effect."""
-        if self._is_running(job):
-            job.call.abort.set()
-            self.finish(job, decisions.make_cancelled(job.event))
-
-    def _is_running(self, job: ToolJob) -> bool:
-        """Whether a call has no outcome yet: one that has may only not have been heard of."""
+        What it gives later still counts. One that has an outcome may only not have been heard of.
+        """
         with self._lock:
-            return job.key in self._running
-
-    def _leave(self, job: ToolJob) -> None:
-        with self._lock:
-            self._running.pop(job.key, None)
+            is_running = job.key in self._running
+        if is_running:
+            job.call.abort.set()
+            self.finish(job, decisions.concluded(job.event, outcome))
 
     def abandon(self) -> None:
         """Wait no more for calls whose start a rewind took off the line, and tell their tools so.
@@ -452,7 +414,7 @@ class ToolRun:
     def break_off(self, reason: str) -> None:
         """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
         if reason not in decisions.LEAVES_TURN_OPEN:
-            self.interrupt_children(reason)
+            self._interrupt_children(reason)
         self.stop()
         self._writer.decide(lambda state: decisions.break_off(state, reason, self._touched))
 
@@ -466,20 +428,15 @@ class ToolRun:
 
     def outcome(self) -> list[Call]:
         """Return the calls that this run was about, as they stand, or stood before a rewind."""
-        return [self._found(key) or self._touched[key] for key in sorted(self._touched)]
 
-    def _found(self, key: Key) -> Call | None:
-        call = self._writer.look(lambda state: state.view.calls.get(key))
-        return self._writer.call(call) if call else None
+        def taken(state: JournalState) -> list[Call]:
+            calls, touched = state.view.calls, self._touched
+            return [
+                self._writer.call(calls[key]) if key in calls else touched[key]
+                for key in sorted(touched)
+            ]
 
-
-def _key(call: journal.CallState) -> Key:
-    return call.reply, call.index
-
-
-# How often an abort signal is looked at, and how long a wait may last that nothing interrupts.
-GLANCE = 0.05
-LONGEST = 1.0
+        return self._writer.look(taken)
 
 
 class Abort(Protocol):
@@ -490,7 +447,47 @@ class Abort(Protocol):
         ...
 
 
-def run_in_thread(batch: ToolRun, job: ToolJob, tell: Callable[[], None]) -> None:
+def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
+    """Run to the end, or to what interrupts: then every call has an outcome all the same.
+
+    Each call runs in a thread; this one keeps watch over them.
+    """
+    news: SimpleQueue[None] = SimpleQueue()
+    run.wake = lambda: news.put(None)
+    watched: list[ToolJob] = []
+    is_begun = False
+    with DeferredSignals(run.wake) as held:
+        try:
+            while not is_begun or run.is_busy():
+                if held.raised is not None or (abort is not None and abort.is_set()):
+                    break
+                if is_begun:
+                    # Until a call is done, its time is up, or to look at the abort signal.
+                    now, longest = time.monotonic(), LONGEST if abort is None else GLANCE
+                    first = min((job.deadline for job in watched), default=now + longest)
+                    with suppress(Empty):
+                        news.get(timeout=min(max(first - now, 0.0), longest))
+                    for job in [job for job in watched if job.deadline <= time.monotonic()]:
+                        watched.remove(job)
+                        run.conclude(job, "timed-out")
+                is_begun = True
+                for job in run.start():
+                    job.deadline = time.monotonic() + job.timeout if job.timeout else job.deadline
+                    watched.append(job)
+                    run_in_thread(run, job, run.wake)
+        except LockstitchError:
+            # The store is the trouble: opening it again closes what is open.
+            run.stop()
+            raise
+        except BaseException as error:
+            with suppress(LockstitchError):
+                run.break_off(reason_of(error))
+            raise
+        if held.raised is not None or (abort is not None and abort.is_set()):
+            run.break_off(reason_of(held.raised) if held.raised else "aborted")
+
+
+def run_in_thread(run: ToolRun, job: ToolJob, tell: Callable[[], None]) -> None:
     """Run a call in a thread of its own, which also writes its outcome.
 
     A thread cannot be ended from outside, so it is one that no exit of the program waits for.
@@ -498,67 +495,18 @@ def run_in_thread(batch: ToolRun, job: ToolJob, tell: Callable[[], None]) -> Non
 
     def work() -> None:
         try:
-            batch.finish_alone(job, job.run())
+            run.finish(job, job.run())
+        except Exception as error:  # noqa: BLE001 - who watches the run raises it, while they do
+            if run.is_stopped:
+                _LOG.warning(
+                    "session %s: a result of the call %s of record %d came too late to be kept: %s",
+                    job.call.session,
+                    job.call.id or job.call.name,
+                    job.event.reply,
+                    error,
+                )
         finally:
             tell()
 
     name = f"lockstitch tool {job.call.name}"
     threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True).start()
-
-
-class ThreadWatch:
-    """One run of tools, watched by the calling thread until every call has an outcome."""
-
-    def __init__(self, batch: ToolRun, abort: Abort | None) -> None:
-        self._batch = batch
-        self._abort = abort
-        self._news: SimpleQueue[None] = SimpleQueue()
-        self._watched: list[ToolJob] = []
-        batch.wake = lambda: self._news.put(None)
-
-    def run(self) -> None:
-        """Run to the end, or to what interrupts: then every call has an outcome all the same."""
-        with DeferredSignals(self._batch.wake) as held:
-            try:
-                if not self._is_to_stop(held):
-                    self._launch(self._batch.begin())
-                while self._batch.is_busy() and not self._is_to_stop(held):
-                    self._step()
-            except BaseException as error:
-                self._give_up(error)
-                raise
-            if self._is_to_stop(held):
-                self._batch.break_off(reason_of(held.raised) if held.raised else "aborted")
-
-    def _is_to_stop(self, held: DeferredSignals) -> bool:
-        return held.raised is not None or (self._abort is not None and self._abort.is_set())
-
-    def _launch(self, jobs: list[ToolJob]) -> None:
-        for job in jobs:
-            job.deadline = time.monotonic() + job.timeout if job.timeout else job.deadline
-            self._watched.append(job)
-            run_in_thread(self._batch, job, self._batch.wake)
-
-    def _step(self) -> None:
-        self._hear()
-        for job in [job for job in self._watched if job.deadline <= time.monotonic()]:
-            self._watched.remove(job)
-            if job.key in self._batch.live:
-                self._batch.time_out(job)
-        self._launch(self._batch.more())
-
-    def _hear(self) -> None:
-        """Wait until a call is done, its time is up, or it is time to look at the abort signal."""
-        longest = LONGEST if self._abort is None else GLANCE
-        first = min((job.deadline for job in self._watched), default=longest + time.monotonic())
-        wait = min(max(first - time.monotonic(), 0.0), longest)
-        with suppress(Empty):
-            self._news.get(timeout=wait)
-
-    def _give_up(self, error: BaseException) -> None:
-        """Close what can be closed; where the store is the trouble, opening it again does."""
-        if isinstance(error, LockstitchError):
-            self._batch.stop()
-            return
-        with suppress(LockstitchError):
-            self._batch.break_off(reason_of(error))
