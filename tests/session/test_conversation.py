@@ -411,10 +411,13 @@ def test_another_provider_goes_on_in_the_middle_of_a_turn(twin: Twin, store: Sto
     twin.run(body)
 
 
+_ASYNC = ("lockstitch.session.async_session", "lockstitch.session.event_loop")
+
+
 def test_a_missing_extra_says_how_to_get_it(store: Store, monkeypatch: Any) -> None:
     import sys
 
-    for name in [name for name in sys.modules if name.startswith("lockstitch.session.a")]:
+    for name in [name for name in sys.modules if name.startswith(_ASYNC)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "anyio", None)
     with pytest.raises(UsageError, match=r"pip install 'lockstitch\[async\]'"):
