@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects import script
+from lockstitch.dialects.exchange import Exchange, TextResult
 from lockstitch.dialects.profiles import PROFILES, profile_named
+from lockstitch.dialects.registry import CLASSES, exchange_of
 from lockstitch.dialects.render import write_turns
 from lockstitch.dialects.replies import messages_in
-from lockstitch.dialects.script import WRITERS
-from lockstitch.journal import projection
+from lockstitch.journal import fast_projection, projection
 from lockstitch.journal.events import (
     Finished,
     Replied,
@@ -29,7 +30,7 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.fast_projection import SPELLINGS, Spelling, TextResult, Values
+from lockstitch.journal.fast_projection import Values
 from lockstitch.journal.projection import project, wanted_blobs
 from lockstitch.journal.records import JournalRecord, Large
 from lockstitch.journal.state import JournalState, JournalView, Spoken, fold
@@ -72,11 +73,11 @@ ODD_REPLIES: tuple[Any, ...] = (
 @pytest.mark.parametrize("name", PROFILES)
 @given(text=st.text(min_size=1).filter(lambda text: not text.isspace()))
 def test_words_are_spelled_as_by_the_writer(name: str, text: str) -> None:
-    spelled = SPELLINGS[profile_named(name).dialect].spoken(text)
+    spelled = exchange_of(profile_named(name).dialect).text_message(text)
     assert json.dumps([spelled]) == json.dumps(write_turns([script.text_turn(USER, text)], name))
 
 
-@pytest.mark.parametrize("dialect", SPELLINGS)
+@pytest.mark.parametrize("dialect", CLASSES)
 def test_replies_are_taken_as_by_a_longer_look(dialect: str) -> None:
     speeches = [
         Speech(1, "<T1>"),
@@ -86,7 +87,7 @@ def test_replies_are_taken_as_by_a_longer_look(dialect: str) -> None:
     ]
     values = [reply_of(dialect, speech).response for speech in speeches]
     for value in (*values, *ODD_REPLIES):
-        taken = SPELLINGS[dialect].replied(deepcopy(value))
+        taken = exchange_of(dialect).plain_messages(deepcopy(value))
         if taken is not None:
             assert json.dumps(taken) == json.dumps(messages_in(dialect, value))
 
@@ -97,10 +98,10 @@ RESULTS = st.builds(TextResult, id=TEXTS, name=TEXTS, text=TEXTS, failed=st.bool
 
 @given(
     results=st.lists(RESULTS, min_size=1),
-    dialect=st.sampled_from([name for name, spelled in SPELLINGS.items() if spelled.results]),
+    dialect=st.sampled_from([name for name in CLASSES if exchange_of(name).writes_results]),
 )
 def test_results_are_written_as_by_the_writer(results: list[TextResult], dialect: str) -> None:
-    writer = WRITERS[dialect](profile_named(dialect))
+    writer = exchange_of(dialect).writer(profile_named(dialect))
     writer.results(
         [
             script.NeutralResult(
@@ -112,19 +113,30 @@ def test_results_are_written_as_by_the_writer(results: list[TextResult], dialect
             for result in results
         ]
     )
-    write = SPELLINGS[dialect].results
-    assert write is not None
-    assert json.dumps(write(results)) == json.dumps(writer.messages)
+    assert json.dumps(exchange_of(dialect).plain_results(results)) == json.dumps(writer.messages)
+
+
+def _slow(name: str) -> Exchange:
+    """An exchange to which nothing is everyday."""
+
+    def text_message(_: Exchange, text: str) -> Any:
+        return write_turns([script.text_turn(USER, text)], name)[0]
+
+    changes = {
+        "writes_results": False,
+        "plain_messages": lambda _, __: None,
+        "text_message": text_message,
+    }
+    slow: Exchange = type("Slow", (type(exchange_of(name)),), changes)()
+    return slow
 
 
 def _the_long_way(view: JournalView, profile: str, **options: Any) -> list[Any]:
     """A request for which nothing is everyday: each payload decoded alone, all rules run."""
-    slow = {
-        name: Spelling(lambda text, name=name: write_turns([script.text_turn(USER, text)], name)[0])
-        for name in SPELLINGS
-    }
+    slow = {name: _slow(name) for name in CLASSES}
     with (
-        patch.object(projection.fast_projection, "SPELLINGS", slow),
+        patch.object(projection, "exchange_of", slow.__getitem__),
+        patch.object(fast_projection, "exchange_of", slow.__getitem__),
         patch.object(Made, "_excerpt", lambda *_: None),
         patch.object(Values, "_read", lambda *_: {}),
     ):

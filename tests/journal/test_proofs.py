@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.dialects.fast import PROOFS
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.projection import project, wanted_blobs
@@ -40,7 +39,7 @@ def _findings(dialect: str, messages: list[Any]) -> list[Any]:
 
 
 def _passes(dialect: str, messages: list[Any]) -> bool:
-    proof = PROOFS[dialect]()
+    proof = new_dialect(dialect).proof()
     return proof.run(messages, 0, []) == len(messages) and proof.is_sound()
 
 

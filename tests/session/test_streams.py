@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.conversation.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.dialects.replies import messages_in
-from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
+from lockstitch.dialects.replies import accumulator_for, dialect_of_event, messages_in
 from lockstitch.dialects.streams import Accumulator
 from lockstitch.session.content import reply_event
 from tests.conftest import EXAMPLES

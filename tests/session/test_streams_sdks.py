@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from langchain_core import messages as langchain
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
-from lockstitch.dialects.streams import Accumulator
+from lockstitch.dialects.replies import accumulator_for, dialect_of_event
+from lockstitch.dialects.streams import Accumulator, plain_of
 from lockstitch.provider.replies import Call, Reply
-from lockstitch.session.content import plain_of
 from tests.conftest import EXAMPLES
 from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 

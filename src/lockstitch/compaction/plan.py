@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.dialects.media import head_of, pixels
-from lockstitch.dialects.usage import tokens_in
+from lockstitch.dialects.replies import tokens_in
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.events import Compacted, Replied, value_of
 from lockstitch.journal.projection import each_item

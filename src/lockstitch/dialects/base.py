@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -15,7 +16,9 @@ from lockstitch.conversation.parts import (
     BROKEN,
     CHANGED,
     MEDIA,
+    SYSTEM,
     TEXT,
+    USER,
     Message,
     Part,
     Path,
@@ -36,15 +39,50 @@ ROLE_ALIASES = {
 }
 
 
+SPEAKERS = frozenset({"user", "assistant", "system"})
+_SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
+
+
+class QuickProof(Protocol):
+    """Walks over raw messages of one dialect."""
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
+        """Walk from a place at which nothing is open to the first message that is not plain."""
+
+    def ids_in(self, message: Any) -> Iterable[str]:
+        """Return the ids in a message."""
+
+    def is_sound(self) -> bool:
+        """Whether what was gathered (ids, names) is fine."""
+
+    def ids(self) -> Iterable[str]:
+        """Return every id that may not come again."""
+
+
 class Dialect(ABC):
-    """A lossless view over one wire format.
+    """A lossless view over one wire format, and the marks by which it is told from others.
 
     ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
     constructors make the few things a repair may have to add.
+
+    ``message_fields`` are all that a message may hold as it is sent or as it came with a reply,
+    None where they are too many to list. ``own_blocks`` are types of blocks, ``body_keys`` fields
+    of a request and ``sdk_modules`` homes of an SDK's classes that no other format has.
+    ``also_reads`` names dialects whose lists are read as well. ``signature_keys`` are fields in
+    which a part carries the signature of the thought that led to it. ``ids_never_repeat`` says
+    that every receiver refuses an id that comes again, a variant of the vendor's, too.
     """
 
     name: str
     layout: str
+    roles: frozenset[Any] = SPEAKERS
+    message_fields: frozenset[str] | None = None
+    own_blocks: frozenset[str] = frozenset()
+    body_keys: frozenset[str] = frozenset()
+    sdk_modules: tuple[str, ...] = ()
+    also_reads: frozenset[str] = frozenset()
+    signature_keys: tuple[str, ...] = ()
+    ids_never_repeat = False
 
     @abstractmethod
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -52,7 +90,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def rebuild(self, message: Message) -> Any:
-        """Give the raw form of a changed or new message, sharing every untouched part."""
+        """Return the raw form of a changed or new message, sharing every untouched part."""
 
     @abstractmethod
     def answer(self, call: Part, text: str, *, failed: bool = True) -> Part | None:
@@ -64,27 +102,88 @@ class Dialect(ABC):
 
     @abstractmethod
     def result_text(self, part: Part) -> str:
-        """Give the text of a result, structured content as JSON."""
+        """Return the text of a result, structured content as JSON."""
 
     @abstractmethod
     def with_id(self, part: Part, new_id: str) -> Part:
-        """Give a copy of a call or a result under another id."""
+        """Return a copy of a call or a result under another id."""
 
     @abstractmethod
     def with_name(self, part: Part, name: str) -> Part:
-        """Give a copy of a call (or result) under another tool name."""
+        """Return a copy of a call (or result) under another tool name."""
 
     @abstractmethod
     def arguments(self, part: Part) -> Any:
-        """Give a call's raw arguments; ``msgspec.UNSET`` if it has none by nature."""
+        """Return a call's raw arguments; ``msgspec.UNSET`` if it has none by nature."""
 
     @abstractmethod
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        """Give a copy of a call with these arguments, spelled as this format spells them."""
+        """Return a copy of a call with these arguments, spelled as this format spells them."""
+
+    @abstractmethod
+    def proof(self) -> QuickProof:
+        """Make a quick proof of this format's everyday shapes."""
 
     def walker(self) -> Walker | None:
         """Make a quick walker over this format's everyday shapes, if there is one."""
         return None
+
+    def owns(self, message: dict[str, Any]) -> bool:
+        """Whether a message is written as only this format does, whatever it holds."""
+        return False
+
+    def marks_message(self, message: dict[str, Any]) -> bool:
+        """Whether a message that no format owns has a mark of this one beside its content."""
+        return False
+
+    def marks_block(self, block: dict[str, Any]) -> bool:
+        """Whether a block without a type is one of this format's."""
+        return False
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        """Whether a request is written as only this format does."""
+        return isinstance(body.get("messages"), list) and not self.body_keys.isdisjoint(body)
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        """Whether this is a whole response, told by its envelope."""
+        return False
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        """Whether this is an event of a stream."""
+        return False
+
+    def is_sdk_class(self, kind: type) -> bool:
+        """Whether a class is one of the vendor's SDK, told by where it was defined."""
+        return any(f"{base.__module__}.".startswith(self.sdk_modules) for base in kind.__mro__)
+
+    def fits(self, message: dict[str, Any]) -> bool:
+        """Whether a message, sound or broken, is one of this format's."""
+        role = message.get("role")
+        is_known = type(role) in (str, type(None)) and role in self.roles
+        return is_known and not _SAID.isdisjoint(message)
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        """Return for every call, or result, whether it is written as this format never does."""
+        return ()
+
+    def find_doubt(self, messages: list[dict[str, Any]]) -> str:
+        """Return why a list that looks like this format's is not sure to be; empty if it is."""
+        return ""
+
+    def speaker(self, message: Message) -> tuple[str, str]:
+        """Return who speaks, and a label where that is none of the three everybody knows.
+
+        What a tool or an unknown speaker said never becomes a system message.
+        """
+        return (message.role if message.role in (USER, ASSISTANT, SYSTEM) else USER), ""
+
+    def beside_content(self, message: Message) -> tuple[dict[str, Any], Path]:
+        """Return what an assistant's message says beside its content, and where that is."""
+        return {}, ()
+
+    def has_content_beside(self, message: Message) -> bool:
+        """Whether a message says something outside its content and its calls."""
+        return False
 
     def new_message(self, role: str, parts: list[Part]) -> Message:
         """Make a message that was not there before."""
@@ -95,7 +194,7 @@ class Dialect(ABC):
         return self.new_message("tool", [result])
 
     def result_media(self, part: Part) -> list[Part]:
-        """Give what of a result is not text, as parts a user message may hold."""
+        """Return what of a result is not text, as parts a user message may hold."""
         return []
 
     def foreign_result(self, call_id: str, content: Any) -> Part | None:
@@ -111,15 +210,15 @@ class Dialect(ABC):
         return []
 
     def payload(self, part: Part) -> Any:
-        """Give what a result carries; ``UNSET`` where it may carry nothing."""
+        """Return what a result carries; ``UNSET`` where it may carry nothing."""
         return part.raw.get("content", UNSET)
 
     def with_payload(self, part: Part, payload: Any) -> Part:
-        """Give a copy of a result that carries something else."""
+        """Return a copy of a result that carries something else."""
         return copy_part(part, {**part.raw, "content": payload})
 
     def is_payload(self, value: Any) -> bool:
-        """Tell whether this format lets a result carry a value of this kind."""
+        """Whether this format lets a result carry a value of this kind."""
         if type(value) is str or value is UNSET:
             return True
         return type(value) is list and all(map(is_whole_block, value))
@@ -136,11 +235,11 @@ class Dialect(ABC):
         return {"type": "text", "text": text}
 
     def keys(self, part: Part) -> tuple[str, str]:
-        """Give the pairing key and the weaker alias of a call or result."""
+        """Return the pairing key and the weaker alias of a call or result."""
         return part.id or "", ""
 
     def is_placeholder(self, part: Part) -> bool:
-        """Tell whether a result is one that some program wrote in place of a real one."""
+        """Whether a result is one that some program wrote in place of a real one."""
         payload = self.payload(part)
         if isinstance(payload, list) and len(payload) > 1:
             return False
@@ -151,14 +250,14 @@ class Dialect(ABC):
         return self.is_placeholder(part) and not is_partial(self.result_text(part))
 
     def same_result(self, one: Part, other: Part) -> bool:
-        """Tell whether two results say the same."""
+        """Whether two results say the same."""
         try:
             return _ENCODE(self.outcome(one)) == _ENCODE(self.outcome(other))
         except (TypeError, ValueError, RecursionError, UnicodeError):
             return False
 
     def outcome(self, part: Part) -> Any:
-        """Give all that a result says, without the ids by which it is told from others."""
+        """Return all that a result says, without the ids by which it is told from others."""
         return {key: value for key, value in part.raw.items() if key not in _NAMES}
 
 
@@ -177,7 +276,7 @@ class BlockDialect(Dialect):
         return raw
 
     def blocks(self, parts: list[Part]) -> Any:
-        """Give the content of a message; a lone string stays a string."""
+        """Return the content of a message; a lone string stays a string."""
         if len(parts) == 1 and isinstance(parts[0].raw, str) and parts[0].kind == TEXT:
             return parts[0].raw
         return [
@@ -192,18 +291,18 @@ class BlockDialect(Dialect):
         return {"role": self.role_name(role), self.container: blocks}
 
     def role_name(self, role: str) -> str:
-        """Give the wire name of a neutral role."""
+        """Return the wire name of a neutral role."""
         return role
 
     def wire_role(self, message: Message) -> Any:
-        """Give the role a rebuilt message carries: its own spelling if that still fits."""
+        """Return the role a rebuilt message carries: its own spelling if that still fits."""
         spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
         if self.neutral_role(spelled) == message.role:
             return spelled
         return self.role_name(message.role)
 
     def neutral_role(self, role: object) -> str:
-        """Give the neutral role for a wire role, "unknown" if the format has none such."""
+        """Return the neutral role for a wire role, "unknown" if the format has none such."""
         raise NotImplementedError
 
 
@@ -219,7 +318,7 @@ def broken_part(raw: Any, at: Path, home: int, why: str) -> Part:
 
 
 def is_typed_block(value: Any) -> bool:
-    """Tell whether this is a block that says what it is."""
+    """Whether this is a block that says what it is."""
     return isinstance(value, dict) and isinstance(value.get("type"), str) and bool(value["type"])
 
 
@@ -243,8 +342,41 @@ def is_hollow(value: Any) -> bool:
     )
 
 
+UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Replace every NUL and lone surrogate by U+FFFD."""
+    return UNSENDABLE.sub("\ufffd", text)
+
+
+def scrub(value: Any) -> Any:
+    """Copy a value with every NUL and lone surrogate replaced; clean values are shared."""
+    if type(value) is str:
+        fresh = clean_text(value)
+        return value if fresh == value else fresh
+    if isinstance(value, dict):
+        pairs = {
+            clean_text(key) if isinstance(key, str) else key: scrub(inner)
+            for key, inner in value.items()
+        }
+        same = all(key in pairs and pairs[key] is inner for key, inner in value.items())
+        return value if same and len(pairs) == len(value) else pairs
+    if isinstance(value, list):
+        items = [scrub(inner) for inner in value]
+        same = all(new is old for new, old in zip(items, value, strict=True))
+        return value if same else items
+    return value
+
+
+def objects_at(message: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects in the list under a key; none where there is no list."""
+    listed = message.get(key)
+    return [one for one in listed if type(one) is dict] if type(listed) is list else []
+
+
 def as_text(value: Any) -> str:
-    """Give a value as text: a string as it is, nothing as "", anything else as JSON."""
+    """Return a value as text: a string as it is, nothing as "", anything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else as_json(value)
@@ -256,7 +388,7 @@ _SLOTS = {
 
 
 def slot_path(key: str, number: int) -> Path:
-    """Give the path to a list element; the common ones are made once and shared."""
+    """Return the path to a list element; the common ones are made once and shared."""
     paths = _SLOTS[key]
     return paths[number] if number < len(paths) else (key, number)
 
@@ -330,7 +462,7 @@ def text_of_blocks(content: Any, key: str = "text") -> str:
 
 
 def media_blocks(content: Any, kinds: tuple[str, ...]) -> list[Part]:
-    """Give the blocks of these kinds as parts."""
+    """Return the blocks of these kinds as parts."""
     blocks = content if isinstance(content, list) else []
     return [
         Part(MEDIA, block, flavor=block["type"])

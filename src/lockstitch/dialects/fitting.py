@@ -11,12 +11,15 @@ from lockstitch.conversation.parts import ASSISTANT, SYSTEM, TOOL, USER
 from lockstitch.dialects.media import head_of, pixels
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 from lockstitch.dialects.script import (
+    ANYWHERE,
+    NEVER,
     UNNAMED,
     NeutralCall,
     NeutralTurn,
     Picture,
     Piece,
     TextPiece,
+    TurnWriter,
     all_pictures,
     is_blank_text,
     text_turn,
@@ -27,36 +30,27 @@ START = "[lockstitch] The assistant spoke first."
 BRIDGE = "[lockstitch] The tool results were received."
 SYSTEM_LABEL = "[lockstitch] System message:"
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
-# Who may show an image inline, and who may name one by its address.
-_SEATS = {
-    "anthropic": (USER, TOOL),
-    "openai-chat": (USER,),
-    "openai-responses": (USER, TOOL),
-    "gemini": (USER, ASSISTANT, TOOL),
-    "bedrock": (USER, TOOL),
-    "langchain": (USER, TOOL),
-}
-_NO_ADDRESSES = ("gemini", "bedrock")
 
 
 def fit_turns(
     turns: list[NeutralTurn],
-    profile: Profile,
+    writer: TurnWriter,
     gone: list[str],
     *,
     opens: bool = True,
     ids: Ids | None = None,
 ) -> list[NeutralTurn]:
-    """Give turns that a receiver takes; adds the places of pictures it does not to ``gone``.
+    """Return turns that a receiver takes; adds the places of pictures it does not to ``gone``.
 
     Turns that do not open a list may begin with the assistant's; ``ids`` are those of the turns
     before them.
     """
-    turns = _seat_system(_speaking(turns, profile), profile)
+    profile = writer.profile
+    turns = _seat_system(_speaking(turns, profile), writer)
     if profile.layout == GROUPED or profile.alternates:
         turns = _merged(turns)
     turns = _bridged(_opened(turns, profile) if opens else turns, profile)
-    _seat_pictures(turns, profile, gone)
+    _seat_pictures(turns, writer, gone)
     _name_calls(turns, profile, ids or Ids(profile))
     return turns
 
@@ -79,21 +73,19 @@ def _is_refused(piece: Piece, profile: Profile) -> bool:
     return is_blank_text(piece.text) if profile.rejects_text == BLANK else not piece.text
 
 
-def _seat_system(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
+def _seat_system(turns: list[NeutralTurn], writer: TurnWriter) -> list[NeutralTurn]:
     """Make system turns that stand where this receiver takes none the user's, with a label."""
     for number, turn in enumerate(turns):
-        if turn.role == SYSTEM and not _takes_system(turns, number, profile):
+        if turn.role == SYSTEM and not _takes_system(turns, number, writer):
             turn.role = USER
             turn.pieces = [TextPiece(SYSTEM_LABEL), *turn.pieces]
     return turns
 
 
-def _takes_system(turns: list[NeutralTurn], number: int, profile: Profile) -> bool:
-    if profile.dialect in ("gemini", "bedrock"):
-        return False
-    if profile.dialect != "anthropic":
-        return number == 0 or not profile.system_first
-    if not number:
+def _takes_system(turns: list[NeutralTurn], number: int, writer: TurnWriter) -> bool:
+    if writer.system_turns == ANYWHERE:
+        return number == 0 or not writer.profile.system_first
+    if not number or writer.system_turns == NEVER:
         return False
     before, behind = turns[number - 1], turns[number + 1 : number + 2]
     follows_user = before.role == USER or bool(before.answers)
@@ -134,35 +126,26 @@ def _bridged(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     return bridged
 
 
-def _seat_pictures(turns: list[NeutralTurn], profile: Profile, gone: list[str]) -> None:
+def _seat_pictures(turns: list[NeutralTurn], writer: TurnWriter, gone: list[str]) -> None:
     """Put notes where this receiver takes no picture, or none as large."""
-    seats = _SEATS[profile.dialect]
+    profile = writer.profile
+    seats = writer.picture_roles
     for turn in turns:
         if turn.role not in seats:
             _note_all([turn.pieces], gone)
-        blind = TOOL not in seats
-        _note_all([a.pieces for a in turn.answers if blind or _is_textual(a.failed, profile)], gone)
+        blind = [
+            answer.pieces
+            for answer in turn.answers
+            if TOOL not in seats or (answer.failed and writer.failures_are_text)
+        ]
+        _note_all(blind, gone)
     inline = sum(bool(picture.data) for _, _, picture in all_pictures(turns))
-    limit = _pixel_limit(profile, inline)
+    many = profile.many_images and inline > profile.many_images
+    limit = profile.max_pixels_many if many else profile.max_pixels
     for pieces, slot, picture in list(all_pictures(turns)):
-        if _is_unfit(picture, profile, limit):
+        too_large = bool(limit) and pixels(head_of(picture.data)) > limit
+        if (not writer.takes_addresses) if picture.url else too_large:
             _note(pieces, slot, picture, gone)
-
-
-def _is_textual(failed: bool, profile: Profile) -> bool:
-    """Anthropic takes nothing but text in an error."""
-    return failed and profile.dialect == "anthropic"
-
-
-def _pixel_limit(profile: Profile, count: int) -> int:
-    many = profile.many_images and count > profile.many_images
-    return profile.max_pixels_many if many else profile.max_pixels
-
-
-def _is_unfit(picture: Picture, profile: Profile, limit: int) -> bool:
-    if picture.url:
-        return profile.dialect in _NO_ADDRESSES
-    return bool(limit) and pixels(head_of(picture.data)) > limit
 
 
 def _note_all(lists: Iterable[list[Piece]], gone: list[str]) -> None:
@@ -186,7 +169,7 @@ def drop_pictures(turns: list[NeutralTurn], over: int, gone: list[str]) -> None:
 
 
 def _name_calls(turns: list[NeutralTurn], profile: Profile, ids: Ids) -> None:
-    """Give every call an id and a name that its receiver takes; its answer goes by the call."""
+    """Return every call an id and a name that its receiver takes; its answer goes by the call."""
     ids.take(call.id for turn in turns for call in turn.calls)
     for turn in turns:
         ids.begin()
@@ -236,7 +219,7 @@ class Ids:
             self.seen = {}
 
     def fit(self, call: NeutralCall) -> str:
-        """Give the id a call goes by."""
+        """Return the id a call goes by."""
         fresh = call.id if self._may_stay(call.id) else self._mint(call.id)
         self.seen[fresh] = None
         return fresh

@@ -3,10 +3,6 @@
 Words, calls, results and which result answers which call are carried over, images where both
 sides know them. Reasoning is bound to who issued it and stays behind; what a provider ran itself
 becomes labelled text. A list without findings gives a list without findings, whoever receives it.
-
-Read a list of any dialect as a conversation in none, by way of its view.
-
-Media as pieces of a conversation: sound images are carried, documents read, the rest named.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from lockstitch.conversation.parts import (
     MEDIA,
     REASONING,
     RESULT,
-    SYSTEM,
     TEXT,
     USER,
     Message,
@@ -38,20 +33,19 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.fitting import Ids, drop_pictures, fit_turns
-from lockstitch.dialects.langchain import fields_of, prefix_of, type_of
 from lockstitch.dialects.media import ACCEPTED, head_of, images_in, is_decodable, sniff
 from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.registry import exchange_of, new_dialect
 from lockstitch.dialects.script import (
     NOT_CARRIED,
     UNNAMED,
-    WRITERS,
     NeutralCall,
     NeutralResult,
     NeutralTurn,
     Picture,
     Piece,
     TextPiece,
+    TurnWriter,
     inline_size,
     is_blank_text,
     joined,
@@ -67,7 +61,7 @@ _NESTED = 3
 
 
 def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
-    """Give a media part as a piece, and whether anything but its name is kept."""
+    """Return a media part as a piece, and whether anything but its name is kept."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     data = _inline(part, raw)
     kind = _kind_of(data)
@@ -84,7 +78,7 @@ def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
 
 
 def _inline(part: Part, raw: dict[str, Any]) -> str | bytes:
-    """Give the payload of an image, in every dialect's spelling and LangChain's two own ones."""
+    """Return the payload of an image, in every dialect's spelling and LangChain's two own ones."""
     for image in images_in(part):
         return image.data
     if part.flavor != "image":
@@ -104,7 +98,7 @@ def _as_base64(data: str | bytes) -> str:
 
 
 def _flat(value: dict[str, Any], depth: int) -> dict[Any, Any]:
-    """Give the fields of a block and of the objects in it, the outer ones first."""
+    """Return the fields of a block and of the objects in it, the outer ones first."""
     inner = [field for field in value.values() if isinstance(field, dict)] if depth else []
     fields = {key: field for key, field in value.items() if not isinstance(field, dict)}
     for nested in inner:
@@ -117,7 +111,7 @@ def _address(fields: dict[Any, Any]) -> str:
 
 
 def _document_text(raw: dict[str, Any]) -> str:
-    """Give the words of a document that is text."""
+    """Return the words of a document that is text."""
     inner = raw.get("document")
     source = (inner if isinstance(inner, dict) else raw).get("source")
     if not isinstance(source, dict):
@@ -191,7 +185,7 @@ class TurnReader:
         if message.flaw and not message.parts:
             self._misfit(message)
             return
-        role, label = speaker_of(message, self.dialect.name)
+        role, label = self.dialect.speaker(message)
         pieces: list[Piece] = [TextPiece(label)] if label else []
         for part in message.parts:
             if part.kind != CALL and id(part) not in self.answering:
@@ -243,7 +237,7 @@ class TurnReader:
         )
 
     def _carried(self, part: Part) -> list[Piece]:
-        """Give what a result carries: its blocks if it has some, else its text and its media."""
+        """Return what a result carries: its blocks if it has some, else its text and its media."""
         payload = self.dialect.payload(part)
         if not isinstance(payload, list):
             media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
@@ -293,14 +287,14 @@ class TurnReader:
 
     def _note_signature(self, part: Part) -> None:
         """Gemini puts a thought's signature on the part it led to."""
-        if self.dialect.name == "gemini" and isinstance(part.raw, dict):
-            for key in _SIGNATURES:
+        if isinstance(part.raw, dict):
+            for key in self.dialect.signature_keys:
                 if part.raw.get(key):
                     self._leave_out(part.home, (*part.at, key))
 
     def _beside(self, message: Message) -> list[Piece]:
-        """Give what OpenAI's assistant says beside the content; LangChain keeps it apart."""
-        fields, path = _beside_fields(message, self.dialect.name)
+        """Return what an assistant says beside the content, where a format has such fields."""
+        fields, path = self.dialect.beside_content(message)
         pieces: list[Piece] = []
         if isinstance(fields.get("refusal"), str) and fields["refusal"]:
             pieces.append(TextPiece(fields["refusal"]))
@@ -314,37 +308,8 @@ class TurnReader:
         return pieces
 
 
-def _beside_fields(message: Message, dialect: str) -> tuple[dict[str, Any], Path]:
-    raw = message.raw
-    if message.role != ASSISTANT or not isinstance(raw, dict):
-        return {}, ()
-    if dialect == "openai-chat":
-        return raw, ()
-    kwargs = fields_of(raw).get("additional_kwargs") if dialect == "langchain" else None
-    path = (*prefix_of(raw), "additional_kwargs")
-    return (kwargs, path) if isinstance(kwargs, dict) else ({}, ())
-
-
-def speaker_of(message: Message, dialect: str) -> tuple[str, str]:
-    """Tell who speaks, and give a label where that is none of the three everybody knows.
-
-    What a tool or an unknown speaker said never becomes a system message.
-    """
-    raw = message.raw if isinstance(message.raw, dict) else {}
-    if message.role in (USER, ASSISTANT):
-        return message.role, ""
-    if message.role != SYSTEM or (dialect == "openai-responses" and "role" not in raw):
-        return USER, ""
-    kind = type_of(raw) if dialect == "langchain" else raw.get("role")
-    if kind in ("function", "FunctionMessageChunk", "chat", "ChatMessageChunk"):
-        fields = fields_of(raw)
-        name = fields.get("name") or fields.get("role")
-        return USER, f"[{kind} {name if isinstance(name, str) else ''}]"
-    return SYSTEM, ""
-
-
 def arguments_of(dialect: Dialect, part: Part) -> Any:
-    """Give a call's arguments, decoded; free text and native actions as an object."""
+    """Return a call's arguments, decoded; free text and native actions as an object."""
     value = dialect.arguments(part)
     if value is UNSET:
         return _native_arguments(part.raw)
@@ -379,7 +344,7 @@ def _without_nul(value: Any) -> Any:
 
 
 def is_failed(dialect: Dialect, part: Part) -> bool:
-    """Tell whether a result says that its call failed."""
+    """Whether a result says that its call failed."""
     outcome = dialect.outcome(part)
     if outcome.get("is_error") is True or outcome.get("status") in ("error", "failed"):
         return True
@@ -395,14 +360,14 @@ def _is_twin(part: Part, message: Message) -> bool:
 
 
 def _is_bound(part: Part) -> bool:
-    """Tell whether an item is state of its issuer's, with no words of its own."""
+    """Whether an item is state of its issuer's, with no words of its own."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     sealed = bool(raw.get("encrypted_content")) and not isinstance(raw.get("content"), str)
     return part.flavor in _BOUND or sealed
 
 
 def describe_block(part: Part) -> tuple[str, bool]:
-    """Give a block that no other format has as text, and whether that says all of it.
+    """Return a block that no other format has as text, and whether that says all of it.
 
     That is its words, or its fields under its name.
     """
@@ -475,11 +440,12 @@ def write_turns(
     if len(turns) == 1 and _is_plain(turns[0]):
         return _written(turns, receiver)
     gone: list[str] = []
-    return _within_limit(fit_turns(turns, receiver, gone, opens=opens, ids=ids), receiver, gone)
+    fitted = fit_turns(turns, _writer(receiver), gone, opens=opens, ids=ids)
+    return _within_limit(fitted, receiver, gone)
 
 
 def _is_plain(turn: NeutralTurn) -> bool:
-    """Tell whether a turn is a user's words alone, which every receiver takes as they are."""
+    """Whether a turn is a user's words alone, which every receiver takes as they are."""
     if turn.role != USER or len(turn.pieces) != 1:
         return False
     words = turn.pieces[0]
@@ -489,7 +455,7 @@ def _is_plain(turn: NeutralTurn) -> bool:
 def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
     issuer, receiver = profile_named(source), profile_named(target)
     reader = TurnReader(new_dialect(issuer.dialect), issuer.list_key, raw)
-    turns = fit_turns(reader.run(), receiver, reader.gone)
+    turns = fit_turns(reader.run(), _writer(receiver), reader.gone)
     return _within_limit(turns, receiver, reader.gone), list(dict.fromkeys(reader.gone))
 
 
@@ -504,4 +470,8 @@ def _within_limit(turns: list[NeutralTurn], receiver: Profile, gone: list[str]) 
 
 
 def _written(turns: list[NeutralTurn], receiver: Profile) -> list[Any]:
-    return WRITERS[receiver.dialect](receiver).write(turns)
+    return _writer(receiver).write(turns)
+
+
+def _writer(receiver: Profile) -> TurnWriter:
+    return exchange_of(receiver.dialect).writer(receiver)

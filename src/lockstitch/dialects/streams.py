@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from datetime import date
+from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
+from lockstitch.conversation.sdk_objects import is_google, to_plain
+from lockstitch.dialects.base import scrub
 from lockstitch.dialects.profiles import Profile
-from lockstitch.repair.media import scrub
-from lockstitch.session.content import plain_of
 
 Fields = dict[str, Any]
 
@@ -20,6 +22,33 @@ Fields = dict[str, Any]
 UNREADABLE = "INVALID_JSON"
 # Said once, and by some servers again in every chunk; anything else a chunk adds to.
 _SAID_ONCE = frozenset({"role", "type", "id", "name", "format", "index", "object"})
+
+# What google-genai hangs on a response of its own accord.
+_NOT_RECEIVED = frozenset({"sdk_http_response", "parsed", "automatic_function_calling_history"})
+
+
+def plain_of(value: Any) -> Any:
+    """Return an SDK's object as the plain data that its provider sent; plain data as it is."""
+    kinds: list[type] = [type(item) for item in (value if type(value) is list else [value])]
+    if any(map(is_google, kinds)):
+        return _plain_google(value)
+    return to_plain(value)[0]
+
+
+def _plain_google(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain_google(item) for item in value]
+    if isinstance(value, (bytes, Enum, date)):
+        return msgspec.to_builtins(value)
+    kind: type = type(value)
+    if not is_google(kind) or not hasattr(value, "model_fields_set"):
+        return value
+    fields: Fields = type(value).model_fields
+    return {
+        fields[name].alias or name: _plain_google(inner)
+        for name, inner in vars(value).items()
+        if inner is not None and name not in _NOT_RECEIVED
+    }
 
 
 class Accumulator(ABC):

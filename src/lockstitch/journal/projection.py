@@ -13,16 +13,16 @@ from typing import Any, TypeGuard
 
 from msgspec import Struct, structs
 
-from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_text
+from lockstitch.dialects.exchange import TextResult
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.fitting import Ids
 from lockstitch.dialects.profiles import Profile, Traits, profile_named, same_model, traits_of
+from lockstitch.dialects.registry import exchange_of
 from lockstitch.dialects.render import read_turns, write_turns
 from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.dialects.script import (
-    WRITERS,
     NeutralTurn,
     TextPiece,
     all_pictures,
@@ -285,8 +285,7 @@ class Projector:
         self._turns: list[NeutralTurn | str] = []
         profile = receiver.profile
         self.name = profile.dialect
-        self.joins = profile.layout == GROUPED and profile.dialect != "gemini"
-        self.everyday = fast_projection.SPELLINGS[profile.dialect]
+        self.exchange = exchange_of(profile.dialect)
         self._is_everyday = True
         self._issued: dict[tuple[str, str, str], bool] = {}
 
@@ -384,7 +383,7 @@ class Projector:
     def _replayed(self, reply: ModelReply) -> list[Any]:
         """Return a reply as it came, to who issued it, with the results of its calls."""
         value = self.value.of(reply.event)
-        plain = self.everyday.replied(value)
+        plain = self.exchange.plain_messages(value)
         messages = messages_in(self.name, value) if plain is None else plain
         if not self._is_issuer(reply.event) or self._is_unbound(reply):
             self._is_everyday = False
@@ -397,28 +396,26 @@ class Projector:
 
     def _texts(self, reply: ModelReply, plain: list[Any] | None) -> list[Any]:
         """Return the results of a reply's calls if each is a text and its call can be named."""
-        spelling, value_of = self.everyday, self.value.of
-        if spelling.results is None or self._is_shortened(reply.seq):
+        exchange, value_of = self.exchange, self.value.of
+        if not exchange.writes_results or self._is_shortened(reply.seq):
             return []
-        if spelling.asked is not None and (
-            plain is None or spelling.asked(plain) != [(c.id, c.name) for c in reply.calls]
+        if not exchange.results_by_id and (
+            plain is None or exchange.asked_in(plain) != [(c.id, c.name) for c in reply.calls]
         ):
             return []
-        results: list[fast_projection.TextResult] = []
+        results: list[TextResult] = []
         for call in reply.calls:
             fact = call.outcome.fact if call.outcome is not None else None
             if not isinstance(fact, Finished) or call.is_news:
                 return []
-            if spelling.needs_ids and not call.id:
+            if exchange.needs_ids and not call.id:
                 return []
             text = value_of(fact)
-            if type(text) is not str or not (spelling.takes_blank or not is_blank_text(text)):
+            if type(text) is not str or not (exchange.takes_blank or not is_blank_text(text)):
                 return []
-            results.append(
-                fast_projection.TextResult(call.id, call.name, text, fact.outcome != "ok")
-            )
+            results.append(TextResult(call.id, call.name, text, fact.outcome != "ok"))
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
-        return spelling.results(results)
+        return exchange.plain_results(results)
 
     def _is_issuer(self, event: Replied | Partial) -> bool:
         who = (event.dialect, event.provider, event.model)
@@ -530,9 +527,9 @@ class Projector:
     def _spelled(self, turns: Sequence[NeutralTurn | str], *, opens: bool = True) -> list[Any]:
         """Write turns for the receiver; a string is a turn of the user's that is words alone."""
         if len(turns) == 1 and isinstance(turns[0], str):
-            return [self.everyday.spoken(turns[0])]
+            return [self.exchange.text_message(turns[0])]
         if self._are_plain(turns, opens=opens):
-            return WRITERS[self.name](self.receiver.profile).write(
+            return self.exchange.writer(self.receiver.profile).write(
                 text_turn(USER, turn) if isinstance(turn, str) else turn for turn in turns
             )
         self._is_everyday = self._is_everyday and not turns
@@ -555,7 +552,7 @@ class Projector:
 
     def _put(self, messages: list[Any], more: Sequence[Any]) -> None:
         """Add messages; what the user says behind results stands in their message."""
-        if not self.joins:
+        if not self.exchange.joins_user_messages:
             messages += more
             return
         for message in more:

@@ -16,8 +16,7 @@ from msgspec import Raw, Struct, field
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.dialects.replies import messages_in
-from lockstitch.dialects.usage import Tokens, tokens_in
+from lockstitch.dialects.replies import Tokens, messages_in, tokens_in
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import (
     Event,

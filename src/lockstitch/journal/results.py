@@ -12,6 +12,7 @@ from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import RESULT, USER, Message, Part
 from lockstitch.dialects import script
 from lockstitch.dialects.base import Dialect, as_text
+from lockstitch.dialects.exchange import TextResult
 from lockstitch.dialects.placeholders import (
     CANCELLED,
     NOT_STARTED,
@@ -21,12 +22,11 @@ from lockstitch.dialects.placeholders import (
     WAITING,
 )
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.registry import CLASSES, exchange_of, new_dialect
 from lockstitch.dialects.render import read_turns
 from lockstitch.dialects.replies import call_parts
-from lockstitch.dialects.script import WRITERS, Piece, TextPiece
+from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.journal.events import Denied, Finished
-from lockstitch.journal.fast_projection import SPELLINGS, TextResult
 from lockstitch.journal.records import WIDEST, Large, text_ends
 from lockstitch.journal.state import CallState
 
@@ -40,8 +40,6 @@ _CONCLUDED = {
     "unknown": UNKNOWN_OUTCOME,
     "not-started": NOT_STARTED,
 }
-# Dialects in which a result names its call by nothing but its id.
-_BY_ID = ("anthropic", "openai-chat", "bedrock")
 _UNSETTLED = {"waiting": WAITING, "started": RUNNING}
 
 
@@ -133,20 +131,15 @@ def _pieces(answer: ResultContent) -> list[Piece]:
 def known(dialect: str) -> str:
     """Return the plain name of a dialect; "" for none, and for one that this version lacks."""
     name = dialect.partition(":")[0]
-    return name if name in WRITERS else ""
+    return name if name in CLASSES else ""
 
 
 def said_as(dialect: str, content: Any) -> Any:
     """Make a message of the user's around content in a dialect's spelling."""
     name = known(dialect)
-    if name == "gemini":
-        parts = content if isinstance(content, list) else [{"text": as_text(content)}]
-        return {"role": "user", "parts": parts}
-    if name == "langchain":
-        return {"type": "human", "content": content}
-    if name == "openai-responses":
-        return {"type": "message", "role": "user", "content": content}
-    return {"role": "user", "content": content}
+    if not name:
+        return {"role": "user", "content": content}
+    return exchange_of(name).user_message(content)
 
 
 def with_results(
@@ -156,7 +149,8 @@ def with_results(
 
     A call that the dialect cannot answer with what there is stays open, for the check to find.
     """
-    if name in _BY_ID and all(ids) and not any(answer.dialect for answer in answers):
+    is_text = not any(answer.dialect for answer in answers)
+    if is_text and all(ids) and exchange_of(name).results_by_id:
         return [*messages, *_written(name, ids, answers)]
     dialect = new_dialect(name)
     pairs = zip(call_parts(dialect.read(messages)), answers, strict=False)
@@ -169,10 +163,12 @@ def with_results(
 def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) -> list[Any]:
     """Write results of text for calls that are known by their ids, without a look at the calls."""
     pairs = zip(ids, answers, strict=True)
-    at_once = SPELLINGS[name].results
-    if at_once is not None and SPELLINGS[name].takes_blank:
-        return at_once(TextResult(call, "", answer.text, answer.failed) for call, answer in pairs)
-    writer = WRITERS[name](profile_named(name))
+    exchange = exchange_of(name)
+    if exchange.takes_blank:
+        return exchange.plain_results(
+            TextResult(call, "", answer.text, answer.failed) for call, answer in pairs
+        )
+    writer = exchange.writer(profile_named(name))
     writer.results(
         [
             script.NeutralResult(

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct, field
 
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import exchange_of
 from lockstitch.journal.events import (
     Approved,
     Compacted,
@@ -270,26 +271,8 @@ def texts_in(view: JournalView, read: Read) -> dict[Role, str]:
 
 def leading(texts: dict[Role, str], dialect: str) -> list[Any]:
     """Return the messages that stand before all others; none where instructions go elsewhere."""
-    name = profile_named(dialect).dialect
-    if name == "langchain":
-        return [{"type": "system", "content": text} for text in _joined(texts)]
-    if name == "openai-chat":
-        return [{"role": _role(role, dialect), "content": text} for role, text in texts.items()]
-    if name == "openai-responses":
-        return [
-            {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
-            for role, text in texts.items()
-        ]
-    return []
-
-
-def _role(role: Role, dialect: str) -> str:
-    """Only OpenAI's own service knows developers."""
-    return "system" if ":" in dialect else role
-
-
-def _joined(texts: dict[Role, str]) -> list[str]:
-    return ["\n\n".join(texts.values())] if texts else []
+    exchange = exchange_of(profile_named(dialect).dialect)
+    return list(exchange.leading_messages(texts, is_own=":" not in dialect))
 
 
 def beside(texts: dict[Role, str], dialect: str) -> Any:
@@ -298,11 +281,10 @@ def beside(texts: dict[Role, str], dialect: str) -> Any:
     A text for Anthropic (``system``) and Gemini (``system_instruction``), blocks for Bedrock
     (``system``).
     """
-    name = profile_named(dialect).dialect
-    if not texts or name not in {"anthropic", "gemini", "bedrock"}:
+    if not texts:
         return None
-    [text] = _joined(texts)
-    return [{"text": text}] if name == "bedrock" else text
+    exchange = exchange_of(profile_named(dialect).dialect)
+    return exchange.system_parameter("\n\n".join(texts.values()))
 
 
 CHECKPOINT = "checkpoint"

@@ -7,10 +7,11 @@ from typing import Any
 
 from lockstitch.conversation.narrowing import Excerpt, Walker, find_excerpt
 from lockstitch.conversation.parts import MEDIA, Message, sort_parts
-from lockstitch.dialects.fast import PROOFS, QuickProof, encoded_size
+from lockstitch.dialects.base import QuickProof
+from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.registry import VIEWS, new_dialect
 from lockstitch.heal import HealInput
 from lockstitch.rules import Case, RequestContext, examine
 
@@ -90,7 +91,7 @@ class RequestJudge:
         """Whether a quick walk shows that what is new is fine, wherever the list ends."""
         if self.profile.name or not messages:
             return False
-        proof = PROOFS[self.profile.dialect]()
+        proof = VIEWS[self.profile.dialect].proof()
         is_walked = proof.run(messages, start, []) == len(messages)
         if is_walked and proof.is_sound() and self._are_new(proof.ids()):
             self._proof = proof
@@ -149,7 +150,7 @@ class RequestJudge:
         """Take the first messages of the list that was accepted last as settled."""
         new = messages[self.settled : count]
         profile = self.profile
-        needs_ids = profile.ids_unique or profile.dialect in ("anthropic", "bedrock")
+        needs_ids = profile.ids_unique or VIEWS[profile.dialect].ids_never_repeat
         if self._proof is not None:
             if needs_ids:
                 self.ids.update(self._proof.ids())

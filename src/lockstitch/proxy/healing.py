@@ -23,8 +23,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.conversation.json_text import decode
-from lockstitch.dialects.fast import PROOFS, is_blank
+from lockstitch.dialects.fast import is_blank
 from lockstitch.dialects.profiles import PROFILES, traits_of
+from lockstitch.dialects.registry import VIEWS
 from lockstitch.errors import UsageError
 from lockstitch.heal import Plan, plan_sent
 from lockstitch.proxy import routes
@@ -76,7 +77,7 @@ def is_proven(body: Body, dialect: str, model: str | None) -> bool:
 
 def _walked(raw: list[Any], dialect: str) -> int:
     """Return the number of the first message that is not plain, that of all if every one is."""
-    proof = PROOFS[dialect]()
+    proof = VIEWS[dialect].proof()
     at = proof.run(raw, 0, [])
     return at if at < len(raw) or proof.is_sound() else 0
 

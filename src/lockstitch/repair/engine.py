@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part
+from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import narrow
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Change, Quarantined, RepairDraft
@@ -140,7 +141,7 @@ def _drafted(
 
 def _scrubbed(message: Any) -> Any:
     try:
-        return media.scrub(message)
+        return scrub(message)
     except RecursionError:
         return message
 

@@ -15,26 +15,6 @@ from lockstitch.rules.rule import Rule
 REMOVED_NOTE = "[lockstitch] An image was removed here: {why}."
 
 
-def scrub(value: Any) -> Any:
-    """Copy a value with every NUL and lone surrogate replaced; clean values are shared."""
-    if type(value) is str:
-        fresh = rules.cleaned(value)
-        return value if fresh == value else fresh
-    if isinstance(value, dict):
-        pairs = {_key(key): scrub(inner) for key, inner in value.items()}
-        same = all(key in pairs and pairs[key] is inner for key, inner in value.items())
-        return value if same and len(pairs) == len(value) else pairs
-    if isinstance(value, list):
-        items = [scrub(inner) for inner in value]
-        same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if same else items
-    return value
-
-
-def _key(key: Any) -> Any:
-    return rules.cleaned(key) if isinstance(key, str) else key
-
-
 def repair_images(draft: RepairDraft) -> None:
     """LS501 and LS502: relabel images, put notes where one cannot be sent."""
     case = draft.case()

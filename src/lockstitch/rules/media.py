@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lockstitch.conversation.parts import MEDIA, Path, Place
+from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
     ACCEPTED,
     Image,
@@ -22,7 +23,6 @@ from lockstitch.rules.rule import ERROR, NOTE, WARNING, Finding, Rule, finder, r
 
 _LONGEST_PATH = 16
 GIANT = 10 * 1024 * 1024
-_BAD = re.compile("[\x00\ud800-\udfff]")
 _NUL = re.compile("\x00")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -293,11 +293,11 @@ def bad_texts(value: Any) -> Iterator[tuple[Path, str]]:
     while stack:
         node, link = stack.pop()
         if type(node) is str:
-            if _BAD.search(node):
+            if UNSENDABLE.search(node):
                 yield _path(link), node
         elif isinstance(node, dict):
             for key, inner in node.items():
-                if isinstance(key, str) and _BAD.search(key):
+                if isinstance(key, str) and UNSENDABLE.search(key):
                     yield _path(link), key
                 stack.append((inner, (link, word(key))))
         elif isinstance(node, list):
@@ -320,11 +320,6 @@ def unsendable(value: Any) -> list[Rule]:
     texts = [text for _, text in bad_texts(value)]
     found = {LONE_SURROGATE: _SURROGATE, NUL: _NUL}
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
-
-
-def cleaned(text: str) -> str:
-    """Replace every NUL and lone surrogate by U+FFFD."""
-    return _BAD.sub("\ufffd", text)
 
 
 @finder()

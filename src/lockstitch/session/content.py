@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
-from enum import Enum
 from typing import Any
 
 import msgspec
@@ -21,17 +19,22 @@ from msgspec import Raw
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.parts import ASSISTANT
-from lockstitch.conversation.sdk_objects import is_google, is_langchain, reader_of, to_plain
+from lockstitch.conversation.sdk_objects import is_langchain, reader_of, to_plain
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import confirm_dialect, dialect_of, new_dialect
-from lockstitch.dialects.replies import calls_in, messages_in, provider_of
+from lockstitch.dialects.registry import confirm_dialect, dialect_of, exchange_of, new_dialect
+from lockstitch.dialects.replies import (
+    calls_in,
+    dialect_of_class,
+    dialect_of_response,
+    messages_in,
+    provider_of,
+)
+from lockstitch.dialects.streams import plain_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import AskedCall, Replied, payload_of, text_payload, value_of
 
 _WANTED = "say takes a text, or content blocks as the dialect spells them"
 _USERS = ("user", "human")
-# There the name of a block's field says what it is.
-_WITHOUT_TYPES = ("bedrock", "gemini")
 
 
 def said_payload(content: Any, dialect: str) -> Raw:
@@ -43,7 +46,7 @@ def said_payload(content: Any, dialect: str) -> Raw:
         return text_payload(content)
     if not dialect:
         raise UsageError("content blocks are spelled in some dialect: name it (dialect=…)")
-    has_types = profile_named(dialect).dialect not in _WITHOUT_TYPES
+    has_types = exchange_of(profile_named(dialect).dialect).has_typed_blocks
     blocks = _blocks(to_plain(content)[0])
     for fault in filter(None, (_fault(block, has_types=has_types) for block in blocks)):
         raise UsageError(f"{_WANTED}; this is a list with {fault}")
@@ -105,17 +108,6 @@ def json_payload(value: Any) -> Raw:
 
 Fields = dict[str, Any]
 
-_HOMES = (
-    ("anthropic.", "anthropic"),
-    ("openai.types.responses.", "openai-responses"),
-    ("openai.types.chat.", "openai-chat"),
-    ("openai.lib.streaming.chat.", "openai-chat"),
-    ("openai.lib.streaming.responses.", "openai-responses"),
-    ("google.genai.", "gemini"),
-)
-# What google-genai hangs on a response of its own accord.
-_NOT_RECEIVED = frozenset({"sdk_http_response", "parsed", "automatic_function_calling_history"})
-_BLOCK_MARKS = ("output_text", "refusal")
 _UNFINISHED = ("queued", "in_progress")
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 
@@ -136,7 +128,7 @@ def reply_event(
     an error, somebody else's message.
     """
     payload, value = _opened(reply)
-    shaped = dialect_of_class(reply) or shape_of(value)
+    shaped = dialect_of_class(reply) or dialect_of_response(value)
     name = _agreed(dialect, shaped, value, likely)
     messages = _checked(name, value)
     return Replied(
@@ -148,59 +140,11 @@ def reply_event(
     )
 
 
-def plain_of(value: Any) -> Any:
-    """Return an SDK's object as the plain data that its provider sent; plain data as it is."""
-    listed = value if type(value) is list else [value]
-    if any(is_google(_class_of(item)) for item in listed):
-        return _google(value)
-    return to_plain(value)[0]
-
-
-def _class_of(value: Any) -> type:
-    return type(value)
-
-
-def dialect_of_class(value: Any) -> str | None:
-    """Name the dialect of an SDK's object by where its class was defined."""
-    kind = _class_of(value)
-    if is_langchain(kind):
-        return "langchain"
-    homes = [f"{base.__module__}." for base in kind.__mro__]
-    return next((name for start, name in _HOMES if any(h.startswith(start) for h in homes)), None)
-
-
-def shape_of(value: Any) -> str | None:
-    """Name the dialect of a whole response by its envelope; None if it has none that is known."""
-    if not isinstance(value, dict):
-        return None
-    if isinstance(value.get("choices"), list):
-        return "openai-chat"
-    if any(key in value for key in ("candidates", "promptFeedback", "prompt_feedback")):
-        return "gemini"
-    output = value.get("output")
-    if value.get("object") == "response" or (isinstance(output, list) and "type" not in value):
-        return "openai-responses"
-    if isinstance(output, dict) and "message" in output:
-        return "bedrock"
-    if value.get("type") == "message":
-        return _message_shape(value)
-    return None
-
-
-def _message_shape(value: Fields) -> str | None:
-    """Tell Anthropic's message from the message item of OpenAI's, which share a type."""
-    content = value.get("content")
-    kinds = {block.get("type") for block in content or () if isinstance(block, dict)}
-    if "status" in value or kinds.intersection(_BLOCK_MARKS):
-        return "openai-responses"
-    return "anthropic" if {"model", "usage", "stop_reason"} & set(value) else None
-
-
 def _opened(reply: Any) -> tuple[Raw, Any]:
     """Return the JSON to keep and what it says."""
     if isinstance(reply, (bytes, bytearray, memoryview, str)):
         return _kept(reply if isinstance(reply, str) else bytes(reply))
-    kind = _class_of(reply)
+    kind: type = type(reply)
     if not isinstance(reply, (dict, list)) and reader_of(kind) is None:
         raise UsageError(
             f"cannot read a reply from {kind.__module__}.{kind.__qualname__}; pass the response, "
@@ -245,26 +189,12 @@ def _written(value: Any, hook: Callable[[Any], Any] | None) -> Raw:
 
 def _hooked(value: Any) -> Any:
     """Write what LangChain keeps beside its messages, such as an SDK's object in the metadata."""
-    return plain_of(value) if reader_of(_class_of(value)) is not None else str(value)
+    kind: type = type(value)
+    return plain_of(value) if reader_of(kind) is not None else str(value)
 
 
 def _asked(call: tuple[str, str]) -> AskedCall:
     return AskedCall(*(text.encode("utf-8", "replace").decode() for text in call))
-
-
-def _google(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_google(item) for item in value]
-    if isinstance(value, (bytes, Enum, date)):
-        return msgspec.to_builtins(value)
-    if not is_google(_class_of(value)) or not hasattr(value, "model_fields_set"):
-        return value
-    fields: Fields = type(value).model_fields
-    return {
-        fields[name].alias or name: _google(inner)
-        for name, inner in vars(value).items()
-        if inner is not None and name not in _NOT_RECEIVED
-    }
 
 
 def _agreed(dialect: str | None, shaped: str | None, value: Any, likely: str) -> str:
@@ -300,7 +230,7 @@ def _checked(name: str, value: Any) -> list[Any]:
     messages = messages_in(name, value)
     dialect = profile_named(name).dialect
     view = new_dialect(dialect).read(messages)
-    if shape_of(value) is None and any(message.role != ASSISTANT for message in view):
+    if dialect_of_response(value) is None and any(message.role != ASSISTANT for message in view):
         raise UsageError("this is not a reply: it holds a message that no model has sent")
     if not messages and not _is_empty_reply(dialect, value):
         raise UsageError(f"this is not a reply in {dialect}: no message is in it")
@@ -322,7 +252,7 @@ def _refuse_others(value: Any) -> None:
 
 def _is_empty_reply(dialect: str, value: Any) -> bool:
     """Whether this is a reply with nothing in it: models give those too."""
-    if shape_of(value) == dialect:
+    if dialect_of_response(value) == dialect:
         return True
     if not isinstance(value, dict):
         return False

@@ -10,8 +10,13 @@ from typing import Any, Self
 
 from msgspec import structs
 
-from lockstitch.dialects.replies import calls_in, messages_in, provider_of
-from lockstitch.dialects.streaming_registry import accumulator_for, dialect_of_event
+from lockstitch.dialects.replies import (
+    accumulator_for,
+    calls_in,
+    dialect_of_event,
+    messages_in,
+    provider_of,
+)
 from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import AskedCall, Partial

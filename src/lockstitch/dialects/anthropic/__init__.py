@@ -1,8 +1,9 @@
-"""Anthropic Messages."""
+"""Anthropic Messages: the view, its marks, and quick looks at everyday lists."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -28,15 +29,31 @@ from lockstitch.dialects.base import (
     broken_part,
     copy_part,
     media_blocks,
+    objects_at,
     slot_path,
     text_of_blocks,
 )
-from lockstitch.dialects.fast import AnthropicWalker
+from lockstitch.dialects.fast import PLAIN_NAME, is_blank
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _CONTENT = ("content",)
+_RESPONSE = ("model", "usage", "stop_reason")
+_ANSWER_WORDS = frozenset(
+    {"toolUseID", "toolUseId", "tool_call_id", "toolCallId", "call_id", "callId"}
+)
+_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
+EVENTS = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    }
+)
 
 
 class Anthropic(BlockDialect):
@@ -44,6 +61,18 @@ class Anthropic(BlockDialect):
 
     name = "anthropic"
     layout = GROUPED
+    ids_never_repeat = True
+    message_fields = frozenset(
+        {
+            *("role", "content", "container", "context_management", "id", "type", "model"),
+            *("stop_reason", "stop_sequence", "stop_details", "usage"),
+        }
+    )
+    own_blocks = frozenset(
+        {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+    )
+    body_keys = frozenset({"anthropic_version", "stop_sequences", "top_k"})
+    sdk_modules = ("anthropic.",)
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._message(index, message) for index, message in enumerate(raw)]
@@ -142,3 +171,191 @@ class Anthropic(BlockDialect):
 
     def walker(self) -> Walker:
         return AnthropicWalker()
+
+    def proof(self) -> AnthropicProof:
+        return AnthropicProof()
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        if super().marks_body(body):
+            return True
+        model, system = body.get("model"), body.get("system")
+        named = isinstance(model, str) and model.startswith("claude")
+        typed = isinstance(system, list) and all(
+            isinstance(block, dict) and "type" in block for block in system
+        )
+        has_system = isinstance(system, str) or bool(system and typed)
+        return isinstance(body.get("messages"), list) and (
+            named or has_system or isinstance(body.get("thinking"), dict)
+        )
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        # OpenAI's message items share the type; those have a status, or blocks of their own
+        return (
+            value.get("type") == "message"
+            and "status" not in value
+            and any(key in value for key in _RESPONSE)
+            and not any(
+                block.get("type") in ("output_text", "refusal")
+                for block in objects_at(value, "content")
+            )
+        )
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        kind = event.get("type")
+        return isinstance(kind, str) and (kind in EVENTS or kind == "ping")
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        for block in objects_at(message, "content"):
+            if block.get("type") == "tool_result":
+                yield "tool_use_id" not in block and not _ANSWER_WORDS.isdisjoint(block)
+
+
+class AnthropicWalker:
+    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
+
+    Where it ``thinks``, signed thinking may stand before them.
+    """
+
+    thinks = False
+
+    def __init__(self) -> None:
+        self.homes: dict[str, int] = {}
+        self.names: set[str] = set()
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
+        """Walk from a seam to the first message that is not plain; give its index."""
+        index = start
+        waiting: list[str] = []
+        try:
+            for index in range(start, len(raw)):
+                message = raw[index]
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if role == "assistant":
+                    if waiting or not index or not self._says(content, waiting, index):
+                        return index
+                elif role != "user" or not _answers(content, waiting):
+                    return index
+                elif waiting:
+                    waiting = []
+                else:
+                    seams.append(index)
+        except KeyError:
+            return index
+        return len(raw) - 1 if waiting else len(raw)
+
+    def _says(self, content: Any, waiting: list[str], index: int) -> bool:
+        """Whether an assistant's content is plain; notes the calls it makes."""
+        if type(content) is str:
+            return content != "" and not content.isspace()
+        if type(content) is not list or not content:
+            return False
+        homes = self.homes
+        for block in content:
+            if type(block) is not dict or "cache_control" in block:
+                return False
+            kind = block["type"]
+            if kind == "text":
+                text = block["text"]
+                if waiting or type(text) is not str or not text or text.isspace():
+                    return False
+            elif kind == "tool_use":
+                call, name = block["id"], block["name"]
+                if type(call) is not str or call in homes or type(name) is not str:
+                    return False
+                if type(block["input"]) is not dict:
+                    return False
+                homes[call] = index
+                waiting.append(call)
+                self.names.add(name)
+            elif waiting or not self.thinks or not _is_signed(block, kind):
+                return False
+        return kind in ("text", "tool_use")
+
+    def is_prompt(self, message: Any) -> bool:
+        """Whether this is a user's message that holds no results."""
+        if type(message) is not dict or message.get("role") != "user":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_result" for block in content
+        )
+
+    def is_quiet(self, message: Any) -> bool:
+        """Whether this is an assistant's message without calls."""
+        if type(message) is not dict or message.get("role") != "assistant":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_use" for block in content
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        """Return the ids of calls and results in a message."""
+        content = message.get("content") if type(message) is dict else None
+        blocks = content if type(content) is list else []
+        ids = [
+            block.get("id") or block.get("tool_use_id") for block in blocks if type(block) is dict
+        ]
+        return [call for call in ids if type(call) is str]
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message that failed, so that later uses of them fail too."""
+        for call in self.ids_in(message):
+            self.homes.setdefault(call, index)
+
+    def is_sound(self) -> bool:
+        """Whether all ids and names fit the provider's alphabet."""
+        if "" in self.homes or not _PLAIN_IDS.fullmatch("".join(self.homes)):
+            return False
+        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def ids(self) -> Iterable[str]:
+        """Return every id met on the walk."""
+        return self.homes
+
+    def home_of(self, call: str) -> int | None:
+        """Return the index of the message that made a call."""
+        return self.homes.get(call)
+
+
+class AnthropicProof(AnthropicWalker):
+    """Anthropic's walk, with signed thinking before the words and calls that it led to."""
+
+    thinks = True
+
+
+def _is_signed(block: dict[str, Any], kind: Any) -> bool:
+    """Whether this is thinking that can be handed back."""
+    if kind == "redacted_thinking":
+        return type(block["data"]) is str and block["data"] != ""
+    if kind != "thinking" or type(block["thinking"]) is not str:
+        return False
+    return type(block["signature"]) is str and block["signature"] != ""
+
+
+def _answers(content: Any, waiting: list[str]) -> bool:
+    """Whether a user's content answers just the calls that wait, and holds only text else."""
+    if type(content) is str:
+        return not waiting and content != "" and not content.isspace()
+    if type(content) is not list or not content:
+        return False
+    answered = 0
+    for block in content:
+        if type(block) is not dict or "cache_control" in block:
+            return False
+        kind = block["type"]
+        if kind == "tool_result":
+            if answered == len(waiting) or block["tool_use_id"] != waiting[answered]:
+                return False
+            if type(block["content"]) is not str:
+                return False
+            answered += 1
+        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
+            return False
+    return answered == len(waiting)

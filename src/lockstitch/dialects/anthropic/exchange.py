@@ -1,12 +1,47 @@
-"""Anthropic's stream: a message that begins, blocks that grow and stop, and its end."""
+"""Anthropic's side of an exchange: responses, streams, and requests made of other dialects."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
 
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    OTHER,
+    REASONING,
+    SERVER_CALL,
+    SERVER_RESULT,
+    TEXT,
+    USER,
+    Part,
+)
+from lockstitch.dialects.anthropic import EVENTS
+from lockstitch.dialects.exchange import (
+    Exchange,
+    Spoken,
+    TextResult,
+    is_sealed,
+    is_text,
+    read_each,
+    same_or,
+    unsealed_citations,
+    with_raw,
+)
 from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    BEHIND_USER,
+    Block,
+    GroupedWriter,
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Picture,
+    Piece,
+    TextPiece,
+    as_object,
+)
 from lockstitch.dialects.streams import (
     UNREADABLE,
     Accumulator,
@@ -27,16 +62,7 @@ _OUTER = ("type", "delta", "usage")
 class AnthropicStream(Accumulator):
     """Gathers raw events, also where the SDK's helper mixes its own among them."""
 
-    kinds = frozenset(
-        {
-            "message_start",
-            "content_block_start",
-            "content_block_delta",
-            "content_block_stop",
-            "message_delta",
-            "message_stop",
-        }
-    )
+    kinds = EVENTS
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
@@ -133,3 +159,116 @@ def _is_unanswered(block: Fields, blocks: list[Any]) -> bool:
     if block.get("type") not in _CALLS[1:]:
         return False
     return not any(other.get("tool_use_id") == block["id"] for other in blocks)
+
+
+class AnthropicWriter(GroupedWriter):
+    """Writes ``text``, ``image``, ``tool_use`` and ``tool_result`` blocks."""
+
+    failures_are_text = True
+    system_turns = BEHIND_USER
+
+    def speech(self, turn: NeutralTurn) -> None:
+        super().speech(turn)
+        if turn.calls and self.profile.reasoning_required:
+            empty = {"type": "thinking", "thinking": "", "signature": ""}
+            self.messages[-1]["content"].insert(0, empty)
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, TextPiece):
+            return {"type": "text", "text": piece.text}
+        source = {"type": "url", "url": piece.url}
+        if piece.data:
+            source = {"type": "base64", "media_type": piece.kind, "data": piece.data}
+        return {"type": "image", "source": source}
+
+    def call(self, call: NeutralCall) -> Block:
+        given = as_object(call.arguments)
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+
+    def result(self, answer: NeutralResult) -> Block:
+        pictured = any(isinstance(piece, Picture) for piece in answer.pieces)
+        content = self.shown(answer) if pictured else answer.text
+        block = {"type": "tool_result", "tool_use_id": answer.call.id, "content": content}
+        return {**block, "is_error": True} if answer.failed else block
+
+
+class AnthropicExchange(Exchange):
+    """Messages, and blocks inside them."""
+
+    provider = "anthropic"
+    writer = AnthropicWriter
+    stream = AnthropicStream
+    results_by_id = True
+    marks_failures = True
+    joins_user_messages = True
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return read_each(
+                value, self.messages_in, lambda blocks: {"role": "assistant", "content": blocks}
+            )
+        if not isinstance(value, dict) or "content" not in value or value.get("type") == "error":
+            return []
+        role = value.get("role") or "assistant"
+        return [same_or(value, {"role": role, "content": value["content"]})]
+
+    def text_message(self, text: str) -> Fields:
+        return {"role": USER, "content": [{"type": "text", "text": text}]}
+
+    def plain_messages(self, value: Any) -> list[Fields] | None:
+        if type(value) is not dict or value.get("role") != ASSISTANT:
+            return None
+        content = value.get("content")
+        if value.get("type") == "error" or type(content) is not list or not content:
+            return None
+        first = content[0]
+        if type(first) is not dict:
+            return None
+        if first.get("type") != "tool_use" and not is_text(first.get("text")):
+            return None
+        is_bare = len(value) == 2  # noqa: PLR2004 - role and content
+        return [value if is_bare else {"role": ASSISTANT, "content": content}]
+
+    def words_and_calls(self, messages: list[Any]) -> Spoken:
+        words: list[Any] = []
+        asked: list[tuple[Any, Any, Any]] = []
+        for block in messages[0]["content"]:
+            kind = block["type"]
+            if kind == "text":
+                words.append(block["text"])
+            elif kind == "tool_use":
+                asked.append((block["id"], block["name"], block["input"]))
+            else:
+                raise ValueError(kind)
+        return words, asked
+
+    def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
+        blocks: list[Fields] = []
+        for result in results:
+            block: Fields = {
+                "type": "tool_result",
+                "tool_use_id": result.id,
+                "content": result.text,
+            }
+            if result.failed:
+                block["is_error"] = True
+            blocks.append(block)
+        return [{"role": USER, "content": blocks}]
+
+    def system_parameter(self, text: str) -> Any:
+        return text
+
+    def free_part(self, part: Part, parts: list[Part]) -> Part | None:
+        if part.kind == REASONING:
+            return None
+        if part.kind == SERVER_CALL:
+            results = (p for p in parts if p.kind == SERVER_RESULT and p.id == part.id)
+            return None if any(is_sealed(result.raw) for result in results) else part
+        if part.kind in (SERVER_RESULT, OTHER):
+            return None if is_sealed(part.raw) else part
+        if part.kind == TEXT and isinstance(part.raw, dict):
+            return with_raw(part, unsealed_citations(part.raw))
+        return part
+
+
+EXCHANGE = AnthropicExchange()

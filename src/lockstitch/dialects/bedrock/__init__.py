@@ -1,8 +1,9 @@
-"""Bedrock Converse."""
+"""Bedrock Converse: the view, its marks, and a quick proof of everyday lists."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -32,9 +33,19 @@ from lockstitch.dialects.base import (
     replace_at,
     slot_path,
 )
+from lockstitch.dialects.fast import PlainProof, is_blank, is_text
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document", "video", "audio")
+_OWN_KEYS = frozenset({"toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent"})
+_EVENTS = (
+    "messageStart",
+    "contentBlockStart",
+    "contentBlockDelta",
+    "contentBlockStop",
+    "messageStop",
+)
+_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_.:-]*")
 _KINDS = frozenset(
     {
         *_MEDIA,
@@ -55,6 +66,11 @@ class Bedrock(BlockDialect):
 
     name = "bedrock"
     layout = GROUPED
+    ids_never_repeat = True
+    message_fields = frozenset({"role", "content"})
+    body_keys = frozenset(
+        {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
+    )
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._message(index, message) for index, message in enumerate(raw)]
@@ -181,6 +197,19 @@ class Bedrock(BlockDialect):
         said = (v for v in values if v is not None and v != {"text": None})
         return [v if _is_block(v) else _as_block(v) for v in said]
 
+    def proof(self) -> BedrockProof:
+        return BedrockProof()
+
+    def marks_block(self, block: dict[str, Any]) -> bool:
+        return not _OWN_KEYS.isdisjoint(block) or set(block) == {"text"}
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        output = value.get("output")
+        return isinstance(output, dict) and "message" in output
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        return any(key in event for key in _EVENTS)
+
 
 def _is_block(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("text", ""), str):
@@ -193,3 +222,73 @@ def _as_block(value: Any) -> dict[str, Any]:
 
 
 _RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")
+
+
+class BedrockProof(PlainProof):
+    """Walks ``{"role", "content"}`` with text, toolUse, toolResult and signed reasoning."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        role, content = message["role"], message["content"]
+        if type(content) is not list or not content or len(message) != 2:  # noqa: PLR2004
+            return False
+        if role == "assistant":
+            is_second = before is None or before["role"] == role
+            return not is_second and not self.waiting and self._speaks(content)
+        if role != "user" or (before is not None and before["role"] == role):
+            return False
+        return self._answers(content)
+
+    def _speaks(self, content: list[Any]) -> bool:
+        is_last = False
+        for block in content:
+            if type(block) is not dict or len(block) != 1:
+                return False
+            is_last = False
+            if "toolUse" in block:
+                call = block["toolUse"]
+                name, number = call["name"], call["toolUseId"]
+                if type(name) is not str or type(call["input"]) is not dict or "type" in call:
+                    return False
+                if not self.is_new(number):
+                    return False
+                self.names.add(name)
+                self.waiting.append(number)
+            elif self.waiting:
+                return False
+            elif "reasoningContent" in block:
+                said = block["reasoningContent"]["reasoningText"]
+                if type(said["text"]) is not str or not is_text(said["signature"]):
+                    return False
+                is_last = True
+            elif is_blank(block["text"]):
+                return False
+        return not is_last
+
+    def _answers(self, content: list[Any]) -> bool:
+        waiting, self.waiting = self.waiting, []
+        results, texts = content[: len(waiting)], content[len(waiting) :]
+        if len(results) != len(waiting):
+            return False
+        for block, call in zip(results, waiting, strict=True):
+            if block.keys() != {"toolResult"} or not _is_plain_result(block["toolResult"], call):
+                return False
+        return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
+
+    def is_sound(self) -> bool:
+        """Whether all ids and names fit the provider's alphabet."""
+        return super().is_sound() and bool(_PLAIN_IDS.fullmatch("".join(self.seen)))
+
+    def ids_in(self, message: Any) -> Iterable[str]:
+        """Return the ids of calls and results."""
+        content = message.get("content") if type(message) is dict else None
+        for block in content if type(content) is list else ():
+            for kind in ("toolUse", "toolResult"):
+                if type(block) is dict and type(block.get(kind)) is dict:
+                    yield str(block[kind].get("toolUseId"))
+
+
+def _is_plain_result(block: Any, call: str) -> bool:
+    content = block["content"]
+    if block["toolUseId"] != call or "type" in block or type(content) is not list or not content:
+        return False
+    return all(part.keys() == {"text"} and not is_blank(part["text"]) for part in content)

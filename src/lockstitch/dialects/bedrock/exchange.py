@@ -1,13 +1,41 @@
-"""Bedrock's ConverseStream: a message that starts, blocks that grow and stop, its end, its cost."""
+"""Bedrock's side of an exchange: responses, ConverseStream, requests made of other dialects."""
 
 from __future__ import annotations
 
+import operator
 from base64 import b64decode
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET
 
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    REASONING,
+    USER,
+    Part,
+)
+from lockstitch.dialects.base import replace_at
+from lockstitch.dialects.exchange import (
+    Exchange,
+    Spoken,
+    TextResult,
+    is_worded,
+    read_each,
+    same_or,
+)
 from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    NEVER,
+    Block,
+    GroupedWriter,
+    NeutralCall,
+    NeutralResult,
+    Piece,
+    TextPiece,
+    as_object,
+)
 from lockstitch.dialects.streams import (
     UNREADABLE,
     Accumulator,
@@ -19,6 +47,8 @@ from lockstitch.dialects.streams import (
     text_at,
 )
 
+# Where AWS's SDK wants bytes; JSON has them in base64.
+_BYTES = (("reasoningContent", "redactedContent"), ("image", "source", "bytes"))
 _REASONING = "reasoningContent"
 
 
@@ -142,3 +172,108 @@ def _is_unanswered(block: Fields, blocks: list[Fields]) -> bool:
         return False
     ids = [text_at(other.get("toolResult"), "toolUseId") for other in blocks]
     return text_at(call, "toolUseId") not in ids
+
+
+class BedrockWriter(GroupedWriter):
+    """Writes ``text``, ``image``, ``toolUse`` and ``toolResult`` blocks."""
+
+    takes_addresses = False
+    system_turns = NEVER
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, TextPiece):
+            return {"text": piece.text}
+        kind = piece.kind.removeprefix("image/")
+        return {"image": {"format": kind, "source": {"bytes": piece.data}}}
+
+    def call(self, call: NeutralCall) -> Block:
+        given = as_object(call.arguments)
+        return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}}
+
+    def result(self, answer: NeutralResult) -> Block:
+        block = {"toolUseId": answer.call.id, "content": self.shown(answer)}
+        return {"toolResult": {**block, "status": "error"} if answer.failed else block}
+
+
+class BedrockExchange(Exchange):
+    """Messages, and blocks without a type inside them."""
+
+    provider = "aws"
+    writer = BedrockWriter
+    stream = BedrockStream
+    results_by_id = True
+    marks_failures = True
+    joins_user_messages = True
+    has_typed_blocks = False
+    takes_blank = False
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return read_each(
+                value, self.messages_in, lambda blocks: {"role": "assistant", "content": blocks}
+            )
+        output = value.get("output") if isinstance(value, dict) else None
+        message = output.get("message") if isinstance(output, dict) else value
+        if not isinstance(message, dict) or "content" not in message:
+            return []
+        role, content = message.get("role") or "assistant", message["content"]
+        if isinstance(content, list):
+            spelled = list(map(_with_bytes, content))
+            content = content if all(map(operator.is_, spelled, content)) else spelled
+        return [same_or(message, {"role": role, "content": content})]
+
+    def text_message(self, text: str) -> Fields:
+        return {"role": USER, "content": [{"text": text}]}
+
+    def plain_messages(self, value: Any) -> list[Fields] | None:
+        output = value.get("output") if type(value) is dict else None
+        message = output.get("message") if type(output) is dict else None
+        if type(message) is not dict or message.get("role") != ASSISTANT:
+            return None
+        content = message.get("content")
+        is_bare = len(message) == 2  # noqa: PLR2004 - role and content
+        if not is_bare or type(content) is not list or not content:
+            return None
+        return [message] if all(is_worded(b) or "toolUse" in b for b in content) else None
+
+    def words_and_calls(self, messages: list[Any]) -> Spoken:
+        words: list[Any] = []
+        asked: list[tuple[Any, Any, Any]] = []
+        for block in messages[0]["content"]:
+            if block.keys() == {"text"}:
+                words.append(block["text"])
+            elif block.keys() == {"toolUse"} and "type" not in block["toolUse"]:
+                call = block["toolUse"]
+                asked.append((call["toolUseId"], call["name"], call["input"]))
+            else:
+                raise ValueError("another block")
+        return words, asked
+
+    def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
+        blocks: list[Fields] = []
+        for result in results:
+            block: Fields = {"toolUseId": result.id, "content": [{"text": result.text}]}
+            if result.failed:
+                block["status"] = "error"
+            blocks.append({"toolResult": block})
+        return [{"role": USER, "content": blocks}]
+
+    def system_parameter(self, text: str) -> Any:
+        return [{"text": text}]
+
+    def free_part(self, part: Part, parts: list[Part]) -> Part | None:
+        return None if part.kind == REASONING else part
+
+
+def _with_bytes(block: Any) -> Any:
+    for path in _BYTES:
+        value = block
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return replace_at(block, path, b64decode(value, validate=True))
+    return block
+
+
+EXCHANGE = BedrockExchange()

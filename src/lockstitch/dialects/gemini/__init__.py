@@ -1,8 +1,11 @@
-"""Gemini ``contents``, in the REST spelling (camelCase) and the SDK's (snake_case)."""
+"""Gemini ``contents``, in the REST spelling (camelCase) and the SDK's (snake_case).
+
+The view, its marks, and a quick proof of everyday lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any
 
@@ -29,9 +32,11 @@ from lockstitch.dialects.base import (
     as_json,
     broken_part,
     copy_part,
+    objects_at,
     replace_at,
     slot_path,
 )
+from lockstitch.dialects.fast import PlainProof, is_text
 
 _ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
 _CALLS = ("functionCall", "function_call")
@@ -44,7 +49,12 @@ _DATA = (
     *("executableCode", "executable_code", "codeExecutionResult", "code_execution_result"),
     *("toolCall", "tool_call", "toolResponse", "tool_response"),
 )
-_SIGNATURES = ("thoughtSignature", "thought_signature")
+SIGNATURES = ("thoughtSignature", "thought_signature")
+CHUNK_MARKS = frozenset(
+    {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}
+)
+_PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
+_PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
 
 
 class Gemini(BlockDialect):
@@ -53,6 +63,10 @@ class Gemini(BlockDialect):
     name = "gemini"
     layout = GROUPED
     container = "parts"
+    roles = frozenset({"user", "model", "function", "system", None})
+    message_fields = frozenset({"role", "parts"})
+    sdk_modules = ("google.genai.",)
+    signature_keys = SIGNATURES
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._message(index, message) for index, message in enumerate(raw)]
@@ -196,12 +210,81 @@ class Gemini(BlockDialect):
     def as_payload(self, value: Any) -> Any:
         return {} if value is None else {"output": value}
 
+    def proof(self) -> GeminiProof:
+        return GeminiProof()
+
+    def owns(self, message: dict[str, Any]) -> bool:
+        return "parts" in message and "content" not in message
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        return isinstance(body.get("contents"), (list, str))
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        return any(key in value for key in ("candidates", "promptFeedback", "prompt_feedback"))
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        return not CHUNK_MARKS.isdisjoint(event)
+
+    def fits(self, message: dict[str, Any]) -> bool:
+        role = message.get("role")
+        is_known = type(role) in (str, NoneType) and role in self.roles
+        return is_known and "parts" in message
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        return ["type" in part for part in objects_at(message, "parts")]
+
     def sign(self, part: Part, signature: str) -> Part:
-        """Give a copy of a call that carries a thought signature."""
+        """Return a copy of a call that carries a thought signature."""
         key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
         return copy_part(part, {**part.raw, key: signature})
 
 
 def signature_of(raw: dict[str, Any]) -> Any:
-    """Give a part's thought signature, in either spelling."""
-    return next((raw[key] for key in _SIGNATURES if raw.get(key)), None)
+    """Return a part's thought signature, in either spelling."""
+    return next((raw[key] for key in SIGNATURES if raw.get(key)), None)
+
+
+class GeminiProof(PlainProof):
+    """Walks ``{"role", "parts"}`` with texts, calls and responses; ids may be missing or repeat."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        role, parts = message["role"], message["parts"]
+        if type(parts) is not list or not parts or len(message) != 2:  # noqa: PLR2004
+            return False
+        if role == "model":
+            is_second = before is None or before["role"] == "model"
+            return not is_second and not self.waiting and self._speaks(parts)
+        if role != "user":
+            return False
+        if self.waiting:
+            return self._answers(parts)
+        return all(part.keys() == {"text"} and is_text(part["text"]) for part in parts)
+
+    def _speaks(self, parts: list[Any]) -> bool:
+        for part in parts:
+            keys = part.keys()
+            if keys in _PLAIN_CALL:
+                block = part["functionCall"]
+                name, call = block["name"], block.get("id")
+                if type(name) is not str or type(block.get("args", {})) is not dict:
+                    return False
+                if call is not None and (not is_text(call) or (call, name) in self.waiting):
+                    return False
+                self.names.add(name)
+                self.waiting.append((call, name))
+            elif self.waiting or keys not in _PLAIN_TEXT or not is_text(part["text"]):
+                return False
+        return True
+
+    def _answers(self, parts: list[Any]) -> bool:
+        waiting, self.waiting = self.waiting, []
+        return len(parts) == len(waiting) and all(
+            part.keys() == {"functionResponse"} and _is_response(part["functionResponse"], *asked)
+            for part, asked in zip(parts, waiting, strict=True)
+        )
+
+
+def _is_response(block: Any, call: str | None, name: str) -> bool:
+    if block.get("id") != call or block["name"] != name or "parts" in block:
+        return False
+    return type(block["response"]) is dict

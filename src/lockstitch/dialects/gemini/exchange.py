@@ -1,17 +1,54 @@
-"""Gemini's stream: every chunk is a response of its own, whose parts follow those before."""
+"""Gemini's side of an exchange: responses, streams, and requests made of other dialects.
+
+Every chunk of a stream is a response of its own, whose parts follow those before.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from lockstitch.dialects.gemini import signature_of
-from lockstitch.dialects.profiles import Profile
-from lockstitch.dialects.streams import Accumulator, Fields, fields_at, list_at, number_at, text_at
-
-CHUNK_MARKS = frozenset(
-    {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    REASONING,
+    TOOL,
+    USER,
+    Part,
 )
+from lockstitch.dialects.base import as_text
+from lockstitch.dialects.exchange import (
+    Exchange,
+    Spoken,
+    TextResult,
+    is_worded,
+    read_each,
+    same_or,
+    with_raw,
+    without,
+)
+from lockstitch.dialects.gemini import CHUNK_MARKS, SIGNATURES, signature_of
+from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    NEVER,
+    Block,
+    GroupedWriter,
+    NeutralCall,
+    NeutralResult,
+    Picture,
+    Piece,
+    TextPiece,
+    as_object,
+)
+from lockstitch.dialects.streams import (
+    Accumulator,
+    Fields,
+    fields_at,
+    list_at,
+    number_at,
+    text_at,
+)
+
 _CALLS = ("functionCall", "function_call")
 _MORE = ("willContinue", "will_continue")
 _PIECES = ("partialArgs", "partial_args")
@@ -144,3 +181,116 @@ def _stands(part: Fields) -> bool:
     if key:
         return bool(text_at(part[key], "name")) and not _first(part[key], _MORE)
     return text_at(part, "text") != "" or "text" not in part or signature_of(part) is not None
+
+
+class GeminiWriter(GroupedWriter):
+    """Writes ``text``, ``inlineData``, ``functionCall`` and ``functionResponse`` parts."""
+
+    container = "parts"
+    assistant = "model"
+    picture_roles = (USER, ASSISTANT, TOOL)
+    takes_addresses = False
+    system_turns = NEVER
+
+    def put(self, role: str, blocks: list[Block]) -> None:
+        self.messages.append({"role": role, "parts": blocks})
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, TextPiece):
+            return {"text": piece.text}
+        return {"inlineData": {"mimeType": piece.kind, "data": piece.data}}
+
+    def call(self, call: NeutralCall) -> Block:
+        given = as_object(call.arguments)
+        return {"functionCall": {"id": call.id, "name": call.name, "args": given}}
+
+    def result(self, answer: NeutralResult) -> Block:
+        call, key = answer.call, "error" if answer.failed else "output"
+        block: Block = {"id": call.id, "name": call.name, "response": {key: answer.text}}
+        pictures = [piece for piece in answer.pieces if isinstance(piece, Picture)]
+        if pictures:
+            block["parts"] = self.blocks(pictures, USER)
+        return {"functionResponse": block}
+
+
+class GeminiExchange(Exchange):
+    """Contents, and parts inside them."""
+
+    provider = "google"
+    writer = GeminiWriter
+    stream = GeminiStream
+    marks_failures = True
+    has_typed_blocks = False
+    needs_ids = False
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return read_each(
+                value, self.messages_in, lambda parts: {"role": "model", "parts": parts}
+            )
+        candidates = value.get("candidates") if isinstance(value, dict) else None
+        found = candidates[0] if isinstance(candidates, list) and candidates else value
+        has_content = isinstance(found, dict) and "parts" not in found
+        content = found.get("content") if has_content else found
+        if not isinstance(content, dict) or not isinstance(content.get("parts"), list):
+            return []
+        # without a role the words would count as the user's
+        role = content.get("role") or "model"
+        return [same_or(content, {"role": role, "parts": content["parts"]})]
+
+    def text_message(self, text: str) -> Fields:
+        return {"role": USER, "parts": [{"text": text}]}
+
+    def user_message(self, content: Any) -> Fields:
+        parts = content if isinstance(content, list) else [{"text": as_text(content)}]
+        return {"role": "user", "parts": parts}
+
+    def plain_messages(self, value: Any) -> list[Fields] | None:
+        candidates = value.get("candidates") if type(value) is dict else None
+        found = candidates[0] if type(candidates) is list and candidates else None
+        content = found.get("content") if type(found) is dict and "parts" not in found else None
+        if type(content) is not dict or content.get("role") != "model":
+            return None
+        parts = content.get("parts")
+        is_bare = len(content) == 2  # noqa: PLR2004 - role and parts
+        if not is_bare or type(parts) is not list or not parts:
+            return None
+        plain = all(is_worded(part) or type(part.get("functionCall")) is dict for part in parts)
+        return [content] if plain else None
+
+    def words_and_calls(self, messages: list[Any]) -> Spoken:
+        words: list[Any] = []
+        asked: list[tuple[Any, Any, Any]] = []
+        for part in messages[0]["parts"]:
+            if part.keys() == {"text"}:
+                words.append(part["text"])
+            elif part.keys() == {"functionCall"}:
+                call = part["functionCall"]
+                asked.append((call["id"], call["name"], call["args"]))
+            else:
+                raise ValueError("another part")
+        return words, asked
+
+    def asked_in(self, messages: list[Fields]) -> list[tuple[str, str]]:
+        calls = (part["functionCall"] for part in messages[0]["parts"] if "functionCall" in part)
+        return [(call.get("id", ""), call.get("name", "")) for call in calls]
+
+    def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
+        parts: list[Fields] = []
+        for result in results:
+            said = {"error" if result.failed else "output": result.text}
+            response: Fields = {"name": result.name, "response": said}
+            block = {"id": result.id, **response} if result.id else response
+            parts.append({"functionResponse": block})
+        return [{"role": USER, "parts": parts}]
+
+    def system_parameter(self, text: str) -> Any:
+        return text
+
+    def free_part(self, part: Part, parts: list[Part]) -> Part | None:
+        if part.kind == REASONING:
+            return None
+        return with_raw(part, without(part.raw, SIGNATURES)) if isinstance(part.raw, dict) else part
+
+
+EXCHANGE = GeminiExchange()

@@ -2,7 +2,8 @@
 
 The same fields come in three envelopes: bare (``model_dump``), ``{"type", "data"}``
 (``message_to_dict``) and ``{"lc": 1, "type": "constructor", "kwargs"}`` (``dumpd``).
-A view reads the fields through the envelope and writes them back into it.
+A view reads the fields through the envelope and writes them back into it. Beside it are the marks
+of such lists and a quick proof of everyday ones.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lockstitch.conversation.parts import (
     Part,
     Path,
 )
+from lockstitch.conversation.sdk_objects import is_langchain
 from lockstitch.dialects.base import (
     CALLS_ELSEWHERE,
     Dialect,
@@ -43,6 +45,7 @@ from lockstitch.dialects.base import (
     text_of_blocks,
     without_calls,
 )
+from lockstitch.dialects.fast import PlainProof, is_text
 
 _TYPES = {
     "human": USER,
@@ -79,6 +82,11 @@ _WIRE = {USER: "human", ASSISTANT: "ai", SYSTEM: "system", TOOL: "tool", UNKNOWN
 _TWINS = ("tool_use", "tool_call", "function_call")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _MEDIA = ("image", "image_url", "audio", "video", "file", "document", "input_image")
+_OWN_TYPES = frozenset({"human", "ai", "AIMessageChunk"})
+_SAID_TYPES = ("human", "ai", "HumanMessageChunk", "AIMessageChunk")
+_OTHERS = ("function", "FunctionMessageChunk", "chat", "ChatMessageChunk")
+_PLAIN_CALL = {"name", "args", "id", "type"}
+_PLAIN_AI = ({"type", "content", "tool_calls"}, {"type", "content"})
 BARE = "bare"
 DATA = "data"
 KWARGS = "kwargs"
@@ -89,6 +97,7 @@ class LangChain(Dialect):
 
     name = "langchain"
     layout = SINGLE
+    also_reads = frozenset({"openai-chat"})
 
     def __init__(self) -> None:
         self.envelope = BARE
@@ -296,6 +305,47 @@ class LangChain(Dialect):
             return all(isinstance(item, str) or is_whole_block(item) for item in value)
         return value is None or isinstance(value, str)
 
+    def proof(self) -> LangChainProof:
+        return LangChainProof()
+
+    def owns(self, message: dict[str, Any]) -> bool:
+        kind = message.get("type")
+        if "lc" in message or (isinstance(kind, str) and kind in _OWN_TYPES):
+            return True
+        enveloped = "data" in message or ("role" not in message and "content" in message)
+        return isinstance(kind, str) and kind in ("human", "system", "tool") and enveloped
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        return type_of(event) == "AIMessageChunk"
+
+    def is_sdk_class(self, kind: type) -> bool:
+        return is_langchain(kind)
+
+    def fits(self, message: dict[str, Any]) -> bool:
+        return not {"type", "lc", "role"}.isdisjoint(message)
+
+    def find_doubt(self, messages: list[dict[str, Any]]) -> str:
+        for message in messages:
+            if "lc" in message or "role" in message or message.get("type") in _SAID_TYPES:
+                return ""
+        return "no message in it says human or ai"
+
+    def speaker(self, message: Message) -> tuple[str, str]:
+        raw = message.raw if isinstance(message.raw, dict) else {}
+        kind = type_of(raw)
+        if message.role != SYSTEM or kind not in _OTHERS:
+            return super().speaker(message)
+        fields = fields_of(raw)
+        name = fields.get("name") or fields.get("role")
+        return USER, f"[{kind} {name if isinstance(name, str) else ''}]"
+
+    def beside_content(self, message: Message) -> tuple[dict[str, Any], Path]:
+        if message.role != ASSISTANT or not isinstance(message.raw, dict):
+            return {}, ()
+        kwargs = fields_of(message.raw).get("additional_kwargs")
+        path = (*prefix_of(message.raw), "additional_kwargs")
+        return (kwargs, path) if isinstance(kwargs, dict) else ({}, ())
+
     def call_from_twin(self, twin: Part) -> Part:
         """Make the ``tool_calls`` entry for a call that only a content block tells of."""
         arguments = twin.raw.get("input", twin.raw.get("args"))
@@ -329,13 +379,13 @@ def envelope_of(raw: dict[str, Any]) -> str:
 
 
 def prefix_of(raw: dict[str, Any]) -> Path:
-    """Give the path from a message to its fields."""
+    """Return the path from a message to its fields."""
     envelope = envelope_of(raw)
     return () if envelope == BARE else (envelope,)
 
 
 def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
-    """Give a message's fields, whatever its envelope."""
+    """Return a message's fields, whatever its envelope."""
     envelope = envelope_of(raw)
     fields: dict[str, Any] = raw if envelope == BARE else raw[envelope]
     return fields
@@ -348,7 +398,7 @@ def _with_fields(raw: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def type_of(raw: dict[str, Any]) -> str:
-    """Give a message's type name as LangChain spells it."""
+    """Return a message's type name as LangChain spells it."""
     if envelope_of(raw) == KWARGS:
         path = raw.get("id")
         last = path[-1] if isinstance(path, list) and path else ""
@@ -366,3 +416,33 @@ def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
     kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
     if len(kept) != len(kwargs["tool_calls"]):
         fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}
+
+
+class LangChainProof(PlainProof):
+    """Walks bare dicts of type human, ai and tool; ids may repeat across turns."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        kind = message["type"]
+        if type(message["content"]) is not str:
+            return False
+        if kind == "tool":
+            if not self.waiting or message["status"] not in ("success", "error"):
+                return False
+            return bool(message["tool_call_id"] == self.waiting.pop(0))
+        if self.waiting:
+            return False
+        if kind == "human":
+            return len(message) == 2  # noqa: PLR2004
+        if kind != "ai" or message.keys() not in _PLAIN_AI:
+            return False
+        return all(map(self._asks, message.get("tool_calls", ())))
+
+    def _asks(self, call: Any) -> bool:
+        number, name = call["id"], call["name"]
+        if call.keys() != _PLAIN_CALL or call["type"] != "tool_call":
+            return False
+        if not is_text(number) or number in self.waiting or type(call["args"]) is not dict:
+            return False
+        self.names.add(name)
+        self.waiting.append(number)
+        return type(name) is str

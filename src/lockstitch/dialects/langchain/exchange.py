@@ -1,17 +1,47 @@
-"""LangChain's stream: ``AIMessageChunk`` after chunk, which add up to an ``AIMessage``.
+"""LangChain's side of an exchange: responses, streams, and requests made of other dialects.
 
-LangChain's own sum reads arguments that broke off as if they were whole. Here they are what they
-would be without streaming: invalid calls.
+A stream brings ``AIMessageChunk`` after chunk, which add up to an ``AIMessage``. LangChain's own
+sum reads arguments that broke off as if they were whole. Here they are what they would be without
+streaming: invalid calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.dialects.langchain import fields_of, type_of
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    OTHER,
+    REASONING,
+    SYSTEM,
+    TEXT,
+    USER,
+    Part,
+)
+from lockstitch.dialects.exchange import (
+    Exchange,
+    is_sealed,
+    unsealed_citations,
+    with_raw,
+    without,
+)
+from lockstitch.dialects.langchain import envelope_of, fields_of, type_of
 from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    Block,
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Piece,
+    TextPiece,
+    TurnWriter,
+    address_of,
+    as_object,
+    joined,
+)
 from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
@@ -21,6 +51,14 @@ from lockstitch.dialects.streams import (
     text_at,
 )
 
+_SIGNATURES = ("thoughtSignature", "thought_signature")
+_BOUND_KWARGS = (
+    "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking_blocks",
+    "reasoning_opaque", "thought_signature", "audio", "thinking", "signature",
+    "__gemini_function_call_thought_signatures__", "__openai_function_call_ids__",
+)  # fmt: skip
+_ITEM_IDS = ("msg_", "resp_")
+_TYPES = {USER: "human", ASSISTANT: "ai", SYSTEM: "system"}
 _CHUNKS = ("AIMessageChunk", "ai")
 _CALLS = (
     "tool_use",
@@ -213,3 +251,89 @@ def _added(key: str, old: Any, new: Any) -> Any:
         return _put(old, new)
     counts = type(old) is int and type(new) is int and key not in _LAST
     return old + new if counts else new
+
+
+class LangChainWriter(TurnWriter):
+    """Writes bare dicts of type ``human``, ``ai``, ``system`` and ``tool``."""
+
+    def speech(self, turn: NeutralTurn) -> None:
+        content = self.content(turn.pieces, turn.role)
+        message: Block = {"type": _TYPES[turn.role], "content": content}
+        if turn.role == ASSISTANT:
+            message["tool_calls"] = [self.call(call) for call in turn.calls]
+        self.messages.append(message)
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, TextPiece):
+            return {"type": "text", "text": piece.text}
+        return {"type": "image_url", "image_url": {"url": address_of(piece)}}
+
+    def call(self, call: NeutralCall) -> Block:
+        """Write a call."""
+        given = as_object(call.arguments)
+        return {"name": call.name, "args": given, "id": call.id, "type": "tool_call"}
+
+    def results(self, answers: list[NeutralResult]) -> None:
+        for answer in answers:
+            self.messages.append(
+                {
+                    "type": "tool",
+                    "content": self.content(joined(answer.pieces), USER),
+                    "tool_call_id": answer.call.id,
+                    "name": answer.call.name,
+                    "status": "error" if answer.failed else "success",
+                }
+            )
+
+
+class LangChainExchange(Exchange):
+    """Messages in any of their envelopes; new ones are bare dicts."""
+
+    provider = "langchain"
+    writer = LangChainWriter
+    stream = LangChainStream
+    writes_results = False
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return [message for inner in value for message in self.messages_in(inner)]
+        if not isinstance(value, dict) or "choices" in value or "error" in value:
+            return []
+        fields = fields_of(value)
+        known = bool(type_of(value)) or envelope_of(value) == "kwargs"
+        return [value] if known and ("content" in fields or "tool_calls" in fields) else []
+
+    def text_message(self, text: str) -> Fields:
+        return {"type": "human", "content": text}
+
+    def user_message(self, content: Any) -> Fields:
+        return {"type": "human", "content": content}
+
+    def leading_messages(self, texts: Mapping[Any, str], *, is_own: bool) -> list[Fields]:
+        return [{"type": "system", "content": "\n\n".join(texts.values())}] if texts else []
+
+    def free_part(self, part: Part, parts: list[Part]) -> Part | None:
+        if part.kind == REASONING:
+            return None
+        raw = part.raw
+        if not isinstance(raw, dict):
+            return part
+        if part.kind == OTHER and part.flavor not in ("twin", "raw-twin") and is_sealed(raw):
+            return None
+        # the id of a block is that of the item it came from; a call's own stands in ``call_id``
+        named = part.kind == TEXT or (part.flavor == "twin" and "call_id" in raw)
+        freed = without(raw, ("extras", *_SIGNATURES, *(("id",) if named else ())))
+        return with_raw(part, unsealed_citations(freed) if part.kind == TEXT else freed)
+
+    def free_fields(self, raw: Fields) -> Fields:
+        fields = fields_of(raw)
+        kwargs = fields.get("additional_kwargs")
+        freed = without(kwargs, _BOUND_KWARGS) if isinstance(kwargs, dict) else kwargs
+        is_item = str(fields.get("id")).startswith(_ITEM_IDS)
+        if freed is kwargs and not is_item:
+            return raw
+        kept = {**without(fields, ("id",) if is_item else ()), "additional_kwargs": freed}
+        return kept if fields is raw else {**raw, envelope_of(raw): kept}
+
+
+EXCHANGE = LangChainExchange()

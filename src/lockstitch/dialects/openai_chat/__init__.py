@@ -1,10 +1,11 @@
-"""OpenAI Chat Completions, and everything that speaks it."""
+"""OpenAI Chat Completions, and everything that speaks it: the view, its marks, a quick walker."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.narrowing import Walker
@@ -27,6 +28,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import (
     CALLS_ELSEWHERE,
     NO_CALLS,
+    SPEAKERS,
     Dialect,
     as_id,
     as_json,
@@ -34,12 +36,13 @@ from lockstitch.dialects.base import (
     copy_part,
     is_typed_block,
     media_blocks,
+    objects_at,
     replace_at,
     slot_path,
     text_of_blocks,
     without_calls,
 )
-from lockstitch.dialects.fast import ChatWalker
+from lockstitch.dialects.fast import PLAIN_NAME
 
 _ROLES = {
     "user": USER,
@@ -53,6 +56,12 @@ _WIRE = {UNKNOWN: "user"}
 _MEDIA = ("image_url", "input_audio", "file", "video_url")
 _BESIDE_CONTENT = ("refusal", "audio", "function_call")
 _CONTENT = ("content",)
+_CALL_WORDS = frozenset(
+    {"name", "tool_name", "toolName", "arguments", "arguments_json", "args", "input"}
+)
+_PLAIN_ROLES = ("user", "assistant", "system")
+_DECODE = msgspec.json.Decoder().decode
+SEVERAL = -1
 
 
 class OpenAIChat(Dialect):
@@ -60,6 +69,18 @@ class OpenAIChat(Dialect):
 
     name = "openai-chat"
     layout = SINGLE
+    roles = SPEAKERS | {"developer", "tool", "function"}
+    message_fields = frozenset(
+        {
+            *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio"),
+            *("function_call", "annotations", "parsed", "weight", "prefix", "partial", "images"),
+            *("reasoning_content", "reasoning", "reasoning_details", "thinking", "tool_name"),
+            *("thinking_blocks", "provider_specific_fields", "cache_control"),
+        }
+    )
+    own_blocks = frozenset({"image_url", "input_audio"})
+    body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
+    sdk_modules = ("openai.types.chat.", "openai.lib.streaming.chat.")
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._message(index, message) for index, message in enumerate(raw)]
@@ -148,7 +169,7 @@ class OpenAIChat(Dialect):
         return raw
 
     def _joined(self, parts: list[Part], has_calls: bool, before: Any) -> Any:
-        """Give content: strings stay one string, no content stays what it was with calls."""
+        """Return content: strings stay one string, no content stays what it was with calls."""
         if not parts:
             return None if has_calls and before is None else ""
         if all(isinstance(part.raw, str) for part in parts):
@@ -195,12 +216,148 @@ class OpenAIChat(Dialect):
         return value is None or super().is_payload(value)
 
     def has_content_beside(self, message: Message) -> bool:
-        """Tell whether a message says something outside ``content`` and ``tool_calls``."""
         return any(message.raw.get(key) for key in _BESIDE_CONTENT)
+
+    def beside_content(self, message: Message) -> tuple[dict[str, Any], Path]:
+        is_said = message.role == ASSISTANT and isinstance(message.raw, dict)
+        return (message.raw if is_said else {}), ()
+
+    def speaker(self, message: Message) -> tuple[str, str]:
+        raw = message.raw if isinstance(message.raw, dict) else {}
+        if message.role == SYSTEM and raw.get("role") == "function":
+            name = raw.get("name") or "function"
+            return USER, f"[function {name if isinstance(name, str) else ''}]"
+        return super().speaker(message)
 
     def walker(self) -> Walker:
         return ChatWalker()
 
+    def proof(self) -> ChatWalker:
+        return ChatWalker()
+
+    def marks_message(self, message: dict[str, Any]) -> bool:
+        if message.get("type") is not None:
+            return False
+        role = message.get("role")
+        if role == "tool":
+            return "tool_call_id" in message
+        return role == "assistant" and bool(message.get("tool_calls"))
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        return isinstance(value.get("choices"), list)
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        is_chunk = event.get("object") == "chat.completion.chunk" or event.get("type") == "chunk"
+        return is_chunk or "choices" in event
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        for call in objects_at(message, "tool_calls"):
+            kinds = ("function", "custom")
+            is_own = any(kind in call for kind in kinds) or call.get("type") in kinds
+            yield not is_own and not _CALL_WORDS.isdisjoint(call)
+
 
 def _role(role: Any) -> str:
     return _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN
+
+
+class ChatWalker:
+    """Walks OpenAI Chat messages with texts, function calls and tool messages."""
+
+    def __init__(self) -> None:
+        self.homes: dict[str, int] = {}
+        self.noted: set[str] = set()
+        self.names: set[str] = set()
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
+        """Walk from a seam to the first message that is not plain; give its index."""
+        index = start
+        waiting: list[str] = []
+        try:
+            for index in range(start, len(raw)):
+                message = raw[index]
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if role == "tool":
+                    if not waiting or type(content) is not str or "tool_calls" in message:
+                        return index
+                    if message["tool_call_id"] != waiting.pop():
+                        return index
+                elif waiting:
+                    return index
+                elif "tool_calls" in message:
+                    if role != "assistant" or not _is_text_or_none(content):
+                        return index
+                    if not self._calls(message["tool_calls"], waiting, index):
+                        return index
+                elif type(content) is not str or not content or role not in _PLAIN_ROLES:
+                    return index
+                elif role == "user":
+                    seams.append(index)
+        except (KeyError, ValueError, RecursionError):
+            return index
+        return len(raw) - 1 if waiting else len(raw)
+
+    def _calls(self, calls: Any, waiting: list[str], index: int) -> bool:
+        """Note the calls of a message; what is missing or does not parse raises."""
+        if type(calls) is not list or not calls:
+            return False
+        for call in reversed(calls):
+            function = call["function"] if type(call) is dict else None
+            if type(function) is not dict or call["type"] != "function":
+                return False
+            number, name, arguments = call["id"], function["name"], function["arguments"]
+            if type(number) is not str or type(name) is not str or type(arguments) is not str:
+                return False
+            if not number or number in waiting or number in self.noted:
+                return False
+            if type(_DECODE(arguments)) is not dict:
+                return False
+            self.homes[number] = SEVERAL if number in self.homes else index
+            waiting.append(number)
+            self.names.add(name)
+        return True
+
+    def is_prompt(self, message: Any) -> bool:
+        """Whether this is a user's message."""
+        return type(message) is dict and message.get("role") == "user"
+
+    def is_quiet(self, message: Any) -> bool:
+        """Whether this is an assistant's message without calls."""
+        return (
+            type(message) is dict
+            and message.get("role") == "assistant"
+            and "tool_calls" not in message
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        """Return the ids of calls and results in a message."""
+        if type(message) is not dict:
+            return []
+        calls = message.get("tool_calls")
+        calls = calls if type(calls) is list else []
+        ids = [call.get("id") for call in calls if type(call) is dict]
+        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message that failed, so that later uses of them fail too."""
+        for call in self.ids_in(message):
+            self.noted.add(call)
+            self.homes.setdefault(call, index)
+
+    def is_sound(self) -> bool:
+        """Whether all names fit the provider's pattern."""
+        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def ids(self) -> Iterable[str]:
+        """Return every id met on the walk."""
+        return self.homes
+
+    def home_of(self, call: str) -> int | None:
+        """Return the index of the message that made a call, -1 if several did."""
+        return self.homes.get(call)
+
+
+def _is_text_or_none(content: Any) -> bool:
+    return content is None or type(content) is str

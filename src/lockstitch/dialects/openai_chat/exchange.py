@@ -1,12 +1,41 @@
-"""OpenAI Chat's stream: chunks whose deltas add up to a message, calls told apart by index."""
+"""OpenAI Chat's side of an exchange: responses, streams, and requests made of other dialects."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    CALL,
+    OTHER,
+    USER,
+    Part,
+)
+from lockstitch.dialects.exchange import (
+    Exchange,
+    Spoken,
+    TextResult,
+    is_text,
+    same_or,
+    with_raw,
+    without,
+)
 from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    Block,
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Piece,
+    TextPiece,
+    TurnWriter,
+    address_of,
+)
 from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
@@ -19,6 +48,20 @@ from lockstitch.dialects.streams import (
     text_at,
 )
 
+_REASONING = (
+    "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking_blocks",
+    "reasoning_opaque", "thought_signature", "audio",
+)  # fmt: skip
+_REASONING_BLOCKS = ("thinking", "redacted_thinking", "reasoning")
+_CALL_MARKS = (
+    "extra_content", "provider_specific_fields", "thoughtSignature", "thought_signature",
+)  # fmt: skip
+_OWN = frozenset({"role", "content", "tool_calls"})
+_NULLS = ("refusal", "audio", "function_call")
+# Providers that check fields refuse these; the ones that wrote them have no use for them.
+_WRITTEN = ("annotations", "parsed")
+_NUL = "\\u0000"
+_DECODE = msgspec.json.Decoder().decode
 _OUTER = ("choices", "object", "obfuscation", "usage")
 _APART = ("content", "tool_calls")
 # What a partial message may say besides its reasoning, which is kept once it is over.
@@ -171,3 +214,152 @@ def _is_call(call: Fields) -> bool:
     if not text_at(call, "id") or not text_at(body, "name"):
         return False
     return kind != "function" or arguments_in(text_at(body, "arguments")) is not UNSET
+
+
+class ChatWriter(TurnWriter):
+    """Writes ``tool_calls`` beside the content, and a message of role ``tool`` for each result."""
+
+    picture_roles = (USER,)
+
+    def speech(self, turn: NeutralTurn) -> None:
+        message: Block = {"role": turn.role, "content": self.content(turn.pieces, turn.role)}
+        if turn.calls:
+            if not turn.pieces and self.profile.null_content != "never":
+                message["content"] = None
+            message["tool_calls"] = [self.call(call) for call in turn.calls]
+            if self.profile.reasoning_required:
+                message["reasoning_content"] = ""
+        self.messages.append(message)
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, TextPiece):
+            return {"type": "text", "text": piece.text}
+        return {"type": "image_url", "image_url": {"url": address_of(piece)}}
+
+    def call(self, call: NeutralCall) -> Block:
+        """Write a call."""
+        function = {"name": call.name, "arguments": self.arguments(call)}
+        return {"id": call.id, "type": "function", "function": function}
+
+    def results(self, answers: list[NeutralResult]) -> None:
+        self.messages += [
+            {"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}
+            for answer in answers
+        ]
+
+
+class ChatExchange(Exchange):
+    """Messages with calls beside the content."""
+
+    provider = "openai"
+    writer = ChatWriter
+    stream = ChatStream
+    results_by_id = True
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return [
+                m for inner in value if isinstance(inner, dict) for m in self.messages_in(inner)
+            ]
+        choices = value.get("choices") if isinstance(value, dict) else None
+        found = choices[0] if isinstance(choices, list) and choices else value
+        message = found.get("message", found) if isinstance(found, dict) else None
+        if not isinstance(message, dict) or _OWN.isdisjoint(message):
+            return []
+        if message.get("role", "assistant") != "assistant":
+            return [message]
+        kept = {key: held for key, held in message.items() if key not in _WRITTEN}
+        for key in (*_NULLS, "tool_calls", "name"):
+            if key in kept and (kept[key] is None or (key == "tool_calls" and kept[key] == [])):
+                del kept[key]
+        calls, audio = kept.get("tool_calls"), kept.get("audio")
+        if isinstance(calls, list):
+            spelled = [_replayed(call) if isinstance(call, dict) else call for call in calls]
+            kept["tool_calls"] = calls if all(map(operator.is_, spelled, calls)) else spelled
+        if isinstance(audio, dict) and "id" in audio:
+            kept["audio"] = same_or(audio, {"id": audio["id"]})
+        return [same_or(message, {"role": "assistant", **kept})]
+
+    def text_message(self, text: str) -> Fields:
+        return {"role": USER, "content": text}
+
+    def plain_messages(self, value: Any) -> list[Fields] | None:
+        """Take a message of words, calls or both, and nothing else but what says nothing."""
+        message = value
+        if type(value) is dict and "choices" in value:
+            choices = value["choices"]
+            found = choices[0] if type(choices) is list and choices else None
+            message = found.get("message") if type(found) is dict else None
+        if type(message) is not dict or message.get("role") != ASSISTANT:
+            return None
+        if not message.keys() <= _OWN:
+            if not all(map(_says_nothing, message.items())):
+                return None
+            message = {"role": ASSISTANT, **{k: v for k, v in message.items() if k in _OWN}}
+        content = message.get("content")
+        if "tool_calls" not in message:
+            return [message] if is_text(content) else None
+        calls = message["tool_calls"]
+        if type(calls) is not list or not calls or not (content is None or is_text(content)):
+            return None
+        return [message] if all(map(_is_plain_call, calls)) else None
+
+    def words_and_calls(self, messages: list[Any]) -> Spoken:
+        message = messages[0]
+        content = message.get("content")
+        return [] if content is None else [content], [
+            (call["id"], call["function"]["name"], decode_object(call["function"]["arguments"]))
+            for call in message.get("tool_calls", ())
+        ]
+
+    def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
+        # there is no mark for a failed one
+        return [{"role": "tool", "tool_call_id": r.id, "content": r.text} for r in results]
+
+    def leading_messages(self, texts: Mapping[Any, str], *, is_own: bool) -> list[Fields]:
+        # only OpenAI's own service knows developers
+        return [
+            {"role": role if is_own else "system", "content": text} for role, text in texts.items()
+        ]
+
+    def free_part(self, part: Part, parts: list[Part]) -> Part | None:
+        if part.kind == CALL:
+            return with_raw(part, without(part.raw, _CALL_MARKS))
+        return None if part.kind == OTHER and part.flavor in _REASONING_BLOCKS else part
+
+    def free_fields(self, raw: Fields) -> Fields:
+        return without(raw, _REASONING)
+
+
+def _replayed(call: Fields) -> Fields:
+    """Return a call without its place in a stream and what an SDK has read out of it."""
+    body: Any = call.get("function")
+    is_parsed = isinstance(body, dict) and "parsed_arguments" in body
+    if "index" not in call and not is_parsed:
+        return call
+    kept = {key: value for key, value in call.items() if key != "index"}
+    if is_parsed:
+        kept["function"] = {k: v for k, v in body.items() if k != "parsed_arguments"}
+    return kept
+
+
+def _says_nothing(field: tuple[str, Any]) -> bool:
+    """Whether a field is one of a message's own, or one that is not handed back."""
+    key, value = field
+    return key in _OWN or key == "annotations" or (key in _NULLS and value is None)
+
+
+def _is_plain_call(call: Any) -> bool:
+    """Whether a call has nothing that is left behind: no place in a stream, no parsed form."""
+    body = call.get("function") if type(call) is dict and "index" not in call else None
+    return type(body) is dict and "parsed_arguments" not in body
+
+
+def decode_object(arguments: str) -> Any:
+    """Decode the arguments of an everyday call; raise ValueError for what is not everyday."""
+    if _NUL in arguments:
+        raise ValueError("a NUL, which no object may hold")
+    return _DECODE(arguments)
+
+
+EXCHANGE = ChatExchange()

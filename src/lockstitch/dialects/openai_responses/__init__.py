@@ -1,10 +1,14 @@
-"""OpenAI Responses: a flat list of items, each call kind with its own kind of output."""
+"""OpenAI Responses: a flat list of items, each call kind with its own kind of output.
+
+The view, its marks, and a quick proof of everyday lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.conversation.pairing import FLAT
@@ -25,6 +29,7 @@ from lockstitch.conversation.parts import (
     Path,
 )
 from lockstitch.dialects.base import (
+    SPEAKERS,
     Dialect,
     as_id,
     as_json,
@@ -32,9 +37,11 @@ from lockstitch.dialects.base import (
     copy_part,
     is_typed_block,
     media_blocks,
+    objects_at,
     slot_path,
     text_of_blocks,
 )
+from lockstitch.dialects.fast import PlainProof
 
 _ROLES = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM, "developer": SYSTEM}
 _TEXTS = ("input_text", "output_text", "text")
@@ -69,6 +76,11 @@ ID_PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
 }
+_OWN_ITEMS = frozenset({*CALL_KINDS, *OUTPUTS, "reasoning", "message", "item_reference"})
+_KNOWN_ITEMS = frozenset({*CALL_KINDS, *OUTPUTS, "reasoning", "item_reference", "compaction"})
+_ITEM_KEYS = {"type", "role", "content", "id", "status"}
+_CALL_KEYS = {"type", "call_id", "name", "arguments", "id", "status"}
+_DECODE = msgspec.json.Decoder().decode
 MADE_BY_CLIENT = frozenset({"item_reference", "mcp_approval_response", "compaction_trigger"})
 
 
@@ -77,6 +89,9 @@ class OpenAIResponses(Dialect):
 
     name = "openai-responses"
     layout = FLAT
+    roles = SPEAKERS | {"developer"}
+    own_blocks = frozenset({"input_text", "output_text", "input_image", "input_file"})
+    sdk_modules = ("openai.types.responses.", "openai.lib.streaming.responses.")
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._item(index, item) for index, item in enumerate(raw)]
@@ -171,7 +186,7 @@ class OpenAIResponses(Dialect):
         return Part(RESULT, raw, id=call.id, flavor=raw["type"])
 
     def convert_output(self, result: Part, call: Part) -> Part | None:
-        """Give a result as the output kind its call asks for."""
+        """Return a result as the output kind its call asks for."""
         fresh = self.answer(call, self.result_text(result))
         if fresh is None or call.flavor == "tool_search_call":
             return None
@@ -227,6 +242,41 @@ class OpenAIResponses(Dialect):
 
     def with_payload(self, part: Part, payload: Any) -> Part:
         return copy_part(part, {**part.raw, "output": payload})
+
+    def proof(self) -> ResponsesProof:
+        return ResponsesProof()
+
+    def owns(self, message: dict[str, Any]) -> bool:
+        kind = message.get("type")
+        return isinstance(kind, str) and kind in _OWN_ITEMS and "tool_calls" not in message
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        return isinstance(body.get("input"), (list, str))
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        if value.get("type") == "message":
+            # Anthropic's message shares the type; it has no status and other blocks
+            return "status" in value or any(
+                block.get("type") in ("output_text", "refusal")
+                for block in objects_at(value, "content")
+            )
+        listed = isinstance(value.get("output"), list) and "type" not in value
+        return value.get("object") == "response" or listed
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        kind = event.get("type")
+        return isinstance(kind, str) and kind.startswith("response.")
+
+    def fits(self, message: dict[str, Any]) -> bool:
+        kind = message.get("type", "message")
+        if kind == "message":
+            return super().fits(message)
+        return type(kind) is str and (kind in _KNOWN_ITEMS or "id" in message)
+
+    def speaker(self, message: Message) -> tuple[str, str]:
+        if message.role == SYSTEM and not (isinstance(message.raw, dict) and "role" in message.raw):
+            return USER, ""
+        return super().speaker(message)
 
 
 def _role(role: Any) -> str:
@@ -292,3 +342,91 @@ _ANSWERS = {
     "apply_patch_call": _patch_output,
     "tool_search_call": _search_output,
 }
+
+
+class ResponsesProof(PlainProof):
+    """Walks items of type message, reasoning, function_call and function_call_output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leads = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call has no output, or reasoning led to nothing."""
+        return bool(self.waiting) or self.leads
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        kind = message["type"]
+        if kind == "function_call_output":
+            if self.leads or not self.waiting or "id" in message:
+                return False
+            return message["call_id"] == self.waiting.pop(0) and type(message["output"]) is str
+        if kind == "function_call":
+            return self._calls(message, before)
+        if self.waiting:
+            return False
+        if kind == "reasoning":
+            return self._thinks(message)
+        return kind == "message" and self._says(message)
+
+    def _calls(self, item: dict[str, Any], before: Any) -> bool:
+        # behind an output it begins another batch, which must wait until all are answered
+        if self.waiting and before["type"] != "function_call":
+            return False
+        call, name, arguments = item["call_id"], item["name"], item["arguments"]
+        if not item.keys() <= _CALL_KEYS or not self._is_named(item, "fc"):
+            return False
+        if not self.is_new(call) or type(name) is not str or type(arguments) is not str:
+            return False
+        if type(_DECODE(arguments)) is not dict:
+            return False
+        self.names.add(name)
+        self.waiting.append(call)
+        self.leads = False
+        return True
+
+    def _thinks(self, item: dict[str, Any]) -> bool:
+        if "model" in item or "execution" in item or not self._is_named(item, "rs"):
+            return False
+        summary = item["summary"]
+        if type(summary) is not list or not all(map(_is_summary, summary)):
+            return False
+        self.leads = self.leads or "id" in item
+        return True
+
+    def _says(self, item: dict[str, Any]) -> bool:
+        role, content = item["role"], item["content"]
+        if not item.keys() <= _ITEM_KEYS or not self._is_named(item, "msg"):
+            return False
+        if role == "assistant":
+            kind, self.leads = "output_text", False
+        elif role == "user" and not self.leads:
+            kind = "input_text"
+        else:
+            return False
+        return _are_texts(content, kind)
+
+    def _is_named(self, item: dict[str, Any], prefix: str) -> bool:
+        if "id" not in item:
+            return True
+        name = item["id"]
+        return type(name) is str and name.startswith(prefix) and self.is_new(name)
+
+    def ids_in(self, message: Any) -> Iterable[str]:
+        """Return an item's own id, and that of its call."""
+        found = (message.get("id"), message.get("call_id")) if type(message) is dict else ()
+        return [name for name in found if type(name) is str]
+
+
+def _are_texts(content: Any, kind: str) -> bool:
+    if type(content) is not list or not content:
+        return False
+    return all(
+        type(block) is dict and block["type"] == kind and type(block["text"]) is str
+        for block in content
+    )
+
+
+def _is_summary(text: Any) -> bool:
+    return type(text) is dict and type(text["text"]) is str and bool(text["type"])

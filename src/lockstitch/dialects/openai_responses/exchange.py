@@ -1,16 +1,45 @@
-"""OpenAI's Responses stream: items that are added, grow and are done, and the response at the end.
+"""OpenAI Responses' side of an exchange: responses, streams, requests made of other dialects.
 
-The last event brings the whole response; before it the items that are done count as they came.
+The last event of a stream brings the whole response; before it the items that are done count as
+they came.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET
 
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    CALL,
+    USER,
+    Message,
+)
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.exchange import (
+    Exchange,
+    Spoken,
+    TextResult,
+    is_worded,
+    same_or,
+    without,
+)
+from lockstitch.dialects.openai_chat.exchange import decode_object
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.script import (
+    Block,
+    NeutralCall,
+    NeutralResult,
+    NeutralTurn,
+    Picture,
+    Piece,
+    TurnWriter,
+    address_of,
+    joined,
+)
 from lockstitch.dialects.streams import (
     Accumulator,
     Fields,
@@ -21,6 +50,14 @@ from lockstitch.dialects.streams import (
     text_at,
 )
 
+_WRITTEN = ("created_by", "parsed_arguments")
+_STATUS_UNREAD = ("reasoning", "function_call", "custom_tool_call")
+_SPEAKERS = ("user", "assistant", "system", "developer", "tool", "model", "function")
+# The API refuses these calls without an id, so theirs stays.
+_ID_REQUIRED = ("computer_call", "local_shell_call")
+_SEALED = "encrypted_content"
+_PLAIN_ITEM = frozenset({"id", "type", "role", "content", "status"})
+_PLAIN_CALL = frozenset({"id", "type", "call_id", "name", "arguments"})
 _STARTS = ("response.created", "response.in_progress", "response.queued")
 _ENDS = ("response.completed", "response.incomplete")
 _TEXTS = {
@@ -121,3 +158,146 @@ def _is_call(item: Fields, kind: str) -> bool:
 
 def _is_served(item: Fields) -> bool:
     return item.get("execution") == "server" or item.get("type") == "tool_search_call"
+
+
+class ResponsesWriter(TurnWriter):
+    """Writes an item for each message, call and output."""
+
+    def speech(self, turn: NeutralTurn) -> None:
+        if turn.pieces or not turn.calls:
+            content = self.blocks(turn.pieces, turn.role) or ""
+            self.messages.append({"type": "message", "role": turn.role, "content": content})
+        self.messages += [self.call(call) for call in turn.calls]
+
+    def block(self, piece: Piece, role: str) -> Block:
+        if isinstance(piece, Picture):
+            return {"type": "input_image", "image_url": address_of(piece)}
+        if role == ASSISTANT:
+            return {"type": "output_text", "text": piece.text, "annotations": []}
+        return {"type": "input_text", "text": piece.text}
+
+    def call(self, call: NeutralCall) -> Block:
+        """Write a call."""
+        return {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": self.arguments(call),
+        }
+
+    def results(self, answers: list[NeutralResult]) -> None:
+        for answer in answers:
+            output = self.content(joined(answer.pieces), USER)
+            item = {"type": "function_call_output", "call_id": answer.call.id, "output": output}
+            self.messages.append(item)
+
+
+class ResponsesExchange(Exchange):
+    """Items: messages, calls, reasoning."""
+
+    provider = "openai"
+    writer = ResponsesWriter
+    stream = ResponsesStream
+
+    def messages_in(self, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return [item for inner in value for item in self.messages_in(inner)]
+        if not isinstance(value, dict):
+            return []
+        kind = value.get("type")
+        if not isinstance(kind, str) and isinstance(value.get("output"), list):
+            return self.messages_in(value["output"])
+        is_item = isinstance(kind, str) or value.get("role") in _SPEAKERS
+        if not is_item or kind == "error":
+            return []
+        # the input takes no marks of an item's progress and its origin
+        drop = {key for key in _WRITTEN if key in value}
+        if kind in _STATUS_UNREAD:
+            drop.add("status")
+        if kind == "reasoning":
+            drop.update(key for key in ("content", _SEALED) if value.get(key) is None)
+        return [same_or(value, {key: held for key, held in value.items() if key not in drop})]
+
+    def text_message(self, text: str) -> Fields:
+        return {
+            "type": "message",
+            "role": USER,
+            "content": [{"type": "input_text", "text": text}],
+        }
+
+    def user_message(self, content: Any) -> Fields:
+        return {"type": "message", "role": "user", "content": content}
+
+    def plain_messages(self, value: Any) -> list[Fields] | None:
+        """Take the items of a response in which only calls have lost their status."""
+        items = value.get("output") if type(value) is dict and "type" not in value else None
+        if type(items) is not list:
+            return None
+        found: list[Fields] = []
+        for item in items:
+            kind = item.get("type") if type(item) is dict else None
+            if kind == "message" and item.keys() <= _PLAIN_ITEM:
+                blocks = item.get("content")
+                if type(blocks) is not list or not blocks or not is_worded(blocks[0]):
+                    return None
+                found.append(item)
+            elif kind == "function_call":
+                kept = {key: inner for key, inner in item.items() if key != "status"}
+                if not kept.keys() <= _PLAIN_CALL:
+                    return None
+                found.append(kept)
+            elif kind == "reasoning":
+                kept = {key: inner for key, inner in item.items() if key != "status"}
+                if "created_by" in kept or None in (kept.get("content", 0), kept.get(_SEALED, 0)):
+                    return None
+                found.append(kept)
+            else:
+                return None
+        return found or None
+
+    def words_and_calls(self, messages: list[Any]) -> Spoken:
+        words: list[Any] = []
+        asked: list[tuple[Any, Any, Any]] = []
+        is_said = False
+        for item in messages:
+            kind = item["type"]
+            if kind == "message" and not asked and not is_said:
+                is_said = True
+                for block in item["content"]:
+                    if block["type"] != "output_text":
+                        raise ValueError("not an output_text")
+                    words.append(block["text"])
+            elif kind == "function_call":
+                asked.append((item["call_id"], item["name"], decode_object(item["arguments"])))
+            else:
+                raise ValueError(kind)
+        return words, asked
+
+    def asked_in(self, messages: list[Fields]) -> list[tuple[str, str]]:
+        calls = (item for item in messages if item["type"] == "function_call")
+        return [(item.get("call_id", ""), item.get("name", "")) for item in calls]
+
+    def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
+        kind = "function_call_output"
+        return [{"type": kind, "call_id": result.id, "output": result.text} for result in results]
+
+    def leading_messages(self, texts: Mapping[Any, str], *, is_own: bool) -> list[Fields]:
+        return [
+            {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+            for role, text in texts.items()
+        ]
+
+    def unbind(self, view: Dialect, message: Message) -> Any:
+        """Free one item: messages and calls do without their id, what a provider ran does not."""
+        raw = message.raw
+        if not isinstance(raw, dict):
+            return raw
+        part = message.parts[0] if len(message.parts) == 1 and not message.parts[0].at else None
+        if part is None:
+            return without(raw, ("id",))
+        if part.kind != CALL:
+            return None
+        return raw if part.flavor in _ID_REQUIRED else without(raw, ("id", _SEALED))
+
+
+EXCHANGE = ResponsesExchange()

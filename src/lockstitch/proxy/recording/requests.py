@@ -19,8 +19,7 @@ from msgspec import Raw, Struct, structs
 from lockstitch.conversation.parts import TEXT, USER
 from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.dialects.replies import calls_in, messages_in, provider_of
-from lockstitch.dialects.streaming_registry import accumulator_for
+from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in, provider_of
 from lockstitch.errors import Held, Moved, Unreadable, UsageError
 from lockstitch.journal import events as about
 from lockstitch.journal.events import (
