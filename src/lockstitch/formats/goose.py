@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.formats.history import NEW, History, SourcedMessage
@@ -394,7 +395,7 @@ class Goose(RowFormat):
 
     name = "goose"
     title = "goose"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     kinds = (SQLITE, LINES)
     places = (
         ".local/share/goose/sessions/sessions.db",
@@ -489,7 +490,7 @@ def _is_head(record: Record) -> bool:
 
 
 def _talk(records: Sequence[Record]) -> Talk:
-    talk = Talk(History("anthropic", [], [], []), [])
+    talk = Talk(History(ANTHROPIC, [], [], []), [])
     last = ""
     for number, record in enumerate(records):
         turn = _turn(number, record)

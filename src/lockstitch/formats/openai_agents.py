@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
@@ -33,7 +34,7 @@ class OpenAIAgents(RowFormat):
 
     name = "openai-agents"
     title = "OpenAI Agents SDK"
-    dialect = "openai-responses"
+    dialect = OPENAI_RESPONSES
     layout = TableLayout((_SESSION, _MESSAGE), _SESSIONS)
 
     def claims(self, name: str, head: Any) -> bool:
@@ -41,7 +42,7 @@ class OpenAIAgents(RowFormat):
         return {"agent_sessions", "agent_messages"} <= tables and "message_structure" not in tables
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        history = History("openai-responses", [], [], [])
+        history = History(OPENAI_RESPONSES, [], [], [])
         homes: list[int] = []
         for number, row in enumerate(records):
             if _is_item(row):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.parts import RESULT, USER, Path
+from lockstitch.dialects import OPENAI_CHAT
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import ENOUGH, dialect_of, find_doubt, marks_of, new_dialect
 from lockstitch.errors import AmbiguousDialect
@@ -36,7 +37,7 @@ _REQUEST = frozenset(
     }
 )
 # For a list that says nothing of its dialect, where that is asked for or left by a repair.
-_USUAL = "openai-chat"
+_USUAL = OPENAI_CHAT
 
 
 class PlainList(Format):
@@ -199,7 +200,7 @@ def _dialect(value: Any) -> str | None:
     """Tell the dialect of a list, a body or another document; None if nothing tells it."""
     path = _list_path(value)
     if _is_trajectory(value):
-        return "openai-chat"
+        return OPENAI_CHAT
     if type(value) is dict and path and path[0] not in _BODY:
         value = value_at(value, path)
     try:

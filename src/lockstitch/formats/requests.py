@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from lockstitch.dialects import OPENAI_CHAT
 from lockstitch.dialects.registry import dialect_of, messages_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.formats.history import History, SourcedMessage
@@ -21,7 +22,7 @@ from lockstitch.sources.interface import LINES, Context, Format, Transcript
 from lockstitch.sources.records import Record
 
 _PLAIN = PlainList()
-_USUAL = "openai-chat"
+_USUAL = OPENAI_CHAT
 
 
 class Requests(Format):

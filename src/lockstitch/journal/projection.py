@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 from msgspec import Struct, structs
 
 from lockstitch.conversation.parts import ASSISTANT, USER
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.exchange import TextResult
 from lockstitch.dialects.fast import encoded_size
@@ -199,7 +200,7 @@ def each_turn(
     view: JournalView, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[NeutralTurn]]]:
     """Return items in no dialect's spelling: words, calls with their arguments, and results."""
-    projector = Projector(view, receiver_of(view, "anthropic", None, None), Large(blobs or {}))
+    projector = Projector(view, receiver_of(view, ANTHROPIC, None, None), Large(blobs or {}))
     for item in items:
         yield item, projector.turns(item)
 

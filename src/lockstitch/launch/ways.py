@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
+from lockstitch import dialects
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.launch.commands import (
@@ -27,13 +28,12 @@ from lockstitch.launch.commands import (
     Client,
     KnownCommand,
 )
-from lockstitch.proxy import routes
 from lockstitch.proxy.settings import VENDORS, Upstream
 
 HERE, FOLDER = "http://proxy.lockstitch.invalid", "/lockstitch.invalid"
 _ANTHROPIC, _OPENAI, _GOOGLE = (vendor.url for vendor in VENDORS[:3])
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
-_OF_OPENAI = (routes.CHAT, routes.RESPONSES)
+_OF_OPENAI = (dialects.OPENAI_CHAT, dialects.OPENAI_RESPONSES)
 _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
@@ -113,7 +113,7 @@ def _any(asked: CommandLine) -> ProxyWay:
     anthropic, _ = split_version(asked.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC)
     openai, version = split_version(asked.environ.get("OPENAI_BASE_URL") or f"{_OPENAI}/v1")
     upstreams = (
-        Upstream(url=anthropic, dialects=(routes.ANTHROPIC,)),
+        Upstream(url=anthropic, dialects=(dialects.ANTHROPIC,)),
         Upstream(url=openai, dialects=_OF_OPENAI),
     )
     environ = {"ANTHROPIC_BASE_URL": HERE, "OPENAI_BASE_URL": f"{HERE}{version}"}
@@ -144,7 +144,7 @@ def _claude(asked: CommandLine) -> ProxyWay:
         # What settings say counts more than the environment; the last ones are these.
         given = json.dumps({"env": {"ANTHROPIC_BASE_URL": HERE}})
         made.with_arguments(asked.at, "--settings", given)
-    made.upstreams = (Upstream(url=base.rstrip("/"), dialects=(routes.ANTHROPIC,)),)
+    made.upstreams = (Upstream(url=base.rstrip("/"), dialects=(dialects.ANTHROPIC,)),)
     made.environ = {"ANTHROPIC_BASE_URL": HERE}
     return made
 
@@ -210,7 +210,7 @@ def _codex_provider(
 
 def _gemini(asked: CommandLine) -> ProxyWay:
     base = asked.environ.get("GOOGLE_GEMINI_BASE_URL") or _GOOGLE
-    upstreams = (Upstream(url=base.rstrip("/"), dialects=(routes.GEMINI,)),)
+    upstreams = (Upstream(url=base.rstrip("/"), dialects=(dialects.GEMINI,)),)
     return ProxyWay(asked.words, upstreams, {"GOOGLE_GEMINI_BASE_URL": HERE})
 
 
@@ -290,9 +290,9 @@ def _goose(asked: CommandLine) -> ProxyWay:
         text = ""
     set_there = dict(re.findall(r"(?m)^([A-Z]+_HOST):\s*[\"']?([^\s\"'#]+)", text))
     usual = {
-        "ANTHROPIC_HOST": (_ANTHROPIC, (routes.ANTHROPIC,)),
+        "ANTHROPIC_HOST": (_ANTHROPIC, (dialects.ANTHROPIC,)),
         "OPENAI_HOST": (_OPENAI, _OF_OPENAI),
-        "GOOGLE_HOST": (_GOOGLE, (routes.GEMINI,)),
+        "GOOGLE_HOST": (_GOOGLE, (dialects.GEMINI,)),
     }
     upstreams = tuple(
         Upstream(

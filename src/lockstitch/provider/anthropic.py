@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.provider.wire import (
     COUNT,
     AnsweredTurn,
@@ -45,7 +46,7 @@ _FAILURES = {
 class AnthropicApi(Wire):
     """``POST /v1/messages``."""
 
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     routes = (ApiRoute("/v1/messages"), ApiRoute("/v1/messages/count_tokens", COUNT))
     paths = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstitch.dialects import BEDROCK
 from lockstitch.dialects.bedrock.event_stream import MEDIA_TYPE, encode_event
 from lockstitch.provider.wire import (
     ANSWER,
@@ -43,7 +44,7 @@ _FAILURES = {
 class BedrockApi(Wire):
     """``POST /model/{modelId}/converse`` and ``/converse-stream``."""
 
-    dialect = "bedrock"
+    dialect = BEDROCK
     routes = (
         ApiRoute("/model/{model}/converse", ANSWER),
         ApiRoute("/model/{model}/converse-stream", STREAM),

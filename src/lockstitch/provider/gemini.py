@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lockstitch.dialects import GEMINI
 from lockstitch.provider.wire import (
     ANSWER,
     COUNT,
@@ -44,7 +45,7 @@ _FAILURES = {
 class GeminiApi(Wire):
     """``POST /v1beta/models/{model}:generateContent`` and its siblings."""
 
-    dialect = "gemini"
+    dialect = GEMINI
     routes = (
         ApiRoute(_MODEL + ":generateContent", ANSWER),
         ApiRoute(_MODEL + ":streamGenerateContent", STREAM),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
+from lockstitch.dialects import OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.provider.wire import (
     INVALID,
     AnsweredTurn,
@@ -55,7 +56,7 @@ def openai_refusal(status: int, text: str, ident: str, list_key: str) -> ErrorRe
 class ChatApi(Wire):
     """``POST /v1/chat/completions``."""
 
-    dialect = "openai-chat"
+    dialect = OPENAI_CHAT
     routes = (ApiRoute("/v1/chat/completions"),)
     paths = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
@@ -160,7 +161,7 @@ Events = Iterator[dict[str, Any]]
 class ResponsesApi(Wire):
     """``POST /v1/responses``."""
 
-    dialect = "openai-responses"
+    dialect = OPENAI_RESPONSES
     routes = (ApiRoute("/v1/responses"),)
     paths = re.compile(r"/v1/responses\b")
     required = ("model", "input")

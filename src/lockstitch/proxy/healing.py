@@ -23,12 +23,12 @@ import msgspec
 from msgspec import Struct, structs
 
 from lockstitch.conversation.json_text import decode
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.fast import is_blank
 from lockstitch.dialects.profiles import PROFILES, traits_of
 from lockstitch.dialects.registry import VIEWS
 from lockstitch.errors import UsageError
 from lockstitch.heal import Plan, plan_sent
-from lockstitch.proxy import routes
 from lockstitch.proxy.writing import EditedDocument, rewrite
 from lockstitch.rules import ERROR, RULES
 from lockstitch.rules.content import markers_outside
@@ -62,11 +62,7 @@ def is_proven(body: Body, dialect: str, model: str | None) -> bool:
         if type(raw) is not list or not raw or not _ASIDE[dialect](_Around(body, raw, model)):
             return False
         failed = _walked(raw, dialect)
-        if (
-            failed < len(raw)
-            and dialect == routes.ANTHROPIC
-            and _plainer(raw[failed]) is not raw[failed]
-        ):
+        if failed < len(raw) and dialect == ANTHROPIC and _plainer(raw[failed]) is not raw[failed]:
             if not _markers_are_fine(body, raw):
                 return False
             failed = _walked([*map(_plainer, raw)], dialect)
@@ -174,18 +170,18 @@ def _bedrock(asked: _Around) -> bool:
 
 
 _LISTS = {
-    routes.ANTHROPIC: "messages",
-    routes.CHAT: "messages",
-    routes.RESPONSES: "input",
-    routes.GEMINI: "contents",
-    routes.BEDROCK: "messages",
+    ANTHROPIC: "messages",
+    OPENAI_CHAT: "messages",
+    OPENAI_RESPONSES: "input",
+    GEMINI: "contents",
+    BEDROCK: "messages",
 }
 _ASIDE: dict[str, Callable[[_Around], bool]] = {
-    routes.ANTHROPIC: _anthropic,
-    routes.CHAT: _chat,
-    routes.RESPONSES: _responses,
-    routes.GEMINI: _gemini,
-    routes.BEDROCK: _bedrock,
+    ANTHROPIC: _anthropic,
+    OPENAI_CHAT: _chat,
+    OPENAI_RESPONSES: _responses,
+    GEMINI: _gemini,
+    BEDROCK: _bedrock,
 }
 
 
@@ -393,9 +389,9 @@ def _readings(refusal: _KnownRefusal, profile: str, model: str | None) -> Iterat
 
 # Models of which all is asked that is asked of any: for names that say nothing of their version.
 _NEWEST = {
-    "anthropic": ("claude-opus-5-5",),
-    "bedrock": ("anthropic.claude-opus-5-5",),
-    "gemini": ("gemini-3-pro",),
+    ANTHROPIC: ("claude-opus-5-5",),
+    BEDROCK: ("anthropic.claude-opus-5-5",),
+    GEMINI: ("gemini-3-pro",),
 }
 
 

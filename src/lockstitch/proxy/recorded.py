@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from lockstitch.proxy import routes
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.proxy.http import DecodedReply
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Recorder(Protocol):
 # How a stream says that the reply is whole. None of these can stand inside a string of JSON, in
 # which quotes are escaped and lines do not break.
 _ENDS = {
-    routes.ANTHROPIC: re.compile(rb'"type": ?"(?:message_stop|error)"'),
-    routes.CHAT: re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]'),
-    routes.RESPONSES: re.compile(
+    ANTHROPIC: re.compile(rb'"type": ?"(?:message_stop|error)"'),
+    OPENAI_CHAT: re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]'),
+    OPENAI_RESPONSES: re.compile(
         rb'"type": ?"(?:response\.(?:completed|failed|incomplete)|error)"'
     ),
-    routes.GEMINI: re.compile(rb'"finishReason": ?"'),
-    routes.BEDROCK: re.compile(rb"messageStop"),
+    GEMINI: re.compile(rb'"finishReason": ?"'),
+    BEDROCK: re.compile(rb"messageStop"),
 }
 _LONGEST_MARK = 64
 # What comes behind the end of a reply comes at once; who waits for more waits for nothing.

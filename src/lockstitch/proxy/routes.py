@@ -13,12 +13,9 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-ANTHROPIC = "anthropic"
-CHAT = "openai-chat"
-RESPONSES = "openai-responses"
-GEMINI = "gemini"
-BEDROCK = "bedrock"
-DIALECTS = (ANTHROPIC, CHAT, RESPONSES, GEMINI, BEDROCK)
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
+
+DIALECTS = (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, BEDROCK)
 
 # A path that leads out of the folder that an upstream was given, spelled in any way.
 _DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
@@ -61,11 +58,11 @@ _VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
 _PATTERNS = (
     _known(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
     _known(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
-    _known(r"(?:/v1)?/chat/completions", "chat", CHAT, CHAT),
-    _known(r"(?:/v1)?/responses", "responses", RESPONSES, RESPONSES),
-    _known(r"/openai/deployments/[^/?]+/chat/completions", "chat", CHAT, CHAT),
-    _known(r"/openai(?:/v1)?/responses", "responses", RESPONSES, RESPONSES),
-    _known(r"/openai/v1/chat/completions", "chat", CHAT, CHAT),
+    _known(r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _known(r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _known(r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _known(r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _known(r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
     _known(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
     _known(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
     _known(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
@@ -111,7 +108,7 @@ def _vendor(path: str, headers: Container[str]) -> str:
         return GEMINI
     if path.startswith(("/model/", "/guardrail/", "/async-invoke")):
         return BEDROCK
-    return RESPONSES
+    return OPENAI_RESPONSES
 
 
 def is_sound(path: str) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.profiles import PROFILES
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import read
@@ -48,10 +49,10 @@ def _vendor(url: str, *dialects: str) -> Upstream:
 
 
 VENDORS = (
-    _vendor("https://api.anthropic.com", routes.ANTHROPIC),
-    _vendor("https://api.openai.com", routes.CHAT, routes.RESPONSES),
-    _vendor("https://generativelanguage.googleapis.com", routes.GEMINI),
-    _vendor("https://bedrock-runtime.us-east-1.amazonaws.com", routes.BEDROCK),
+    _vendor("https://api.anthropic.com", ANTHROPIC),
+    _vendor("https://api.openai.com", OPENAI_CHAT, OPENAI_RESPONSES),
+    _vendor("https://generativelanguage.googleapis.com", GEMINI),
+    _vendor("https://bedrock-runtime.us-east-1.amazonaws.com", BEDROCK),
 )
 
 

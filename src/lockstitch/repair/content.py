@@ -19,6 +19,7 @@ from lockstitch.conversation.parts import (
     Message,
     Part,
 )
+from lockstitch.dialects import ANTHROPIC, BEDROCK, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.repair.draft import RepairDraft
@@ -228,14 +229,14 @@ def _without_blank_blocks(draft: RepairDraft, part: Part) -> Part:
 
 
 def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
-    if draft.profile.dialect in ("openai-chat", "langchain"):
+    if draft.profile.dialect in (OPENAI_CHAT, LANGCHAIN):
         return message.raw is not None and rules.lacks_content(draft.case_of(message), 0)
     if message.parts:
         return False
-    if draft.profile.dialect == "openai-responses":
+    if draft.profile.dialect == OPENAI_RESPONSES:
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     content = message.raw.get("content") if isinstance(message.raw, dict) else None
-    allowed = draft.profile.dialect == "anthropic" and is_last and content is not None
+    allowed = draft.profile.dialect == ANTHROPIC and is_last and content is not None
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
 
@@ -243,7 +244,7 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
     """Give an empty message content; False means that it should go."""
     place = draft.place_at(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
-    if takes_nothing and draft.profile.dialect in ("openai-chat", "openai-responses", "langchain"):
+    if takes_nothing and draft.profile.dialect in (OPENAI_CHAT, OPENAI_RESPONSES, LANGCHAIN):
         if message.role == TOOL:
             message.parts = [draft.dialect.with_payload(message.parts[0], "")]
         else:
@@ -264,7 +265,7 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
 
 def unmark_cache(draft: RepairDraft) -> None:
     """LS402 and LS403: take cache markers off where they cannot stand, or are too many."""
-    if draft.profile.dialect != "anthropic":
+    if draft.profile.dialect != ANTHROPIC:
         return
     marked = [
         (message, part)
@@ -289,7 +290,7 @@ def _unmark(draft: RepairDraft, message: Message, part: Part, rule: Rule) -> Non
 
 def add_text_to_documents(draft: RepairDraft) -> None:
     """LS415: a short text beside a document that stands alone."""
-    if draft.profile.dialect != "bedrock":
+    if draft.profile.dialect != BEDROCK:
         return
     for message in draft.messages:
         if rules.lacks_text_beside_document(message):
@@ -302,6 +303,6 @@ def add_text_to_documents(draft: RepairDraft) -> None:
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
     """Give the fields of a message that its parts do not speak for."""
     spoken = {"role", "content", "parts"}
-    if draft.profile.dialect in ("openai-chat", "langchain"):
+    if draft.profile.dialect in (OPENAI_CHAT, LANGCHAIN):
         spoken.add("tool_calls")
     return {key: value for key, value in raw.items() if key not in spoken}

@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstitch.conversation.pairing import NOWHERE
 from lockstitch.conversation.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_RESPONSES
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.repair.draft import RepairDraft
 from lockstitch.repair.reasoning import forget_item_id, unlink_followers
@@ -31,7 +32,7 @@ def fit_ids(draft: RepairDraft) -> None:
         answer = threads.pairing.answers[number]
         result = threads.results[answer] if answer != NOWHERE else None
         if verdict is None:
-            if result is not None and not result.id and call.id and profile.dialect != "gemini":
+            if result is not None and not result.id and call.id and profile.dialect != GEMINI:
                 renamed[id(result)] = call.id
                 note = f"a result got the id of its call {shown(call.id)}"
                 draft.ledger.note(rules.MISSING_ID, "relabelled", draft.place(result), note)
@@ -76,7 +77,7 @@ class _Minter:
 
     def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
         """Give the rule a call's id breaks and its new id, or None if the id may stay."""
-        if not call.id and self.profile.dialect == "gemini":
+        if not call.id and self.profile.dialect == GEMINI:
             return None
         if not call.id:
             return rules.MISSING_ID, self._mint(
@@ -137,7 +138,7 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
 
 def repair_item_ids(draft: RepairDraft) -> None:
     """LS206: drop item ids that are repeated, foreign or too long."""
-    if draft.profile.dialect != "openai-responses":
+    if draft.profile.dialect != OPENAI_RESPONSES:
         return
     seen: set[str] = set()
     gone: set[int] = set()
@@ -257,7 +258,7 @@ def define_tools(draft: RepairDraft) -> None:
     names = {part.name for m in draft.messages for part in m.parts if part.kind == CALL}
     listed = sorted(name for name in names if name) or [_UNNAMED]
     schema = {"type": "object"}
-    if draft.profile.dialect == "bedrock":
+    if draft.profile.dialect == BEDROCK:
         specs = [{"toolSpec": {"name": n, "inputSchema": {"json": schema}}} for n in listed]
         draft.set_field("toolConfig", {"tools": specs})
         key = "toolConfig"
@@ -275,7 +276,7 @@ def define_tools(draft: RepairDraft) -> None:
 def drop_dead_references(draft: RepairDraft) -> None:
     """LS208: drop references to tools that are not offered, and repeats in the tool list."""
     tools = (draft.body or {}).get("tools")
-    if draft.profile.dialect != "anthropic" or not isinstance(tools, list) or not tools:
+    if draft.profile.dialect != ANTHROPIC or not isinstance(tools, list) or not tools:
         return
     unique = _unique_tools(tools)
     if len(unique) != len(tools):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockstitch.conversation.parts import MEDIA, RESULT, Message, Part, Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import replace_all_at, replace_at
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.media import Image, head_of, pixels, sniff
@@ -81,7 +82,7 @@ def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
 
 def free_error_media(draft: RepairDraft) -> None:
     """LS503: move what is not text out of error results, behind the results."""
-    if draft.profile.dialect != "anthropic":
+    if draft.profile.dialect != ANTHROPIC:
         return
     for message in draft.messages:
         if any(p.kind == RESULT and rules.has_error_media(p.raw) for p in message.parts):

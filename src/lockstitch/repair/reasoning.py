@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import ASSISTANT, REASONING, Message, Part
+from lockstitch.dialects import OPENAI_CHAT
 from lockstitch.dialects.base import copy_part, without_id
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.profiles import issuer_of
@@ -246,7 +247,7 @@ def add_required(draft: RepairDraft) -> None:
     for message in draft.messages:
         if not rules.lacks_reasoning(message, draft.profile.dialect):
             continue
-        if draft.profile.dialect == "openai-chat":
+        if draft.profile.dialect == OPENAI_CHAT:
             raw = message.raw if isinstance(message.raw, dict) else {"role": "assistant"}
             message.raw = {**raw, "reasoning_content": ""}
             message.touch()

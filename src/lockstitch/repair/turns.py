@@ -13,6 +13,7 @@ from lockstitch.conversation.parts import (
     USER,
     Message,
 )
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, LANGCHAIN
 from lockstitch.dialects.base import ROLE_ALIASES
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.repair.content import ROLE_LABEL, other_fields
@@ -60,14 +61,14 @@ def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
     if message.has(RESULT):
         return USER
     alias = ROLE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else ""
-    if alias == SYSTEM and draft.profile.dialect == "gemini":
+    if alias == SYSTEM and draft.profile.dialect == GEMINI:
         return ""
     return alias if alias in (USER, ASSISTANT, SYSTEM) else ""
 
 
 def _become_fresh(draft: RepairDraft, message: Message) -> None:
     """Rebuild a message without the fields of the format it came from."""
-    if draft.profile.dialect in ("anthropic", "bedrock", "gemini"):
+    if draft.profile.dialect in (ANTHROPIC, BEDROCK, GEMINI):
         draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
         message.raw = None
     message.touch()
@@ -92,7 +93,7 @@ def place_system(draft: RepairDraft) -> None:
 
 def _lift_system(draft: RepairDraft) -> None:
     """Move a first system message into the body's own field, where that is free."""
-    if draft.profile.dialect != "anthropic" or draft.body is None or draft.body.get("system"):
+    if draft.profile.dialect != ANTHROPIC or draft.body is None or draft.body.get("system"):
         return
     first = draft.messages[0] if draft.messages else None
     if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
@@ -106,7 +107,7 @@ def _lift_system(draft: RepairDraft) -> None:
 
 def purify_responses(draft: RepairDraft) -> None:
     """LS410: what stands beside function responses moves into a turn of its own."""
-    if draft.profile.dialect != "gemini":
+    if draft.profile.dialect != GEMINI:
         return
     pure: list[Message] = []
     for message in draft.messages:
@@ -124,7 +125,7 @@ def purify_responses(draft: RepairDraft) -> None:
 
 def merge_neighbours(draft: RepairDraft) -> None:
     """LS405 and LS409: merge messages of one role that follow each other."""
-    gemini = draft.profile.dialect == "gemini"
+    gemini = draft.profile.dialect == GEMINI
     if not draft.profile.alternates and not gemini:
         return
     merged: list[Message] = []
@@ -157,10 +158,10 @@ def _keep_fields(draft: RepairDraft, before: Message, message: Message) -> None:
     if not isinstance(message.raw, dict):
         return
     raw = message.raw
-    if draft.profile.dialect == "langchain":
+    if draft.profile.dialect == LANGCHAIN:
         raw = {key: value for key, value in fields_of(raw).items() if key != "type"}
     others = other_fields(draft, raw)
-    takes = isinstance(before.raw, dict) and draft.profile.dialect != "langchain"
+    takes = isinstance(before.raw, dict) and draft.profile.dialect != LANGCHAIN
     fresh = {k: v for k, v in others.items() if takes and before.raw.get(k) is None}
     clash = {key: value for key, value in others.items() if key not in fresh and value is not None}
     if fresh:

@@ -13,6 +13,7 @@ from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladd
 from lockstitch.compaction.plan import Cost, Counter, calibrated, checked_counter, size_of, unmet
 from lockstitch.compaction.running import CompactSettings
 from lockstitch.compaction.summarizer import Summarizer, SummarizerPast, name_of
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
 from lockstitch.journal.projection import project, wanted_blobs
@@ -20,7 +21,7 @@ from lockstitch.journal.state import JournalState, JournalView
 from lockstitch.session import decisions
 from lockstitch.session.writing import SessionWriter
 
-_DIALECT = "anthropic"
+_DIALECT = ANTHROPIC
 
 
 class Compacting:

@@ -25,6 +25,7 @@ from lockstitch.compaction.running import (
     compact_settings,
     run,
 )
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Busy, Held, LockstitchError, Moved, Unmet, UsageError
 from lockstitch.journal.events import (
     About,
@@ -524,7 +525,7 @@ class Session(SessionReadMixin):
         """Return the sessions of sub-agents that are over a budget, too."""
         found: list[Session] = []
         for child in self._children:
-            dialect = wish.dialect or child._view.dialect or "anthropic"  # noqa: SLF001
+            dialect = wish.dialect or child._view.dialect or ANTHROPIC  # noqa: SLF001
             messages = child._view.request(dialect, model=None, provider=None)  # noqa: SLF001
             if child._is_over(wish, messages):  # noqa: SLF001
                 found.append(child)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
+from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.journal import ThreadJournal, may_be_thread
 from lockstitch.formats.langgraph.journal_messages import JournalConversation, read_conversation
@@ -37,8 +38,7 @@ from lockstitch.stores.opening import open_backend
 
 DAMAGED = "LS611"
 # A request is checked in the dialect of who replied last; before the first reply in this one.
-_ANY_DIALECT = "anthropic"
-LANGCHAIN = "langchain"
+_ANY_DIALECT = ANTHROPIC
 _SHOWN = 3
 
 

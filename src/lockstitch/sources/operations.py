@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.json_text import dump
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import (
     Busy,
     Conflict,
@@ -603,7 +604,7 @@ def without_secrets(
     from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
     clean, found = redact_value(messages, personal=personal)
-    if dialect.startswith("anthropic"):
+    if dialect.startswith(ANTHROPIC):
         clean = drop_broken_thinking(clean, found)
     return list(plan_stored(clean, dialect, None).plain), found
 

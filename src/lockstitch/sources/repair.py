@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, Message, Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.history import NEW, History, trace_sources
@@ -547,7 +548,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
 
 
 def _carrier(dialect: str, result: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": [result]} if dialect == "anthropic" else result
+    return {"role": "user", "content": [result]} if dialect == ANTHROPIC else result
 
 
 def _unanswered(history: History) -> set[str]:

@@ -13,9 +13,9 @@ lines, a folder of such files. An agent itself works with ``lockstitch.open``.
 
 from __future__ import annotations
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.sources.journals import (
     DAMAGED,
-    LANGCHAIN,
     Copied,
     Journal,
     can_undo,

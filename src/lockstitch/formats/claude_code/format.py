@@ -10,6 +10,7 @@ from os.path import basename, splitext
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.files.processes import SessionUser
@@ -120,7 +121,7 @@ class ClaudeCode(Format):
 
     name = "claude-code"
     title = "Claude Code"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     places = (".claude/projects/*/*.jsonl", ".claude/projects/*/*/subagents/*.jsonl")
     variable = "CLAUDE_CONFIG_DIR"
     resume = ("claude", "--resume", "{id}")
@@ -270,7 +271,7 @@ def _asides(chain: ClaudeChain, found: Sequence[OffBranch]) -> Iterator[Aside]:
 
 
 def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
-    history = History("anthropic", [], [], [])
+    history = History(ANTHROPIC, [], [], [])
     group = ""
     queued: list[int] = []
     for number in numbers:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
 from lockstitch.files.processes import SessionUser, writers_of_file
@@ -51,7 +52,7 @@ class Codex(Format):
 
     name = "codex"
     title = "Codex"
-    dialect = "openai-responses"
+    dialect = OPENAI_RESPONSES
     places = (
         ".codex/sessions/*/*/*/rollout-*.jsonl",
         ".codex/sessions/*/*/*/rollout-*.jsonl.zst",
@@ -165,7 +166,7 @@ def _is_of_first_versions(value: dict[str, Any]) -> bool:
 
 def _asides(thread: CodexThread) -> Iterator[Aside]:
     for kind, reason, numbers in thread.unsent():
-        history = History("openai-responses", [], [], [])
+        history = History(OPENAI_RESPONSES, [], [], [])
         for number in numbers:
             enter_message(
                 history, payload_of(thread.records[number].value), MessageHome(number, ("payload",))
@@ -176,7 +177,7 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
 
 
 def _history(thread: CodexThread) -> History:
-    history = History("openai-responses", [], [], [], _model(thread.records))
+    history = History(OPENAI_RESPONSES, [], [], [], _model(thread.records))
     for item, home in zip(thread.items, thread.homes, strict=True):
         enter_message(history, item, home)
     return history

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.conversation.parts import RESULT
+from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.codex.thread import (
     COMPACTED,
@@ -181,7 +182,7 @@ def _stranded(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
 
 
 def _really_answered(items: list[dict[str, Any]]) -> set[Any]:
-    dialect = new_dialect("openai-responses")
+    dialect = new_dialect(OPENAI_RESPONSES)
     return {
         part.id
         for message in dialect.read(items)

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from lockstitch.dialects import GEMINI
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
@@ -42,7 +43,7 @@ class GeminiCli(Format):
 
     name = "gemini-cli"
     title = "Gemini CLI"
-    dialect = "gemini"
+    dialect = GEMINI
     kinds = (LINES, DOCUMENT)
     lists = (("messages",),)
     places = (

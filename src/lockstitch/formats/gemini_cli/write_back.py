@@ -16,6 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import GEMINI
 from lockstitch.formats.history import NEW, History, SourcedMessage, parts_of
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
@@ -124,7 +125,7 @@ class Chat:
 
     def _history(self) -> History:
         """Build the contents; messages of the model in a row are one, as they are sent."""
-        history = History("gemini", [], [], [])
+        history = History(GEMINI, [], [], [])
         for message in self.messages.values():
             for role, found in self._contents(message):
                 sent = [(place, part) for place, part in found if not part.get("thought")]

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.formats.history import SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.codec import Undecodable
 from lockstitch.formats.langgraph.conversation import ThreadReading
@@ -33,7 +34,7 @@ DONE = "was put into the conversation"
 class ThreadFormat(Format):
     """A store of LangGraph's threads."""
 
-    dialect = "langchain"
+    dialect = LANGCHAIN
     survived = "LS901"
 
     @abstractmethod

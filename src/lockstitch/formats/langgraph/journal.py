@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Damaged
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.queries import Spoken, said_in
@@ -160,7 +161,7 @@ def _spoken(items: Iterable[Raw], payload: Callable[[str], bytes]) -> Spoken:
         if isinstance(value, dict) and "x" in value and "t" not in value:
             value = _decode(payload(value["x"]))
         if isinstance(value, dict) and isinstance(value.get("data"), dict):
-            yield from ((who, text) for _, who, text in said_in("langchain", [value]))
+            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
 
 # What it adds up to

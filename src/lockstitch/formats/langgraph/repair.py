@@ -25,6 +25,7 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.conversation.parts import USER
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.history import History, SourcedMessage, trace_sources
@@ -142,7 +143,7 @@ def _other_results(other: ThreadReading) -> Iterator[StoredMessage]:
 
 def history_of(other: ThreadReading) -> History:
     """Return the conversation of a channel with the places of its messages."""
-    history = History("langchain", [], [], [])
+    history = History(LANGCHAIN, [], [], [])
     for item in other.items:
         enter_message(history, item.view, MessageHome(item.record, item.path))
     return history
@@ -195,7 +196,7 @@ def read_thread(
     """
     reading = ThreadReading(snapshot, new_codecs())
     transcript = Transcript(
-        context, records, History("langchain", [], [], []), session=context.name, state=reading
+        context, records, History(LANGCHAIN, [], [], []), session=context.name, state=reading
     )
     transcript.forced = forced
     parts = (*snapshot.head.values.values(), *(write.value for write in snapshot.head.writes))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.formats.blocks import Fields
 from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.opencode.history import (
@@ -83,7 +84,7 @@ class OpenCode(RowFormat):
 
     name = "opencode"
     title = "opencode"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     places = (".local/share/opencode/opencode*.db",)
     variable = "XDG_DATA_HOME"
     resume = ("opencode", "--session", "{id}")
@@ -343,7 +344,7 @@ class OpenCodeExport(Format):
 
     name = "opencode-export"
     title = "opencode export"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     kinds = (DOCUMENT,)
     lists = (("messages",), ("messages", None, "parts"))
 

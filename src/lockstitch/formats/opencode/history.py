@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
 from lockstitch.formats.history import History
@@ -90,7 +91,7 @@ class Telling(Struct):
 def told(entries: Sequence[OpenCodeEntry], revert: Any = None) -> Telling:
     """Work out what a resume sends."""
     sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
-    telling = Telling(History("anthropic", [], [], [], _model(sent)), sent)
+    telling = Telling(History(ANTHROPIC, [], [], [], _model(sent)), sent)
     telling.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.history import Aside, SourcedMessage
 from lockstitch.formats.pi import repair_tree, write_back
@@ -31,7 +32,7 @@ class Pi(Format):
 
     name = "pi"
     title = "pi"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     # The first line must be its head, and with a byte order mark it is no JSON.
     refused = frozenset({"LS604"})
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.files import read
 from lockstitch.formats.history import Aside, SourcedMessage
@@ -166,7 +167,7 @@ class OpenClaw(RowFormat):
 
     name = "openclaw"
     title = "OpenClaw"
-    dialect = "anthropic"
+    dialect = ANTHROPIC
     places = (".openclaw/agents/*/agent/openclaw-agent.sqlite",)
     variable = "OPENCLAW_STATE_DIR"
     layout = TableLayout((ProgramTable(_EVENTS, key="seq", order=("seq",)),), _BARE)

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Any
 
 from lockstitch.conversation.parts import Path
+from lockstitch.dialects import ANTHROPIC
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.sources.records import Record, unescaped
 from lockstitch.sources.write_back import CYCLE, DANGLING, Break, Graph, GraphNode
@@ -366,7 +367,7 @@ class PiSession:
 
     def _history(self) -> History:
         """Build what is sent; results in a row are one message, as pi sends them."""
-        history = History("anthropic", [], [], [], self._model())
+        history = History(ANTHROPIC, [], [], [], self._model())
         results = False
         for number in self.sent:
             value = self.value(number)
@@ -408,7 +409,7 @@ class PiSession:
 
     def _told(self, numbers: list[int]) -> History:
         """Build what entries say that are not sent."""
-        history = History("anthropic", [], [], [])
+        history = History(ANTHROPIC, [], [], [])
         for number in numbers:
             found = list(blocks_in(self.value(number)))
             if found and role_of(self.value(number)):

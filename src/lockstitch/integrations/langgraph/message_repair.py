@@ -33,6 +33,7 @@ from langchain_core.messages import (
 )
 from msgspec import Struct, field
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.messages import derive_id
@@ -237,7 +238,7 @@ def _is_blank(block: str | dict[str, Any]) -> bool:
     return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
-DIALECT = "langchain"
+DIALECT = LANGCHAIN
 
 
 class RepairedMessages(Struct):

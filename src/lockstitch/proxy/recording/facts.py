@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import ASSISTANT, SYSTEM
+from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import Unreadable
@@ -98,7 +99,7 @@ def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Par
         instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
         beside,
         model or _text(others.get("model")),
-        _text(others.get(_PREVIOUS)) if name == "openai-responses" else "",
+        _text(others.get(_PREVIOUS)) if name == OPENAI_RESPONSES else "",
     )
 
 

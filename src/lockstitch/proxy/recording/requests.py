@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.parts import TEXT, USER
+from lockstitch.dialects import BEDROCK, OPENAI_RESPONSES
 from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in, provider_of
@@ -120,7 +121,7 @@ def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
 def _came(event: Replied | Partial, model: str) -> ReceivedReply:
     named = event if event.model or not model else structs.replace(event, model=model)
     value = value_of(event.payload, inner=True)
-    response = _text(value, "id") if event.dialect == "openai-responses" else ""
+    response = _text(value, "id") if event.dialect == OPENAI_RESPONSES else ""
     return ReceivedReply(named, messages_in(event.dialect, value), response)
 
 
@@ -132,7 +133,7 @@ def _text(value: Any, key: str) -> str:
 def _events(dialect: str, data: bytes) -> Iterator[Any]:
     """Return the events of a stream, as far as they came; nothing for what is no stream."""
     begin = data[:64].lstrip()
-    if dialect == "bedrock" and begin[:1] != b"{":
+    if dialect == BEDROCK and begin[:1] != b"{":
         yield from _framed(data)
     elif begin[:1] == b"[":
         yield from _listed(data)
