@@ -160,9 +160,7 @@ def test_only_new_messages_get_an_id_and_always_the_same() -> None:
 
 
 def test_an_answer_has_the_id_that_a_running_graph_would_give_it() -> None:
-    from lockstitch.integrations.langgraph import message_repair as live
-
     view = {"type": "tool", "content": "x", "tool_call_id": "c1"}
     [here] = add_ids([view], [])
-    [there] = live.add_live_ids([ToolMessage("x", tool_call_id="c1")], [])
+    [there] = add_ids([ToolMessage("x", tool_call_id="c1")], [], always=True)
     assert here["id"] == there.id

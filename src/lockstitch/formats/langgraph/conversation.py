@@ -25,10 +25,10 @@ from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.codec import Codec, StoredMessage, Undecodable, codec_of
+from lockstitch.formats.langgraph.messages import call_in, merge_messages
 from lockstitch.formats.langgraph.reducing import (
     BrokenChain,
     apply_writes,
-    merge_messages,
     read_stored,
     read_update,
     replay_channel,
@@ -55,13 +55,12 @@ from lockstitch.formats.langgraph.snapshot import (
     is_begun_by,
     is_control,
     is_trigger,
+    joined_nodes,
     waiting_tasks,
     wanted,
 )
 
 _LONGEST = 10_000
-# The keys under which a task is given its call, in several versions.
-_KEYS = ("tool_call", "lg_tool_call", "toolCall")
 
 
 def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
@@ -99,7 +98,7 @@ def _call(reading: ThreadReading, write: StoredWrite, lacking: set[str]) -> str 
     """Return the call that a task was for; None if that cannot be told."""
     sent = _sent_tasks(reading)
     for number, (node, arg) in enumerate(sent):
-        call = _id_in(arg)
+        call = call_in(arg)
         if call in lacking and _is_task(reading, write, number, node):
             return call
     # One node for a whole batch; with one call in it, there is no other that can have failed.
@@ -144,17 +143,6 @@ def _tasks(value: Coded) -> Iterator[tuple[str, Any]]:
                 yield str(node), arg
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return
-
-
-def _id_in(arg: Any) -> str | None:
-    """Return the id of the call that a task was given, in any of the shapes that it may have."""
-    if type(arg) is list and len(arg) == 1:
-        arg = arg[0]
-    if type(arg) is dict:
-        arg = next((arg[key] for key in _KEYS if type(arg.get(key)) is dict), arg)
-        found = arg.get("id")
-        return found if type(found) is str else None
-    return None
 
 
 def _names(reading: ThreadReading) -> dict[str, str]:
@@ -373,8 +361,7 @@ def is_due(reading: ThreadReading, name: str) -> bool:
     if is_trigger(name) or value.tag in OPAQUE:
         return is_trigger(name)
     if name.startswith(JOIN):
-        nodes = set(name.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
-        return codec_of(reading.codings, value).members(value.data) == nodes
+        return codec_of(reading.codings, value).members(value.data) == joined_nodes(name)
     if reading.is_old and name in reading.nodes:
         return value.data == codec_of(reading.codings, value).encoded(name)
     return False

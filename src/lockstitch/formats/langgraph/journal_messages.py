@@ -17,7 +17,7 @@ from lockstitch.formats.langgraph.journal import (
     ThreadJournal,
     ValueDecoder,
 )
-from lockstitch.formats.langgraph.reducing import merge_messages
+from lockstitch.formats.langgraph.messages import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
 
 _NOTHING = (b'{"j":[]}', b'{"j":null}')

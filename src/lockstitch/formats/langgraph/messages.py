@@ -1,27 +1,71 @@
-"""Ids of messages: told apart where two are the same, and derived where there is none.
+"""What is decided alike about messages that were read, which are dicts, and about live objects.
 
-Nothing is random: healing the same conversation twice gives the same ids, and the same bytes.
+The repair of a stored thread and the one of a running graph tell messages with one id apart, derive
+ids for new ones and merge updates here. Nothing is random: repairing the same conversation twice
+gives the same ids, and the same bytes; and an answer has the same id whoever writes it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of, type_of
+from lockstitch.formats.langgraph.codec import REMOVED
 
+M = TypeVar("M")
+
+REMOVE_ALL = "__remove_all__"
 _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
+_ANSWERS = frozenset({"tool", "ToolMessageChunk"})
+# The keys under which a task is given its call, in several versions.
+_CALL_KEYS = ("tool_call", "lg_tool_call", "toolCall")
 
 
-def repeated_ids(views: Sequence[Any]) -> list[int]:
-    """Give the places of messages whose id another one before them has."""
+def fields_in(message: Any) -> Mapping[str, Any]:
+    """Return the fields of a message, whether it is a dict or an object; none of anything else."""
+    found: Mapping[str, Any]
+    found = fields_of(message) if type(message) is dict else getattr(message, "__dict__", {})
+    return found
+
+
+def kind_of(message: Any) -> str:
+    """Return the type of a message as LangChain spells it."""
+    return type_of(message) if type(message) is dict else str(getattr(message, "type", ""))
+
+
+def id_of(message: Any) -> str | None:
+    """Return the id of a message; None if it has none."""
+    found = fields_in(message).get("id")
+    return found if type(found) is str and found else None
+
+
+def with_id(message: Any, new: str) -> Any:
+    """Return a message with another id."""
+    if type(message) is not dict:
+        return message.model_copy(update={"id": new})
+    envelope = envelope_of(message)
+    fields = {**fields_of(message), "id": new}
+    return fields if envelope == BARE else {**message, envelope: fields}
+
+
+def is_copy(one: Any, other: Any) -> bool:
+    """Whether two messages say the same, whatever came with them."""
+    if kind_of(one) != kind_of(other):
+        return False
+    here, there = fields_in(one), fields_in(other)
+    return all(here.get(name) == there.get(name) for name in _SAME)
+
+
+def repeated_ids(messages: Sequence[Any]) -> list[int]:
+    """Return the places of messages whose id another one before them has."""
     seen: set[str] = set()
     found: list[int] = []
-    for place, view in enumerate(views):
-        own = id_of(view)
+    for place, message in enumerate(messages):
+        own = id_of(message)
         if own is not None and own in seen:
             found.append(place)
         elif own is not None:
@@ -29,71 +73,48 @@ def repeated_ids(views: Sequence[Any]) -> list[int]:
     return found
 
 
-def make_distinct(views: Sequence[Any]) -> list[Any]:
+def make_distinct(messages: Sequence[M]) -> list[M]:
     """Give every message an id of its own: equal copies become one, others get a derived id."""
-    seen: dict[str, Any] = {}
-    kept: list[Any] = []
-    for view in views:
-        own = id_of(view)
+    seen: dict[str, M] = {}
+    kept: list[M] = []
+    for message in messages:
+        own = id_of(message)
         if own is None or own not in seen:
-            kept.append(view)
-        elif not is_copy(seen[own], view):
+            kept.append(message)
+        elif not is_copy(seen[own], message):
             own = derive_id(f"again:{own}", set(seen))
-            view = with_id(view, own)  # noqa: PLW2901 - the one to remember
-            kept.append(view)
+            message = with_id(message, own)  # noqa: PLW2901 - the one to remember
+            kept.append(message)
         if own is not None:
-            seen.setdefault(own, view)
+            seen.setdefault(own, message)
     return kept
 
 
-def add_ids(views: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+def add_ids(messages: Sequence[M], known: Sequence[M], *, always: bool = False) -> list[M]:
     """Give ids to messages that are new: derived from their call and which answer to it they are.
 
     Messages that were there before keep what they have; where none of them has an id, none gets
-    one.
+    one, unless they ``always`` do.
     """
-    old = {id(view) for view in known}
-    if known and not any(map(id_of, known)):
-        return list(views)
-    taken = {own for own in map(id_of, views) if own is not None}
+    if known and not always and not any(map(id_of, known)):
+        return list(messages)
+    old = {id(message) for message in known}
+    taken = {own for own in map(id_of, messages) if own is not None}
     count: Counter[str] = Counter()
-    out: list[Any] = []
-    for view in views:
-        source = _source(view)
-        count[source] += 1
-        if type(view) is dict and id(view) not in old and id_of(view) is None:
-            view = with_id(view, derive_id(f"{source}:{count[source]}", taken))  # noqa: PLW2901
-        out.append(view)
+    out: list[M] = []
+    for message in messages:
+        fields = fields_in(message)
+        is_new = not fields.get("id") and bool(fields) and id(message) not in old
+        is_answer = kind_of(message) in _ANSWERS
+        if is_new or is_answer:
+            call, content = fields.get("tool_call_id"), fields.get("content")
+            source = f"answer:{call}" if is_answer else f"{kind_of(message)}:{content!r}"
+            count[source] += 1
+            if is_new:
+                new = derive_id(f"{source}:{count[source]}", taken)
+                message = with_id(message, new)  # noqa: PLW2901 - in its place
+        out.append(message)
     return out
-
-
-def id_of(view: Any) -> str | None:
-    """Give the id of a message; None if it has none."""
-    found = fields_of(view).get("id") if type(view) is dict else None
-    return found if type(found) is str and found else None
-
-
-def with_id(view: dict[str, Any], new: str) -> dict[str, Any]:
-    """Give a message with another id."""
-    envelope = envelope_of(view)
-    fields = {**fields_of(view), "id": new}
-    return fields if envelope == BARE else {**view, envelope: fields}
-
-
-def is_copy(one: Any, other: Any) -> bool:
-    """Tell whether two messages say the same, whatever came with them."""
-    if type_of(one) != type_of(other):
-        return False
-    here, there = fields_of(one), fields_of(other)
-    return all(here.get(name) == there.get(name) for name in _SAME)
-
-
-def _source(view: Any) -> str:
-    if type(view) is not dict:
-        return ""
-    fields, kind = fields_of(view), type_of(view)
-    call = fields.get("tool_call_id")
-    return f"answer:{call}" if kind == "tool" else f"{kind}:{fields.get('content')!r}"
 
 
 def derive_id(source: str, taken: set[str]) -> str:
@@ -104,3 +125,39 @@ def derive_id(source: str, taken: set[str]) -> str:
         number += 1
     taken.add(found)
     return found
+
+
+def merge_messages(left: Sequence[M], right: Sequence[M]) -> list[M]:
+    """Merge an update as LangGraph's reducer does: a known id keeps its place, others go behind.
+
+    Messages are objects with a ``type`` and an ``id``. The removal of a message that is not there,
+    which LangGraph refuses, does nothing.
+    """
+    update: Sequence[Any] = right
+    whole = [n for n, one in enumerate(update) if one.type == REMOVED and one.id == REMOVE_ALL]
+    if whole:
+        left, update = (), update[whole[-1] + 1 :]
+    out: list[Any] = list(left)
+    places = {one.id: place for place, one in enumerate(out) if one.id is not None}
+    gone: set[str | None] = set()
+    for one in update:
+        if one.type == REMOVED:
+            gone |= {one.id} & places.keys()
+        elif one.id in places:
+            out[places[one.id]] = one
+            gone.discard(one.id)
+        else:
+            if one.id is not None:
+                places[one.id] = len(out)
+            out.append(one)
+    return [one for one in out if one.id is None or one.id not in gone]
+
+
+def call_in(given: Any) -> str | None:
+    """Return the id of the one call that a task was given: alone, in a list, or with a state."""
+    found = given[0] if type(given) is list and len(given) == 1 else given
+    if type(found) is not dict:
+        return None
+    found = next((found[key] for key in _CALL_KEYS if type(found.get(key)) is dict), found)
+    call = found.get("id")
+    return call if type(call) is str else None

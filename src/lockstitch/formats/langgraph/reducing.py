@@ -6,48 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstitch.formats.langgraph.codec import (
-    REMOVED,
     Codec,
     StoredMessage,
     Undecodable,
     codec_of,
     is_role,
 )
+from lockstitch.formats.langgraph.messages import merge_messages
 from lockstitch.formats.langgraph.snapshot import StoredCheckpoint, StoredWrite, ThreadSnapshot
 
-REMOVE_ALL = "__remove_all__"
 _PAIR = 2
 _EMPTY = frozenset({"null", "empty"})
 
 
 class BrokenChain(ValueError):
     """Says which checkpoint or write of a chain of changes is gone."""
-
-
-def merge_messages(
-    left: Sequence[StoredMessage], right: Sequence[StoredMessage]
-) -> list[StoredMessage]:
-    """Merge an update: what has a known id takes its place, the rest goes behind.
-
-    The removal of a message that is not there, which LangGraph refuses, does nothing.
-    """
-    whole = [n for n, item in enumerate(right) if item.type == REMOVED and item.id == REMOVE_ALL]
-    if whole:
-        left, right = (), right[whole[-1] + 1 :]
-    out = list(left)
-    places = {item.id: place for place, item in enumerate(out) if item.id is not None}
-    gone: set[str | None] = set()
-    for item in right:
-        if item.type == REMOVED:
-            gone |= {item.id} & places.keys()
-        elif item.id in places:
-            out[places[item.id]] = item
-            gone.discard(item.id)
-        else:
-            if item.id is not None:
-                places[item.id] = len(out)
-            out.append(item)
-    return [item for item in out if item.id is None or item.id not in gone]
 
 
 def apply_writes(

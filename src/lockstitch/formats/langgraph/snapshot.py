@@ -14,7 +14,7 @@ down once, here: for the databases that are read from outside and for the graphs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -79,6 +79,20 @@ def is_control(channel: str) -> bool:
     """Tell the writes that steer a run from those that hold what a node returned."""
     own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
+
+
+def joined_nodes(channel: str) -> set[str]:
+    """Return the nodes that an edge from several nodes waits for; its name lists them."""
+    return set(channel.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
+
+
+def may_be_at_breakpoint(seen: Any, *, is_due: bool, has_run: bool) -> bool:
+    """Whether a checkpoint may be one at which a graph has stopped to let a person look.
+
+    A breakpoint leaves no trace of its own; a thread that was resumed before, as ``versions_seen``
+    say, and that stands before a batch of which nothing has run, may stand at one.
+    """
+    return isinstance(seen, Mapping) and INTERRUPT in seen and is_due and not has_run
 
 
 def is_workflow(channels: Iterable[str], written: Iterable[str]) -> bool:
@@ -379,3 +393,20 @@ def _line(leaf: str, known: dict[str, str | None], seen: set[str]) -> list[str]:
         line[own] = None
         own = known[own]
     return list(line)
+
+
+def repair_metadata(
+    old: Mapping[str, Any], head: str, codes: Iterable[str], counters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the metadata says of a checkpoint that a repair puts behind a head.
+
+    ``counters`` are those of the channels that store only changes.
+    """
+    step, parents = old.get("step"), old.get("parents")
+    made: dict[str, Any] = {
+        "source": "update",
+        "step": step + 1 if isinstance(step, int) else 0,
+        "parents": dict(parents) if isinstance(parents, Mapping) else {},
+        OWN: {"repaired": head, "codes": sorted(set(codes))},
+    }
+    return {**made, COUNTERS: dict(counters)} if counters else made

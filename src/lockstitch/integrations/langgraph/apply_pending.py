@@ -229,7 +229,7 @@ def _config(stage: CheckpointCopy) -> RunnableConfig:
 
 def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
     """Tell whether a graph stops at this checkpoint to let a person look."""
-    if pending_writes.ran_since(saved) or not _is_news(saved):
+    if pending_writes.has_run(saved) or not _is_news(saved):
         return False
     before, after = graph.interrupt_before_nodes, graph.interrupt_after_nodes
     return _names(before, due) or _names(after, _last_of(saved))

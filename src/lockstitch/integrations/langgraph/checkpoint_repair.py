@@ -1,12 +1,13 @@
 """The checkpoint behind a head that makes a conversation valid: worked out, not yet stored.
 
-One channel of messages in a checkpoint under repair, with all that hangs on it.
+A ``CheckpointRepair`` has a ``MessageChannel`` for every channel of messages in a checkpoint, with
+all that hangs on it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
@@ -17,27 +18,28 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
+from lockstitch.formats.langgraph.messages import add_ids
 from lockstitch.formats.langgraph.snapshot import (
     BRANCH,
-    COUNTERS,
     MESSAGES,
     PREVIOUS,
     RETURN,
     START,
     is_first_input,
     is_workflow,
+    may_be_at_breakpoint,
+    repair_metadata,
     successor,
 )
 from lockstitch.integrations.langgraph import pending_writes
 from lockstitch.integrations.langgraph.message_repair import (
     AlignedMessages,
     RepairedMessages,
-    add_live_ids,
     align,
     is_real,
     repair_messages,
 )
-from lockstitch.integrations.langgraph.pending_writes import failed_results
+from lockstitch.integrations.langgraph.pending_writes import AskedCall, failed_results
 from lockstitch.integrations.langgraph.report import (
     BREAKPOINT,
     COUNTED,
@@ -45,7 +47,7 @@ from lockstitch.integrations.langgraph.report import (
     Reconciled,
     ReconciledChannel,
 )
-from lockstitch.rules import WARNING, Finding
+from lockstitch.rules import WARNING
 from lockstitch.sources.interface import new_finding
 
 if TYPE_CHECKING:
@@ -55,6 +57,10 @@ if TYPE_CHECKING:
         CheckpointMetadata,
         CheckpointTuple,
     )
+
+HIDDEN_RESULT = "LS901"
+HIDDEN_INPUT = "LS908"
+NextVersion = Callable[[Any, None], Any]
 
 
 class MessageChannel:
@@ -91,27 +97,28 @@ class MessageChannel:
     @property
     def done(self) -> RepairedMessages:
         """What the conversation is to be, once it was lined up."""
-        return self._mended(self.lined.messages)
+        return self._repaired(self.lined.messages)
 
     def line_up(self, given: Sequence[Any] | None = None) -> None:
-        """Put together what is to be healed: all that is known, or what an application holds."""
+        """Put together what is to be repaired: all that is known, or what an application holds."""
         whole = self.whole()
         self.lined = AlignedMessages(whole) if given is None else align(given, whole)
 
     def whole(self) -> list[BaseMessage]:
-        """Give the conversation with all that hangs on the checkpoint.
+        """Return the conversation with all that hangs on the checkpoint.
 
         A graph that was changed since does not know a task of the old one as its own, and does
         not apply what it returned.
         """
         if self.applied is None:
-            return [*pending_writes.apply_updates(self.held, self.writes), *self.late, *self.failed]
+            return [
+                *pending_writes.apply_updates(self.held, self.writes),
+                *self.late,
+                *self.failed,
+            ]
         ids = {message.id for message in self.applied}
-        return [
-            *self.applied,
-            *(found for found in self.beside() if found.id not in ids),
-            *self.failed,
-        ]
+        missing = (found for found in self.beside() if found.id not in ids)
+        return [*self.applied, *missing, *self.failed]
 
     def bring(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
         """Merge what a subgraph already has, as if the node that it is had returned it.
@@ -122,19 +129,13 @@ class MessageChannel:
         self._returned.append(list(messages))
         self.synthetic += synthetic
 
-    def add_failed(self, saved: CheckpointTuple) -> None:
-        """Add the errors that tasks of the checkpoint ended with, for calls that are open."""
-        self.failed += failed_results(saved, self.whole())
-
     def beside(self) -> list[BaseMessage]:
-        """Give the results that are not in the conversation, but beside it or an ancestor."""
-        found = [
-            message for value in self._returned for message in pending_writes.to_messages(value)
-        ]
+        """Return the results that are not in the conversation, but beside it or an ancestor."""
+        found = [one for value in self._returned for one in pending_writes.to_messages(value)]
         return [message for message in (*found, *self.late) if is_real(message)]
 
-    def open_calls(self) -> set[pending_writes.AskedCall]:
-        """Give the calls that nothing real in the conversation or beside it answers.
+    def open_calls(self) -> set[AskedCall]:
+        """Return the calls that nothing real in the conversation or beside it answers.
 
         A call whose id is in use more than once is left out where only ids could tell.
         """
@@ -143,16 +144,22 @@ class MessageChannel:
         only_ids = self._by_id or any(message.id is None for message in self.held)
         # What stands in the place of a result may have been put there beside that very result.
         stored = {id(message) for message in whole}
-        return {
-            (answer.tool_call_id, reply)
-            for answer, reply in _placeholders(self._mended(whole).messages)
-            if used[answer.tool_call_id] == 1 or not (only_ids or id(answer) in stored)
-        }
+        found: set[AskedCall] = set()
+        reply: str | None = None
+        for message in self._repaired(whole).messages:
+            if isinstance(message, AIMessage):
+                reply = message.id
+            elif isinstance(message, ToolMessage) and not is_real(message):
+                call = message.tool_call_id
+                if used[call] == 1 or not (only_ids or id(message) in stored):
+                    found.add((call, reply))
+        return found
 
-    def take(self, ancestor: CheckpointTuple, calls: set[pending_writes.AskedCall]) -> bool:
+    def take(self, ancestor: CheckpointTuple, calls: set[AskedCall]) -> bool:
         """Take results for these open calls from beside an ancestor; False to look no further.
 
-        The calls that are answered so are taken out of the set.
+        The calls that are answered so, by what tools returned or failed with, are taken out of the
+        set.
         """
         found = pending_writes.results_for(calls, ancestor, self.name)
         for message in found or ():
@@ -160,12 +167,7 @@ class MessageChannel:
             if answered:
                 calls -= answered
                 known = [*self.whole(), message]
-                self.late.append(cast("ToolMessage", add_live_ids(known, known[:-1])[-1]))
-        self._take_failed(ancestor, calls)
-        return found is not None
-
-    def _take_failed(self, ancestor: CheckpointTuple, calls: set[pending_writes.AskedCall]) -> None:
-        """Take what tools failed with at an ancestor, for calls that have no result there."""
+                self.late.append(cast("ToolMessage", add_ids(known, known[:-1], always=True)[-1]))
         held = pending_writes.unwrap(ancestor.checkpoint["channel_values"].get(self.name))
         errors = failed_results(ancestor, held) if pending_writes.holds_messages(held) else ()
         for message in errors:
@@ -173,46 +175,48 @@ class MessageChannel:
             if answered:
                 calls -= answered
                 self.failed.append(message)
+        return found is not None
 
     @property
     def is_behind(self) -> bool:
         """Whether the checkpoint holds something else than what the conversation is to be."""
-        return bool(self.writes) or not are_same_messages(self.done.messages, self.held)
+        return bool(self.writes) or not _are_same(self.done.messages, self.held)
 
     @property
     def is_open(self) -> bool:
         """Whether the checkpoint itself holds a call that nothing in it answers."""
-        return bool(self._mended(self.held).synthetic)
+        return bool(self._repaired(self.held).synthetic)
 
-    def _mended(self, messages: list[BaseMessage]) -> RepairedMessages:
-        """Mend a list; the one that was mended last is not looked at again."""
-        if self._done is None or not are_same_messages(self._done[0], messages, is_):
+    def describe(self) -> ReconciledChannel:
+        """Return what is reported of the channel."""
+        done = self.done
+        final = {message.id for message in done.messages}
+        return ReconciledChannel(
+            name=self.name,
+            messages=done.messages,
+            changed=self.is_behind,
+            healed=done.healed,
+            results=len({found.id for found in self.beside()} & final),
+            errors=len({found.id for found in self.failed} & final),
+            synthetic=done.synthetic + self.synthetic,
+            partial=done.partial,
+            duplicates=done.duplicates,
+        )
+
+    def _repaired(self, messages: list[BaseMessage]) -> RepairedMessages:
+        """Repair a list; the one that was repaired last is not looked at again."""
+        if self._done is None or not _are_same(self._done[0], messages, is_):
             self._done = messages, repair_messages(messages)
         return self._done[1]
 
 
-def _placeholders(messages: Iterable[BaseMessage]) -> Iterator[tuple[ToolMessage, str | None]]:
-    """Give the texts in place of answers, whoever wrote them, with the reply before each."""
-    reply: str | None = None
-    for message in messages:
-        if isinstance(message, AIMessage):
-            reply = message.id
-        elif isinstance(message, ToolMessage) and not is_real(message):
-            yield message, reply
-
-
-def are_same_messages(
+def _are_same(
     one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
 ) -> bool:
     """Whether two lists have the same messages, as objects or as what they say."""
     return len(one) == len(other) and all(
         new is old or same(new, old) for new, old in zip(one, other, strict=True)
     )
-
-
-HIDDEN_RESULT = "LS901"
-HIDDEN_INPUT = "LS908"
-NextVersion = Callable[[Any, None], Any]
 
 
 class NewCheckpoint(Struct):
@@ -254,9 +258,9 @@ def repair_checkpoint(  # noqa: PLR0913 - the inputs of a pure function, by name
     """Work out the checkpoint that makes a conversation valid; None if there is nothing to do.
 
     ``next_version`` is the saver's ``get_next_version``, ``delta`` the history that the saver
-    gives of the channels that ``pending.wanted_histories`` names; results of open calls may be
-    beside ``ancestors``, nearest first. Nothing is read or written. A checkpoint that waits for a
-    person is left alone, unless ``force`` is given.
+    gives of the channels that ``pending_writes.wanted_histories`` names; results of open calls may
+    be beside ``ancestors``, nearest first. Nothing is read or written. A checkpoint that waits for
+    a person is left alone, unless ``force`` is given.
     """
     task = CheckpointRepair(saved, next_version, delta=delta, channel=channel)
     calls = task.open_calls()
@@ -264,14 +268,15 @@ def repair_checkpoint(  # noqa: PLR0913 - the inputs of a pure function, by name
         if not calls:
             break
         task.take(ancestor, calls)
-    return task.settled(messages, force=force)
+    return task.new_checkpoint(messages, force=force)
 
 
 class CheckpointRepair:
     """One checkpoint under repair, with the writes that hang on it.
 
     ``channels`` are those that hold messages, each with its own; ``main`` is the one that an
-    application calls the conversation. ``graph`` says that the graph is at hand.
+    application calls the conversation. ``workflow`` says whether it is one of the functional API,
+    where that is known from the graph.
     """
 
     def __init__(
@@ -288,7 +293,8 @@ class CheckpointRepair:
         self.delta = delta or {}
         self.stored: dict[str, Any] = saved.checkpoint["channel_values"]
         self._named = channel
-        versions, written = saved.checkpoint["channel_versions"], [w[1] for w in _writes(saved)]
+        versions = saved.checkpoint["channel_versions"]
+        written = [name for _, name, _ in saved.pending_writes or ()]
         self.is_workflow = is_workflow(versions, written) if workflow is None else workflow
         # Without a graph nobody knows whether this is the input of a workflow.
         self.is_unknown = workflow is None and is_first_input(versions, written)
@@ -298,12 +304,14 @@ class CheckpointRepair:
         self._strange = {name for name, found in replayed.items() if found is None}
         # Channels for which something else than messages was written.
         self._refused: set[str] = set()
+        # Channels of changes that the new checkpoint stores whole.
         self._whole: set[str] = set()
         # What subgraphs of single calls already have, by the node that each is, and the nodes
         # that work on the conversation itself: called again, they go on from there.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
-        held = {name: self._values[name] for name in pending_writes.message_channels(self._values)}
+        names = pending_writes.message_channels(self._values)
+        held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
         self.finished = pending_writes.finished_writes(self.saved)
         self.channels: dict[str, MessageChannel] = {}
@@ -324,30 +332,22 @@ class CheckpointRepair:
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.finished else self._input()
-        given = [
-            write[1:] for write in (*self.finished, *pending_writes.command_writes(self.saved))
-        ]
-        for name, value in (*inputs.items(), *given):
-            fits = (
-                pending_writes.is_convertible
-                if name in holding
-                else pending_writes.is_written_as_messages
-            )
-            self._refused |= set() if fits(value) else {name}
-        for name in {name: None for name, _ in (*inputs.items(), *given)}:
-            values = [value for at, value in (*inputs.items(), *given) if at == name]
-            is_list = all(type(value) is list for value in values) or name == MESSAGES
+        commanded = pending_writes.command_writes(self.saved)
+        given = [*inputs.items(), *(write[1:] for write in (*self.finished, *commanded))]
+        fitting = pending_writes.is_convertible, pending_writes.is_written_as_messages
+        for name, value in given:
+            if not fitting[name not in holding](value):
+                self._refused.add(name)
+        for name in {name: None for name, _ in given}:
+            is_list = name == MESSAGES or all(type(v) is list for at, v in given if at == name)
             is_free = name not in self._strange and pending_writes.is_empty(self._values.get(name))
             if pending_writes.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
         return [name for name in holding if name not in self._refused]
 
     def _input(self) -> Mapping[str, Any]:
-        """Give the input that no step has taken up, by its channels."""
-        return pending_writes.fields_of(self.stored.get(START)) or {}
-
-    def _brings_messages(self) -> bool:
-        return any(map(pending_writes.looks_like_messages, self._input().values()))
+        """Return the input that no step has taken up, by its channels."""
+        return pending_writes.input_fields(self.stored.get(START)) or {}
 
     def _add(self, name: str, held: Sequence[BaseMessage]) -> None:
         if name in self.channels:
@@ -355,13 +355,12 @@ class CheckpointRepair:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        commanded = [
-            value for _, at, value in pending_writes.command_writes(self.saved) if at == name
-        ]
+        commanded = pending_writes.command_writes(self.saved)
+        said = [value for _, at, value in commanded if at == name]
         returned = [value for _, at, value in self.finished if at == name]
         begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
+        writes = [*begun, *said, *returned]
         by_id = name in self.delta
-        writes = [*begun, *commanded, *returned]
         self.channels[name] = MessageChannel(name, held, writes, returned, by_id=by_id)
 
     def apply(self, applied: AppliedPending | None) -> None:
@@ -407,11 +406,10 @@ class CheckpointRepair:
             is_shared = is_shared and known.issuperset(given)
             known |= set(given)
             new = [message for message in below.done.messages if message.id not in known]
-            if own is not None and not pending_writes.ends_with_calls({name: own.held}):
-                if new:
-                    updates[name] = new
-            else:
+            if own is None or pending_writes.ends_with_calls({name: own.held}):
                 left += sum(map(is_real, new))
+            elif new:
+                updates[name] = new
         for name, new in updates.items():
             below = child.channels[name]
             self.channels[name].bring(new, below.done.synthetic + below.synthetic)
@@ -421,24 +419,20 @@ class CheckpointRepair:
         if left:
             noun = "result is" if left == 1 else "results are"
             text = f"{left} finished {noun} in namespace {space}, and a new message drops them"
-            self.report.findings.append(
-                new_finding(HIDDEN_RESULT, f"subgraphs.{node}", text, WARNING, fixable=False)
-            )
+            self._find(HIDDEN_RESULT, f"subgraphs.{node}", text, is_left=True)
 
-    def open_calls(self) -> dict[str, set[pending_writes.AskedCall]]:
-        """Give the calls that nothing real answers, by channel, of the channels that have any.
+    def open_calls(self) -> dict[str, set[AskedCall]]:
+        """Return the calls that nothing real answers, by channel, of the channels that have any.
 
         Errors that tools ended with are real.
         """
         for one in self.channels.values():
             if not one.failed:
-                one.add_failed(self.saved)
+                one.failed += failed_results(self.saved, one.whole())
         found = {name: one.open_calls() for name, one in self.channels.items()}
         return {name: calls for name, calls in found.items() if calls}
 
-    def take(
-        self, ancestor: CheckpointTuple, calls: dict[str, set[pending_writes.AskedCall]]
-    ) -> None:
+    def take(self, ancestor: CheckpointTuple, calls: dict[str, set[AskedCall]]) -> None:
         """Take results for these open calls from beside an ancestor.
 
         The calls that are answered so are taken out, and channels for which there is no use in
@@ -448,59 +442,68 @@ class CheckpointRepair:
             if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
                 del calls[name]
 
-    def settled(self, messages: Sequence[Any] | None, *, force: bool) -> NewCheckpoint | None:
+    def new_checkpoint(
+        self, messages: Sequence[Any] | None, *, force: bool
+    ) -> NewCheckpoint | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
         report.paused = self._paused()
         if self.main is None and messages is not None:
-            self._begin()
+            # The channel for a conversation of which the checkpoint has nothing.
+            name = self._named or MESSAGES
+            is_free = pending_writes.is_empty(self._values.get(name))
+            if not is_free or name in self._strange:
+                raise UsageError(f"channel {name!r} holds no list of messages")
+            if self.is_workflow:
+                text = "this is a workflow that keeps no list of messages for its next run"
+                raise UsageError(text)
+            self.main = report.channel = name
+            self._add(name, ())
         self._note_unread()
         if not self.channels:
             return None
-        if (report.paused or (self.is_workflow and START in self.stored)) and not force:
+        is_begun = self.is_workflow and START in self.stored
+        if (report.paused or is_begun) and not force:
             if self.main in self.channels:
                 report.messages = self.channels[self.main].whole()
             return None
         self._note_hidden()
         for name, one in self.channels.items():
             one.line_up(messages if name == self.main else None)
-        self._note()
-        if not report.healed:
-            return None
+        self._note_channels()
+        is_behind = any(one.is_behind for one in self.channels.values())
+        is_applied = self.applied is not None and bool(self._others())
         closes = force and bool(report.paused) and not self.is_workflow
-        if not (self._must_write() or closes):
+        if not report.healed or not (is_behind or is_applied or closes):
             return None
         if self.main is not None:
             report.messages = self.channels[self.main].done.messages
         report.changed = True
         checkpoint, versions = self._checkpoint()
         report.next = pending_writes.nodes_due(checkpoint["channel_values"])
-        return NewCheckpoint(checkpoint, self._metadata(), versions, report)
-
-    def _begin(self) -> None:
-        """Choose the channel for a conversation of which the checkpoint has nothing."""
-        name = self._named or MESSAGES
-        if not pending_writes.is_empty(self._values.get(name)) or name in self._strange:
-            raise UsageError(f"channel {name!r} holds no list of messages")
-        if self.is_workflow:
-            raise UsageError("this is a workflow that keeps no list of messages for its next run")
-        self.main = self.report.channel = name
-        self._add(name, ())
+        # Counted on for channels that store only changes, but not for those stored whole.
+        if self.applied is not None:
+            known = pending_writes.counters(self.applied.metadata)
+        else:
+            old = pending_writes.counters(self.saved.metadata)
+            known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
+        counters = {name: count for name, count in known.items() if name not in self._whole}
+        head = self.saved.checkpoint["id"]
+        metadata = repair_metadata(self.saved.metadata, head, report.codes, counters)
+        made = cast("CheckpointMetadata", metadata)
+        return NewCheckpoint(checkpoint, made, versions, report)
 
     def _paused(self) -> str:
         if pending_writes.asking_tasks(self.saved):
             return INTERRUPT
         if self.applied is not None:
             return BREAKPOINT if self.applied.paused else ""
-        at_rest = not pending_writes.triggers(self.stored) or pending_writes.ran_since(self.saved)
-        if at_rest or not pending_writes.was_resumed(self.saved):
-            return ""
-        return BREAKPOINT if any(one.is_open for one in self.channels.values()) else ""
-
-    def _must_write(self) -> bool:
-        if any(one.is_behind for one in self.channels.values()):
-            return True
-        return self.applied is not None and bool(self._others())
+        may_be = may_be_at_breakpoint(
+            self.saved.checkpoint["versions_seen"],
+            is_due=bool(pending_writes.triggers(self.stored)),
+            has_run=pending_writes.has_run(self.saved),
+        )
+        return BREAKPOINT if may_be and any(c.is_open for c in self.channels.values()) else ""
 
     def _others(self) -> list[str]:
         """Name the channels beside the messages that something is kept for."""
@@ -508,55 +511,68 @@ class CheckpointRepair:
         names = [*(name for _, name, _ in self.finished), *inputs]
         return [name for name in names if name not in self.channels]
 
-    def _note_unread(self) -> None:
-        """Say what is left alone because it cannot be told what it is."""
-        report = self.report
-        if self.is_workflow and START in self.stored:
-            report.findings += _of_workflow(self.saved)
-        elif self.is_unknown or (not self.channels and self._brings_messages()):
-            text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
-            found = new_finding(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)
-            report.findings.append(found)
-        values = self._values if self.applied is None else self.applied.values
-        listed = {
-            name for name in values if pending_writes.is_state(name) and name not in self.channels
-        }
-        report.unread = tuple(
-            sorted(
-                {name for name in listed if pending_writes.looks_like_messages(values[name])}
-                | ({*self._strange} if self.applied is None else set())
-            )
+    def _find(self, code: str, place: str, text: str, *, is_left: bool = False) -> None:
+        """Report a finding; one that ``is_left`` is beyond a repair."""
+        found = (
+            new_finding(code, place, text, WARNING, fixable=False)
+            if is_left
+            else new_finding(code, place, text)
         )
+        self.report.findings.append(found)
+
+    def _note_unread(self) -> None:
+        """Report what is left alone because it cannot be told what it is."""
+        start = "channels.__start__"
+        brings = any(map(pending_writes.looks_like_messages, self._input().values()))
+        if self.is_workflow and START in self.stored:
+            # What of a workflow that was broken off goes on, and a new input would drop.
+            kept = sum(name == RETURN for _, name, _ in self.saved.pending_writes or ())
+            if kept:
+                noun = "result" if kept == 1 else "results"
+                what, code, place = f"{kept} finished {noun}", HIDDEN_RESULT, "writes"
+            else:
+                what, code, place = "an input", HIDDEN_INPUT, start
+            text = f"{what} that invoke(None) goes on with, and a new input drops"
+            self._find(code, place, text, is_left=True)
+        elif self.is_unknown or (not self.channels and brings):
+            text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
+            self._find(HIDDEN_INPUT, start, text, is_left=True)
+        values = self._values if self.applied is None else self.applied.values
+        unread = {
+            name
+            for name, value in values.items()
+            if pending_writes.is_state(name)
+            and name not in self.channels
+            and pending_writes.looks_like_messages(value)
+        }
+        strange = self._strange if self.applied is None else set()
+        self.report.unread = tuple(sorted(unread | strange))
 
     def _note_hidden(self) -> None:
-        report = self.report
         beside = [found for one in self.channels.values() for found in one.beside()]
         for number, _ in enumerate(beside):
             text = "a finished result that the conversation lacks"
-            report.findings.append(new_finding(HIDDEN_RESULT, f"writes.{number}", text))
+            self._find(HIDDEN_RESULT, f"writes.{number}", text)
         failed = [found for one in self.channels.values() for found in one.failed]
         for number, _ in enumerate(failed):
             text = "an error of a tool that the conversation lacks"
-            report.findings.append(new_finding(HIDDEN_RESULT, f"errors.{number}", text))
+            self._find(HIDDEN_RESULT, f"errors.{number}", text)
         if START in self.stored and not self.is_workflow and not self.is_unknown:
-            text = "a message that no step has taken up"
-            report.findings.append(new_finding(HIDDEN_INPUT, "channels.__start__", text))
+            self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has taken up")
         if self.applied is None and not self.is_workflow:
-            report.unapplied = tuple(sorted(set(self._others())))
+            self.report.unapplied = tuple(sorted(set(self._others())))
 
-    def _note(self) -> None:
+    def _note_channels(self) -> None:
         report = self.report
-        report.channels = [_describe(one) for one in self.channels.values()]
+        report.channels = [one.describe() for one in self.channels.values()]
         for one in self.channels.values():
             report.findings += one.done.findings
         report.healed = all(one.healed for one in report.channels)
-        if not report.healed:
-            return
-        for name in COUNTED:
-            setattr(report, name, sum(getattr(one, name) for one in report.channels))
-        for name in ("removed", "added"):
-            lined = [one.lined for one in self.channels.values()]
-            setattr(report, name, sum(getattr(one, name) for one in lined))
+        if report.healed:
+            for name in COUNTED:
+                setattr(report, name, sum(getattr(one, name) for one in report.channels))
+            report.removed = sum(one.lined.removed for one in self.channels.values())
+            report.added = sum(one.lined.added for one in self.channels.values())
 
     def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint
@@ -570,130 +586,61 @@ class CheckpointRepair:
                 versions[name] = top
         for name in due.keys() - values.keys() | (self._again & due.keys()):
             values[name], versions[name] = due[name], top
-        for one in self.channels.values():
-            self._store(one, values, versions, top)
+        deltas = set(self.delta) if self.applied is None else self.applied.deltas
+        for name, one in self.channels.items():
+            messages = one.done.messages
+            if _are_same(messages, one.held if one.applied is None else one.applied):
+                continue
+            self._whole.add(name)
+            is_delta = pending_writes.unwrap(values.get(name)) is not values.get(name)
+            as_delta = name in deltas or is_delta
+            values[name] = _DeltaSnapshot(messages) if as_delta else messages
+            versions[name] = top
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
-        seen = {node: dict(found) for node, found in base["versions_seen"].items()}
         body = {
             **base,
             "id": successor(old["id"]) or str(uuid6(clock_seq=-2)),
             "ts": datetime.now(UTC).isoformat(),
             "channel_values": values,
             "channel_versions": versions,
-            "versions_seen": seen,
+            "versions_seen": {node: dict(seen) for node, seen in base["versions_seen"].items()},
             # LangGraph looks at these alone to tell which nodes are due.
             "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
 
     def _due(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the channels that make a node run next, of those that may stay in the checkpoint.
+        """Return the channels that make a node run next, of those that may stay.
 
         A node that answers calls must not run any more: they are answered. What comes behind it
         may, and whatever has nothing to do with calls. Nothing does where the application has
         changed the conversation, or a person is asked no more.
         """
-        lined = [one.lined for one in self.channels.values()]
-        if self.is_workflow or self.report.paused or any(one.removed or one.added for one in lined):
+        channels = self.channels.values()
+        is_changed = any(one.lined.removed or one.lined.added for one in channels)
+        if self.is_workflow or self.report.paused or is_changed:
             return {}
         if self._again:
             return {name: self.stored[name] for name in self._again & self.stored.keys()}
+        due = {name: values[name] for name in pending_writes.triggers(values)}
         if self.applied is not None:
-            return (
-                {n: values[n] for n in pending_writes.triggers(values)} if self.applied.due else {}
-            )
+            return due if self.applied.due else {}
         if START in self.stored or self.brought:
             return {}
         if not (self.finished or pending_writes.command_writes(self.saved)):
-            is_tool = pending_writes.ends_with_calls(
-                {n: one.held for n, one in self.channels.items()}
-            )
-            return (
-                {} if is_tool else {name: values[name] for name in pending_writes.triggers(values)}
-            )
-        whole = {
-            call
-            for one in self.channels.values()
-            for call in pending_writes.unanswered(one.whole())
-        }
-        held = {
-            call for one in self.channels.values() for call in pending_writes.unanswered(one.held)
-        }
-        if not whole <= held:
+            held = {name: one.held for name, one in self.channels.items()}
+            return {} if pending_writes.ends_with_calls(held) else due
+        whole = {call for one in channels for call in pending_writes.unanswered(one.whole())}
+        if not whole <= {call for one in channels for call in pending_writes.unanswered(one.held)}:
             return {}
         writes = self.saved.pending_writes or ()
         return {name: value for _, name, value in writes if name.startswith(BRANCH)}
-
-    def _store(
-        self, one: MessageChannel, values: dict[str, Any], versions: dict[str, Any], top: Any
-    ) -> None:
-        name, messages = one.name, one.done.messages
-        if are_same_messages(messages, one.held if one.applied is None else one.applied):
-            return
-        self._whole.add(name)
-        deltas = set(self.delta) if self.applied is None else self.applied.deltas
-        as_delta = name in deltas or pending_writes.unwrap(values.get(name)) is not values.get(name)
-        values[name] = _DeltaSnapshot(messages) if as_delta else messages
-        versions[name] = top
-
-    def _metadata(self) -> CheckpointMetadata:
-        old: Mapping[str, Any] = self.saved.metadata
-        made = {"repaired": self.saved.checkpoint["id"], "codes": self.report.codes}
-        found: dict[str, Any] = {
-            "source": "update",
-            "step": int(old.get("step", -2)) + 1,
-            "parents": dict(old.get("parents") or {}),
-            "lockstitch": made,
-        }
-        if counters := self._counters():
-            found[COUNTERS] = counters
-        return cast("CheckpointMetadata", found)
-
-    def _counters(self) -> dict[str, tuple[int, int]]:
-        """Count on, for channels that store only changes, but not for those stored whole."""
-        if self.applied is not None:
-            known = pending_writes.counters(self.applied.metadata)
-        else:
-            old = pending_writes.counters(self.saved.metadata)
-            known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
-        return {name: count for name, count in known.items() if name not in self._whole}
-
-
-def _writes(saved: CheckpointTuple) -> Sequence[pending_writes.PendingWrite]:
-    return saved.pending_writes or ()
-
-
-def _of_workflow(saved: CheckpointTuple) -> list[Finding]:
-    """Say what of a workflow that was broken off goes on, and what a new input would drop."""
-    kept = sum(name == RETURN for _, name, _ in _writes(saved))
-    if kept:
-        noun = "result" if kept == 1 else "results"
-        text = f"{kept} finished {noun} that invoke(None) goes on with, and a new input drops"
-        return [new_finding(HIDDEN_RESULT, "writes", text, WARNING, fixable=False)]
-    text = "an input that invoke(None) goes on with, and a new input drops"
-    return [new_finding(HIDDEN_INPUT, "channels.__start__", text, WARNING, fixable=False)]
-
-
-def _describe(one: MessageChannel) -> ReconciledChannel:
-    done = one.done
-    final = {message.id for message in done.messages}
-    return ReconciledChannel(
-        name=one.name,
-        messages=done.messages,
-        changed=one.is_behind,
-        healed=done.healed,
-        results=len({found.id for found in one.beside()} & final),
-        errors=len({found.id for found in one.failed} & final),
-        synthetic=done.synthetic + one.synthetic,
-        partial=done.partial,
-        duplicates=done.duplicates,
-    )
 
 
 def report_broken(
     code: str, channel: str, text: str, saved: CheckpointTuple, messages: Sequence[BaseMessage]
 ) -> Reconciled:
-    """Report on a checkpoint that cannot be mended, and is left as it is.
+    """Report on a checkpoint that cannot be repaired, and is left as it is.
 
     ``messages`` is what can be made out of the conversation, which may be less than there was.
     """

@@ -18,6 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
+from lockstitch.formats.langgraph.messages import add_ids
 from lockstitch.formats.langgraph.snapshot import MESSAGES
 from lockstitch.heal import plan
 from lockstitch.integrations.langgraph import pending_writes
@@ -25,7 +26,6 @@ from lockstitch.integrations.langgraph.checkpoint_repair import MessageChannel
 from lockstitch.integrations.langgraph.message_repair import (
     DIALECT,
     RepairedMessages,
-    add_live_ids,
     drop_partial,
 )
 from lockstitch.repair.turns import START
@@ -179,7 +179,7 @@ def sendable(
     whole, _ = drop_partial(messages)
     given = messages if _are(whole, messages) else whole
     made = plan(given, dialect or DIALECT, model=model)
-    sent = add_live_ids(made.messages, given) if made.healed and made.changed else given
+    sent = add_ids(made.messages, given, always=True) if made.healed and made.changed else given
     return _opened(sent) if is_opened else sent
 
 

@@ -1,18 +1,7 @@
-"""A conversation of LangChain messages made valid by the core, and what that took.
+"""A list of LangChain messages made valid, and matched with the one that an application holds.
 
-Ids of messages: told apart where two are the same, and derived where there is none.
-
-Nothing is random: healing the same conversation twice gives the same ids, and the same bytes.
-
-Replies that were cut off: what of an interrupted stream can stay in a conversation.
-
-Text stays. A call stays only if its arguments arrived whole; a half call, what is left of a
-signed thought, and a reply in which nothing arrived are taken out.
-
-The conversation that an application holds, beside the one in its checkpoint.
-
-Messages are matched by id, or else by what they say, in order. Never by their number: either
-side may have more of them than the other.
+Of a reply that was cut off, text stays. A call stays only if its arguments arrived whole; a half
+call, what is left of a signed thought, and a reply in which nothing arrived are taken out.
 """
 
 from __future__ import annotations
@@ -36,209 +25,15 @@ from msgspec import Struct, field
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import derive_id
-from lockstitch.heal import Plan, plan_stored
+from lockstitch.formats.langgraph.messages import add_ids, make_distinct, repeated_ids
+from lockstitch.heal import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources.interface import new_finding
 
-DUPLICATE = "LS906"
-
-
-def distinct_live(
-    messages: Sequence[BaseMessage],
-) -> tuple[list[BaseMessage], list[Finding]]:
-    """Give every message an id of its own: equal copies become one, others get a derived id."""
-    seen: dict[str, BaseMessage] = {}
-    kept: list[BaseMessage] = []
-    findings: list[Finding] = []
-    for index, message in enumerate(messages):
-        old = message.id and seen.get(message.id)
-        if not old:
-            kept.append(message)
-        else:
-            findings.append(new_finding(DUPLICATE, f"messages.{index}", "an id is used twice"))
-            if not is_live_copy(old, message):
-                message = _rename_live(message, seen)  # noqa: PLW2901 - the one to remember
-                kept.append(message)
-        if message.id:
-            seen.setdefault(message.id, message)
-    return kept, findings
-
-
-def add_live_ids(
-    messages: Sequence[BaseMessage], known: Iterable[BaseMessage]
-) -> list[BaseMessage]:
-    """Give ids to messages that are new: derived from their call and which answer to it they are.
-
-    Messages that were there before keep what they have.
-    """
-    old = {id(message) for message in known}
-    taken = {message.id for message in messages if message.id}
-    count: Counter[str] = Counter()
-    out: list[BaseMessage] = []
-    for message in messages:
-        is_new = message.id is None and id(message) not in old
-        if is_new or isinstance(message, ToolMessage):
-            source = _live_source(message)
-            count[source] += 1
-            if is_new:
-                fresh = derive_id(f"{source}:{count[source]}", taken)
-                message = message.model_copy(update={"id": fresh})  # noqa: PLW2901 - in its place
-        out.append(message)
-    return out
-
-
-def is_live_copy(one: BaseMessage, other: BaseMessage) -> bool:
-    """Tell whether two messages say the same, whatever came with them."""
-    if type(one) is not type(other) or one.content != other.content:
-        return False
-    fields = ("tool_calls", "invalid_tool_calls", "tool_call_id")
-    return all(getattr(one, name, None) == getattr(other, name, None) for name in fields)
-
-
-def _rename_live(message: BaseMessage, seen: dict[str, BaseMessage]) -> BaseMessage:
-    return message.model_copy(update={"id": derive_id(f"again:{message.id}", set(seen))})
-
-
-def _live_source(message: BaseMessage) -> str:
-    if isinstance(message, ToolMessage):
-        return f"answer:{message.tool_call_id}"
-    return f"{message.type}:{message.content!r}"
-
-
-HALF_CALL = "LS207"
-EMPTY_REPLY = "LS401"
+DIALECT = LANGCHAIN
 _TWINS = ("tool_use", "tool_call", "function_call")
 _PIECES = ("input_json_delta", "tool_call_chunk")
 _ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
-
-
-def drop_partial(
-    messages: Sequence[BaseMessage],
-) -> tuple[list[BaseMessage], list[Finding]]:
-    """Give the messages without what arrived only in part; a reply that is whole is the object."""
-    answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    kept: list[BaseMessage] = []
-    findings: list[Finding] = []
-    for index, message in enumerate(messages):
-        if not isinstance(message, AIMessage):
-            kept.append(message)
-            continue
-        whole, found = _drop_partial_in(message, answered, f"messages.{index}")
-        findings += found
-        if whole is not None:
-            kept.append(whole)
-    return kept, findings
-
-
-def _drop_partial_in(
-    message: AIMessage, answered: Collection[str], place: str
-) -> tuple[AIMessage | None, list[Finding]]:
-    halves = {call for call in half_calls(message) if call not in answered}
-    findings = [new_finding(HALF_CALL, place, "a call arrived only in part") for _ in halves]
-    whole = message
-    if halves or (is_cut(message) and _loose_ends(message)):
-        whole = _without_halves(message, halves)
-    if _is_empty(whole) and (whole is not message or not _has_ended(message)):
-        findings.append(new_finding(EMPTY_REPLY, place, "nothing of a reply arrived", fixable=True))
-        return None, findings
-    return whole, findings
-
-
-def half_calls(message: AIMessage) -> set[str | None]:
-    """Give the ids of the calls whose arguments are not whole."""
-    halves = {call.get("id") for call in message.invalid_tool_calls}
-    chunks = message.tool_call_chunks if isinstance(message, AIMessageChunk) else ()
-    halves |= {chunk.get("id") for chunk in chunks if not _is_whole(chunk.get("args"))}
-    for block in _blocks(message):
-        if block.get("type") in _TWINS and "partial_json" in block:
-            if not _is_whole(block["partial_json"]):
-                halves.add(block.get("id"))
-        elif block.get("type") == "input_json_delta":
-            halves.add(None)
-    return halves
-
-
-def is_cut(message: AIMessage) -> bool:
-    """Tell whether a reply is what had arrived of a stream when it was broken off."""
-    return isinstance(message, AIMessageChunk) and not _has_ended(message)
-
-
-def _has_ended(message: AIMessage) -> bool:
-    return any(message.response_metadata.get(key) for key in _ENDS)
-
-
-def _blocks(message: BaseMessage) -> list[dict[str, Any]]:
-    content = message.content
-    return [block for block in content if isinstance(block, dict)] if type(content) is list else []
-
-
-def _is_whole(arguments: object) -> bool:
-    if isinstance(arguments, dict):
-        return True
-    try:
-        return isinstance(json.loads(arguments if isinstance(arguments, str) else ""), dict)
-    except (ValueError, RecursionError):
-        return arguments == "" or arguments is None
-
-
-def _loose_ends(message: AIMessage) -> bool:
-    return any(_is_unsigned(block) for block in _blocks(message))
-
-
-def _is_unsigned(block: dict[str, Any]) -> bool:
-    thought = block.get("type") == "thinking" and isinstance(block.get("thinking"), str)
-    return thought and not block.get("signature")
-
-
-def _without_halves(message: AIMessage, halves: Collection[str | None]) -> AIMessage:
-    """Make the reply anew: a plain message that has only what arrived whole."""
-    plain = message_chunk_to_message(message)
-    changes: dict[str, Any] = {
-        "tool_calls": _others(message.tool_calls, halves),
-        "invalid_tool_calls": _others(message.invalid_tool_calls, halves),
-    }
-    if isinstance(message.content, list):
-        changes["content"] = [
-            block for block in message.content if isinstance(block, str) or not _goes(block, halves)
-        ]
-    listed = message.additional_kwargs.get("tool_calls")
-    if isinstance(listed, list):
-        rest = {k: v for k, v in message.additional_kwargs.items() if k != "tool_calls"}
-        kept = _others(listed, halves)
-        changes["additional_kwargs"] = rest | ({"tool_calls": kept} if kept else {})
-    return plain.model_copy(update=changes)  # type: ignore[return-value]
-
-
-def _others(calls: Iterable[Any], halves: Collection[str | None]) -> list[Any]:
-    return [call for call in calls if not isinstance(call, dict) or call.get("id") not in halves]
-
-
-def _goes(block: dict[str, Any], halves: Collection[str | None]) -> bool:
-    kind = block.get("type")
-    if kind in _TWINS:
-        return (block.get("call_id") or block.get("id")) in halves or block.get("id") in halves
-    return kind in _PIECES or _is_unsigned(block)
-
-
-def _is_empty(message: AIMessage) -> bool:
-    if message.tool_calls or message.invalid_tool_calls:
-        return False
-    if any(message.additional_kwargs.values()):
-        return False
-    content = message.content
-    if isinstance(content, str):
-        return not content.strip()
-    return all(_is_blank(block) for block in content)
-
-
-def _is_blank(block: str | dict[str, Any]) -> bool:
-    if isinstance(block, str):
-        return not block.strip()
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
-
-
-DIALECT = LANGCHAIN
 
 
 class RepairedMessages(Struct):
@@ -259,32 +54,136 @@ class RepairedMessages(Struct):
 def repair_messages(messages: Sequence[BaseMessage]) -> RepairedMessages:
     """Make a stored conversation valid: no half call, no id twice, every call answered once."""
     whole, partial = drop_partial(messages)
-    single, doubled = distinct_live(whole)
-    plan: Plan = plan_stored(single, DIALECT, None)
+    doubled = [
+        new_finding("LS906", f"messages.{index}", "an id is used twice")
+        for index in repeated_ids(whole)
+    ]
+    plan = plan_stored(make_distinct(whole), DIALECT, None)
     findings = [*partial, *doubled, *plan.findings]
     if not plan.healed:
         return RepairedMessages(list(messages), findings, healed=False)
-    found = add_live_ids(plan.messages, messages)
+    found: list[BaseMessage] = add_ids(plan.messages, messages, always=True)
+    known = {id(message) for message in messages}
     return RepairedMessages(
         found,
         findings,
-        synthetic=_count_placeholders(found, messages),
-        partial=sum(f.code in (HALF_CALL, EMPTY_REPLY) for f in partial),
-        duplicates=sum(f.code == DUPLICATE for f in doubled),
+        synthetic=sum(
+            isinstance(one, ToolMessage) and id(one) not in known and not is_real(one)
+            for one in found
+        ),
+        partial=len(partial),
+        duplicates=len(doubled),
     )
 
 
 def is_real(message: BaseMessage) -> bool:
-    """Tell a tool's own result from a text that stands for one."""
+    """Whether this is a tool's own result, and not a text that stands for one."""
     return isinstance(message, ToolMessage) and not is_placeholder(str(message.text))
 
 
-def _count_placeholders(messages: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> int:
-    known = {id(message) for message in given}
-    return sum(
-        isinstance(message, ToolMessage) and id(message) not in known and not is_real(message)
-        for message in messages
-    )
+# Replies that were cut off
+
+
+def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[Finding]]:
+    """Drop what arrived only in part; a reply that is whole stays the very object."""
+    answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
+    kept: list[BaseMessage] = []
+    findings: list[Finding] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, AIMessage):
+            kept.append(message)
+            continue
+        place = f"messages.{index}"
+        halves = {call for call in half_calls(message) if call not in answered}
+        text = "a call arrived only in part"
+        findings += [new_finding("LS207", place, text) for _ in halves]
+        whole = message
+        has_ended = any(message.response_metadata.get(key) for key in _ENDS)
+        is_cut = isinstance(message, AIMessageChunk) and not has_ended
+        if halves or (is_cut and any(map(_is_unsigned, _blocks(message)))):
+            whole = _without_halves(message, halves)
+        if _is_empty(whole) and (whole is not message or not has_ended):
+            text = "nothing of a reply arrived"
+            findings.append(new_finding("LS401", place, text, fixable=True))
+        else:
+            kept.append(whole)
+    return kept, findings
+
+
+def half_calls(message: AIMessage) -> set[str | None]:
+    """Return the ids of the calls whose arguments are not whole."""
+    halves = {call.get("id") for call in message.invalid_tool_calls}
+    chunks = message.tool_call_chunks if isinstance(message, AIMessageChunk) else ()
+    halves |= {chunk.get("id") for chunk in chunks if not _is_whole(chunk.get("args"))}
+    for block in _blocks(message):
+        if block.get("type") in _TWINS and "partial_json" in block:
+            if not _is_whole(block["partial_json"]):
+                halves.add(block.get("id"))
+        elif block.get("type") == "input_json_delta":
+            halves.add(None)
+    return halves
+
+
+def _blocks(message: BaseMessage) -> list[dict[str, Any]]:
+    content = message.content
+    return [block for block in content if isinstance(block, dict)] if type(content) is list else []
+
+
+def _is_whole(arguments: object) -> bool:
+    if isinstance(arguments, dict):
+        return True
+    try:
+        return isinstance(json.loads(arguments if isinstance(arguments, str) else ""), dict)
+    except (ValueError, RecursionError):
+        return arguments == "" or arguments is None
+
+
+def _is_unsigned(block: dict[str, Any]) -> bool:
+    thought = block.get("type") == "thinking" and isinstance(block.get("thinking"), str)
+    return thought and not block.get("signature")
+
+
+def _without_halves(message: AIMessage, halves: Collection[str | None]) -> AIMessage:
+    """Make the reply anew: a plain message that has only what arrived whole."""
+
+    def others(calls: Iterable[Any]) -> list[Any]:
+        return [one for one in calls if not isinstance(one, dict) or one.get("id") not in halves]
+
+    def goes(block: dict[str, Any]) -> bool:
+        kind = block.get("type")
+        if kind in _TWINS:
+            return (block.get("call_id") or block.get("id")) in halves or block.get("id") in halves
+        return kind in _PIECES or _is_unsigned(block)
+
+    changes: dict[str, Any] = {
+        "tool_calls": others(message.tool_calls),
+        "invalid_tool_calls": others(message.invalid_tool_calls),
+    }
+    if isinstance(message.content, list):
+        blocks = message.content
+        changes["content"] = [one for one in blocks if isinstance(one, str) or not goes(one)]
+    listed = message.additional_kwargs.get("tool_calls")
+    if isinstance(listed, list):
+        rest = {k: v for k, v in message.additional_kwargs.items() if k != "tool_calls"}
+        kept = others(listed)
+        changes["additional_kwargs"] = rest | ({"tool_calls": kept} if kept else {})
+    plain = message_chunk_to_message(message)
+    return plain.model_copy(update=changes)  # type: ignore[return-value]
+
+
+def _is_empty(message: AIMessage) -> bool:
+    if message.tool_calls or message.invalid_tool_calls or any(message.additional_kwargs.values()):
+        return False
+    content = message.content
+    for block in [content] if isinstance(content, str) else content:
+        is_text = isinstance(block, str) or block.get("type") == "text"
+        text = block if isinstance(block, str) else str(block.get("text", ""))
+        if not is_text or text.strip():
+            return False
+    return True
+
+
+# The conversation that an application holds
 
 
 class AlignedMessages(Struct):
@@ -298,26 +197,30 @@ class AlignedMessages(Struct):
 def align(given: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages:
     """Express the application's conversation in the checkpoint's messages.
 
-    What both have keeps the checkpoint's id. What only the checkpoint has goes, but for results
-    of calls that stay: they come behind, for the core to put them into place.
+    Messages are matched by id, or else by what they say, in order. Never by their number: either
+    side may have more of them than the other. What both have keeps the checkpoint's id. What only
+    the checkpoint has goes, but for results of calls that stay: they come behind, for the core to
+    put them into place.
     """
-    mine = as_messages(given)
-    pairs = _pairs(mine, held)
-    found = [_choose(own, held[at] if at is not None else None) for own, at in pairs]
-    taken = {at for _, at in pairs if at is not None}
-    found, late = _with_results(found, held, taken)
-    messages = add_live_ids(found, [*held])
-    removed = len(held) - len(taken) - late
-    return AlignedMessages(messages, removed, sum(at is None for _, at in pairs))
-
-
-def as_messages(given: Sequence[Any]) -> list[BaseMessage]:
-    """Make messages of objects, of LangChain's dicts or of OpenAI's."""
     try:
-        return [_as_message(item) for item in given]
+        mine = [_as_message(item) for item in given]
     except (ValueError, NotImplementedError, TypeError, KeyError):
         text = "messages takes LangChain messages, or dicts that LangChain can make messages of"
         raise UsageError(text) from None
+    places = _places_in(mine, held)
+    found: list[BaseMessage] = []
+    for own, at in zip(mine, places, strict=True):
+        theirs = own if at is None else held[at]
+        # An application may know what the checkpoint does not: a reply that arrived only in part.
+        is_part = isinstance(own, AIMessageChunk) and half_calls(own)
+        if own == theirs or (_key(own) == _key(theirs) and not is_part):
+            found.append(theirs)
+        else:
+            found.append(own if own.id == theirs.id else own.model_copy(update={"id": theirs.id}))
+    taken = {at for at in places if at is not None}
+    found, late = _with_results(found, held, taken)
+    removed = len(held) - len(taken) - late
+    return AlignedMessages(add_ids(found, held, always=True), removed, places.count(None))
 
 
 def _as_message(item: Any) -> BaseMessage:
@@ -326,11 +229,19 @@ def _as_message(item: Any) -> BaseMessage:
     return convert_to_messages([item])[0]
 
 
-def _pairs(
-    mine: Sequence[BaseMessage], held: Sequence[BaseMessage]
-) -> list[tuple[BaseMessage, int | None]]:
-    """Give each message its place in the checkpoint, if it has one; each place at most once."""
-    found = _by_id(mine, held)
+def _places_in(mine: Sequence[BaseMessage], held: Sequence[BaseMessage]) -> list[int | None]:
+    """Return the place of each message in the checkpoint, if it has one; no place twice."""
+    by_id: dict[str, list[int]] = {}
+    for place, message in enumerate(held):
+        if message.id:
+            by_id.setdefault(message.id, []).append(place)
+    found: list[int | None] = []
+    for own in mine:
+        open_places = by_id.get(own.id or "", [])
+        fitting = next((at for at in open_places if _kind(held[at]) == _kind(own)), None)
+        found.append(fitting)
+        if fitting is not None:
+            open_places.remove(fitting)
     taken = {at for at in found if at is not None}
     keys = [_key(message) for message in held]
     last = -1
@@ -339,39 +250,10 @@ def _pairs(
             end = next((at for at in found[index:] if at is not None), len(held))
             places = (p for p in range(last + 1, end) if p not in taken and keys[p] == _key(own))
             found[index] = next(places, None)
-        at = found[index]
-        if at is not None:
+        if (at := found[index]) is not None:
             taken.add(at)
             last = max(last, at)
-    return list(zip(mine, found, strict=True))
-
-
-def _by_id(mine: Sequence[BaseMessage], held: Sequence[BaseMessage]) -> list[int | None]:
-    places: dict[str, list[int]] = {}
-    for at, message in enumerate(held):
-        if message.id:
-            places.setdefault(message.id, []).append(at)
-    found: list[int | None] = []
-    for own in mine:
-        open_places = places.get(own.id or "", [])
-        fits = [at for at in open_places if _kind(held[at]) == _kind(own)]
-        found.append(fits[0] if fits else None)
-        if fits:
-            open_places.remove(fits[0])
     return found
-
-
-def _choose(own: BaseMessage, held: BaseMessage | None) -> BaseMessage:
-    """Take the checkpoint's message where both say the same, else the application's words.
-
-    An application may know what the checkpoint does not: that a reply arrived only in part.
-    """
-    if held is None:
-        return own
-    is_part = isinstance(own, AIMessageChunk) and half_calls(own)
-    if own == held or (_key(own) == _key(held) and not is_part):
-        return held
-    return own if own.id == held.id else own.model_copy(update={"id": held.id})
 
 
 def _with_results(
@@ -380,7 +262,7 @@ def _with_results(
     """Add the results that only the checkpoint has; one beats a text that stands for a result."""
     calls = Counter(call["id"] for m in found if isinstance(m, AIMessage) for call in m.tool_calls)
     real = Counter(m.tool_call_id for m in found if isinstance(m, ToolMessage) and is_real(m))
-    late: dict[str, list[ToolMessage]] = {}
+    late: dict[str, list[BaseMessage]] = {}
     for at, message in enumerate(held):
         if at in taken or not isinstance(message, ToolMessage):
             continue
@@ -389,16 +271,12 @@ def _with_results(
             late.setdefault(call, []).append(message)
             real[call] += 1
     count = sum(map(len, late.values()))
-    placed = [_in_place_of(message, late) for message in found]
+    placed: list[BaseMessage] = []
+    for message in found:
+        is_stand_in = isinstance(message, ToolMessage) and not is_real(message)
+        waiting = late.get(message.tool_call_id) if is_stand_in else None  # type: ignore[attr-defined]
+        placed.append(waiting.pop(0) if waiting else message)
     return [*placed, *(message for rest in late.values() for message in rest)], count
-
-
-def _in_place_of(message: BaseMessage, late: dict[str, list[ToolMessage]]) -> BaseMessage:
-    """Give the real result for a text that stands for one, if there is one."""
-    if not isinstance(message, ToolMessage) or is_real(message):
-        return message
-    waiting = late.get(message.tool_call_id)
-    return waiting.pop(0) if waiting else message
 
 
 def _kind(message: BaseMessage) -> str:
@@ -406,20 +284,16 @@ def _kind(message: BaseMessage) -> str:
 
 
 def _key(message: BaseMessage) -> str:
-    """Tell what a message says, in a form in which two that say the same are equal."""
+    """Return what a message says, in a form in which two that say the same are equal."""
+    content: Any = message.content
+    if isinstance(content, list):
+        texts = [block if isinstance(block, str) else block.get("text") for block in content]
+        plain = all(isinstance(b, str) or b.get("type") == "text" for b in content)
+        content = "".join(map(str, texts)) if plain else content
     calls = [
         (call.get("id"), call.get("name"), call.get("args"))
         for name in ("tool_calls", "invalid_tool_calls")
         for call in getattr(message, name, ())
     ]
-    said = (_kind(message), _content(message), calls, getattr(message, "tool_call_id", None))
+    said = (_kind(message), content, calls, getattr(message, "tool_call_id", None))
     return json.dumps(said, sort_keys=True, default=repr)
-
-
-def _content(message: BaseMessage) -> Any:
-    content = message.content
-    if not isinstance(content, list):
-        return content
-    texts = [block if isinstance(block, str) else block.get("text") for block in content]
-    plain = all(isinstance(b, str) or b.get("type") == "text" for b in content)
-    return "".join(map(str, texts)) if plain else content

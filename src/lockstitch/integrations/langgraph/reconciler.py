@@ -228,7 +228,7 @@ class Reconciler:
             yield from self._bring_subgraphs(task, config, graph)
         self._apply(task, graph)
         yield from self._search_ancestors(task)
-        new = task.settled(messages, force=self.force)
+        new = task.new_checkpoint(messages, force=self.force)
         if new is None:
             return task.report
         return (yield from self._put(_address(config, saved), new))
@@ -248,7 +248,7 @@ class Reconciler:
         is_delta = self.graph is not None and channel in pending_writes.delta_channels(self.graph)
         history: dict[str, Any] = {channel: {"writes": []}} if is_delta else {}
         task = CheckpointRepair(saved, self.saver.get_next_version, delta=history, channel=channel)
-        new = task.settled(messages, force=self.force)
+        new = task.new_checkpoint(messages, force=self.force)
         task.report.before = None
         return task.report if new is None else (yield from self._put(config, new))
 
