@@ -14,10 +14,9 @@ import asyncio
 import json
 import re
 import secrets
-import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -31,6 +30,7 @@ from lockstitch.inspector.actions import Subject
 from lockstitch.inspector.catalog import Catalog, CatalogEntry, describe_store, list_row
 from lockstitch.inspector.plans import shorten_home
 from lockstitch.inspector.views import SessionPage, Shelf
+from lockstitch.provider.serving import serving, until_stopped
 
 NAMES = ("127.0.0.1", "localhost")
 HEADER = "X-Lockstitch-Token"
@@ -404,67 +404,49 @@ def _served(name: str) -> web.Response:
 
 def run(inspector: Inspector, port: int | None, ready: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; ``ready`` is told the address."""
-    asyncio.run(_until_stopped(inspector, port, ready))
-
-
-async def _until_stopped(
-    inspector: Inspector, port: int | None, ready: Callable[[str], None]
-) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    runner = await start(inspector, port)
-    try:
-        with suppress(NotImplementedError):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-        ready(inspector.guard.address())
-        await stop.wait()
-    finally:
-        inspector.close()
-        await runner.cleanup()
+    asyncio.run(until_stopped(InspectorServer(inspector, port), ready))
 
 
 DEFAULT_PORT = 8407
 
 
-async def start(inspector: Inspector, port: int | None) -> web.AppRunner:
-    """Start to serve and to scan; without a port on the usual one, or else on any that is free."""
-    runner = web.AppRunner(
-        inspector.application(), access_log=None, shutdown_timeout=1, handler_cancellation=True
-    )
-    await runner.setup()
-    try:
-        await _listen(runner, port)
-    except OSError as error:
-        await runner.cleanup()
-        raise UsageError(f"cannot listen on port {port}: it is taken or not allowed") from error
-    inspector.guard.port = runner.addresses[0][1]
-    inspector.scan()
-    return runner
+class InspectorServer:
+    """An inspector with its sockets; without a port on the usual one, or else any that is free."""
 
+    def __init__(self, inspector: Inspector, port: int | None) -> None:
+        self.inspector = inspector
+        self.port = port
+        self.runner = web.AppRunner(
+            inspector.application(), access_log=None, shutdown_timeout=1, handler_cancellation=True
+        )
 
-async def _listen(runner: web.AppRunner, port: int | None) -> None:
-    if port is None:
-        with suppress(OSError):
-            await web.TCPSite(runner, HOST, DEFAULT_PORT).start()
-            return
-    await web.TCPSite(runner, HOST, port or 0).start()
-
-
-@contextmanager
-def running(inspector: Inspector, port: int = 0) -> Iterator[str]:
-    """Serve from a thread of this process for as long as the block lasts; gives the address."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        runner = asyncio.run_coroutine_threadsafe(start(inspector, port), loop).result()
+    async def start(self) -> str:
+        """Listen, begin to scan, and return the address."""
+        await self.runner.setup()
         try:
-            yield inspector.guard.address()
-        finally:
-            inspector.close()
-            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            await self._listen()
+        except OSError as error:
+            await self.runner.cleanup()
+            raise UsageError(
+                f"cannot listen on port {self.port}: it is taken or not allowed"
+            ) from error
+        self.inspector.guard.port = self.runner.addresses[0][1]
+        self.inspector.scan()
+        return self.inspector.guard.address()
+
+    async def _listen(self) -> None:
+        if self.port is None:
+            with suppress(OSError):
+                await web.TCPSite(self.runner, HOST, DEFAULT_PORT).start()
+                return
+        await web.TCPSite(self.runner, HOST, self.port or 0).start()
+
+    async def stop(self) -> None:
+        """Stop the scan, and close the connections."""
+        self.inspector.close()
+        await self.runner.cleanup()
+
+
+def running(inspector: Inspector, port: int = 0) -> AbstractContextManager[str]:
+    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    return serving(InspectorServer(inspector, port))

@@ -195,7 +195,8 @@ def require_proxy() -> None:
 
 def main() -> None:
     """Serve until standard input closes; its first line holds the settings."""
-    from lockstitch.proxy.server import Served, recorder_at, until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.provider.serving import until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.proxy.server import Served, recorder_at  # noqa: PLC0415 - as above
     from lockstitch.proxy.settings import Settings, check_settings  # noqa: PLC0415 - as above
 
     prepare = ending_with(int(sys.argv[1]))

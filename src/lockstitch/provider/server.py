@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 
 from aiohttp import web
 
 from lockstitch.errors import UsageError
 from lockstitch.provider.faults import DeliveryEnd, InjectedFault, Silence, delivery_steps
 from lockstitch.provider.service import WIRES, ProviderAnswer, ReceivedRequest, Service, wire_at
+from lockstitch.provider.serving import serving, until_stopped
 from lockstitch.provider.wire import ApiRoute, RequestAddress, Wire, ident_of
 
 HOST = "127.0.0.1"
@@ -39,56 +38,38 @@ def application(service: Service) -> web.Application:
     return app
 
 
+class ProviderServer:
+    """A provider with its sockets."""
+
+    def __init__(self, service: Service, port: int) -> None:
+        self.port = port
+        self.runner = web.AppRunner(application(service), access_log=None, shutdown_timeout=1)
+
+    async def start(self) -> str:
+        """Listen, and return the address."""
+        await self.runner.setup()
+        try:
+            await web.TCPSite(self.runner, HOST, self.port).start()
+        except OSError as error:
+            await self.runner.cleanup()
+            raise UsageError(
+                f"cannot listen on port {self.port}: it is taken or not allowed"
+            ) from error
+        return f"http://{HOST}:{self.runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Take no more requests, and close the connections."""
+        await self.runner.cleanup()
+
+
 def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; ``ready`` is told the address."""
-    asyncio.run(_until_stopped(service, port, ready))
+    asyncio.run(until_stopped(ProviderServer(service, port), ready))
 
 
-@contextmanager
-def running(service: Service, port: int = 0) -> Iterator[str]:
+def running(service: Service, port: int = 0) -> AbstractContextManager[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        runner = asyncio.run_coroutine_threadsafe(_started(service, port), loop).result()
-        try:
-            yield _address(runner)
-        finally:
-            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _until_stopped(service: Service, port: int, ready: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    runner = await _started(service, port)
-    try:
-        with suppress(NotImplementedError):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-        ready(_address(runner))
-        await stop.wait()
-    finally:
-        await runner.cleanup()
-
-
-async def _started(service: Service, port: int) -> web.AppRunner:
-    runner = web.AppRunner(application(service), access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, HOST, port).start()
-    except OSError as error:
-        await runner.cleanup()
-        raise UsageError(f"cannot listen on port {port}: it is taken or not allowed") from error
-    return runner
-
-
-def _address(runner: web.AppRunner) -> str:
-    return f"http://{HOST}:{runner.addresses[0][1]}"
+    return serving(ProviderServer(service, port))
 
 
 def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:

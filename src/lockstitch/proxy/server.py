@@ -14,8 +14,8 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -29,6 +29,7 @@ from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
 from lockstitch.files.processes import start_moment
+from lockstitch.provider.serving import serving, until_stopped
 from lockstitch.proxy.forwarding import Log, Proxy, ProxyEvent
 from lockstitch.proxy.http import spell_counts
 from lockstitch.proxy.metrics import Metrics
@@ -84,30 +85,15 @@ def recorder_at(url: str) -> Connect:
     return connect
 
 
-@contextmanager
 def running(
     settings: Settings, *, log: Log = _logged, connect: Connect | None = None
-) -> Iterator[str]:
+) -> AbstractContextManager[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address.
 
     ``connect`` opens the recorder that keeps the conversations, if there is to be one; port 0
     takes a free one. What still runs at the end is given the settings' ``grace`` to finish.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="lockstitch-proxy", daemon=True)
-    thread.start()
-    try:
-        served = Served(check_settings(settings), log, connect)
-        url = asyncio.run_coroutine_threadsafe(served.start(), loop).result()
-        try:
-            yield url
-        finally:
-            asyncio.run_coroutine_threadsafe(served.stop(), loop).result()
-    finally:
-        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    return serving(Served(check_settings(settings), log, connect))
 
 
 def serve(
@@ -131,23 +117,6 @@ def keep_memory() -> None:
         library = ctypes.CDLL(None)
         for option, size in _KEPT.items():
             library.mallopt(option, size)
-
-
-async def until_stopped(
-    served: Served, ready: Callable[[str], None], *, stop: asyncio.Event | None = None
-) -> None:
-    """Serve until a signal comes, or until ``stop`` is set; ``ready`` is told the address."""
-    stop = asyncio.Event() if stop is None else stop
-    loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-    url = await served.start()
-    try:
-        ready(url)
-        await stop.wait()
-    finally:
-        await served.stop()
 
 
 class Served:
