@@ -18,14 +18,14 @@ from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
     BOUNDARY,
+    TICK,
     ClaudeChain,
-    just_after,
+    derived_uuid,
     message_of,
     newest,
     queued_words,
     stamp,
 )
-from lockstitch.formats.claude_code.repair_tree import derived_uuid
 from lockstitch.formats.history import NEW, parts_of
 from lockstitch.sources.compaction import Shortened, Sorting
 from lockstitch.sources.interface import Transcript
@@ -35,9 +35,8 @@ _BEFORE = ("isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
 
 
-def sorting(transcript: Transcript) -> Sorting:
-    """Tell the summary in force, and what the program itself put into the user's mouth."""
-    chain: ClaudeChain = transcript.state[0]
+def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
+    """Return the summary in force, and what the program itself put into the user's mouth."""
     homes = [chain.value(row[0]) if row else {} for row in transcript.history.sources]
     summaries = [n for n, value in enumerate(homes) if value.get("isCompactSummary")]
     usages = [(n, usage_in(message_of(value))) for n, value in enumerate(homes)]
@@ -51,18 +50,18 @@ def sorting(transcript: Transcript) -> Sorting:
     )
 
 
-def compacted(transcript: Transcript, out: Shortened) -> list[Record]:
-    """Give the records of the file with the compaction behind them."""
-    return [*transcript.records, *_CompactionWriter(transcript, out).records()]
+def compacted(transcript: Transcript, chain: ClaudeChain, out: Shortened) -> list[Record]:
+    """Return the records of the file with the compaction behind them."""
+    return [*transcript.records, *_CompactionWriter(transcript, chain, out).records()]
 
 
 class _CompactionWriter:
     """Writes one compaction behind the last record."""
 
-    def __init__(self, transcript: Transcript, out: Shortened) -> None:
+    def __init__(self, transcript: Transcript, chain: ClaudeChain, out: Shortened) -> None:
         self.data = transcript.context.data
         self.history = transcript.history
-        self.chain: ClaudeChain = transcript.state[0]
+        self.chain = chain
         self.out = out
         self.leaf = self.chain.value(self.chain.walk.path[-1])
         values = (self.chain.value(node.number) for node in self.chain.graph.nodes)
@@ -83,9 +82,9 @@ class _CompactionWriter:
                     yield self._copy(behind, None, names, "")
 
     def _next(self) -> dict[str, Any]:
-        """Give the id and the time of the next record, and let later ones hang on it."""
+        """Return the id and the time of the next record, and let later ones hang on it."""
         self.minted += 1
-        self.time = just_after(self.time)
+        self.time += TICK
         self.tip = derived_uuid(*self.seed, "compaction", str(self.minted))
         return {"uuid": self.tip, "timestamp": stamp(self.time)}
 
@@ -115,7 +114,7 @@ class _CompactionWriter:
         return self._line(self.tip, "user", message=message, **flags)
 
     def _sources(self, number: int, message: Any) -> Iterator[tuple[int, list[Any] | None]]:
-        """Give the records of a message, with the blocks that are kept; None for all."""
+        """Return the records of a message, with the blocks that are kept; None for all."""
         old = self.history.messages[number]
         sources = self.history.sources[number]
         kept = {id(part) for part in parts_of(message)}
@@ -127,7 +126,7 @@ class _CompactionWriter:
                 yield source, None if len(left) == len(parts) else left
 
     def _attached(self, source: int) -> Iterator[int]:
-        """Give what the program attached behind a record, such as a file that was named."""
+        """Return what the program attached behind a record, such as a file that was named."""
         order = self.chain.order
         for number in order[order.index(source) + 1 :] if source in order else ():
             value = self.chain.value(number)

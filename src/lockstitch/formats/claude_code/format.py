@@ -1,6 +1,9 @@
 """Claude Code: ``~/.claude/projects/<project>/<session>.jsonl``, one JSON object a line.
 
-What a Claude Code file tells at its two ends: its title, the first words, the project.
+How bad a finding is was measured by resuming each kind of damage, with the pauses of a person
+between its lines, in 2.1.50, 2.1.112, 2.1.197 and 2.1.325: an error is what the newest client is
+refused for or loses something by, a warning what only an older one stumbles over, a note what
+changes no request.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from os.path import basename, splitext
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.files.processes import SessionUser
-from lockstitch.formats.claude_code import fast, findings, processes, repair_tree, write_back
+from lockstitch.formats.claude_code import fast, processes, tree, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     SPEAKERS,
@@ -29,7 +34,7 @@ from lockstitch.formats.claude_code.chain import (
     results_in,
 )
 from lockstitch.formats.claude_code.evidence import CLIENT_WORDS, words_of
-from lockstitch.formats.claude_code.findings import graph_findings
+from lockstitch.formats.claude_code.tree import Fault, find_faults
 from lockstitch.formats.claude_code.unreachable import (
     CLEARED,
     LEFT,
@@ -38,11 +43,11 @@ from lockstitch.formats.claude_code.unreachable import (
     OffBranch,
     find_branches,
 )
-from lockstitch.formats.history import COMPACTED, Aside, History, SourcedMessage
+from lockstitch.formats.history import COMPACTED, Aside, History, SourcedMessage, parts_of
 from lockstitch.formats.history import LEFT as ON_PURPOSE
 from lockstitch.formats.history import LOST as AGAINST_WILL
 from lockstitch.repair.draft import Ledger
-from lockstitch.rules import Finding
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.sources.interface import (
     Context,
     Format,
@@ -57,55 +62,10 @@ from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
 if TYPE_CHECKING:
     from lockstitch.sources.compaction import Shortened, Sorting, Story
 
-
-# The record and the field of a title, what a person chose first; the last of a kind counts.
-_TITLES = (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary"))
-
-
-def glimpse(path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]) -> Glimpse:
-    """Return what the first and the last records of a file tell of its session."""
-    lines = [*head, *tail]
-    name = splitext(basename(path))[0]  # noqa: PTH119, PTH122 - there may be 100 000 of them
-    is_aside = name.startswith("agent-")
-    spoken = (value for value in lines if is_aside or not value.get("isSidechain"))
-    return Glimpse(
-        title=_title(lines),
-        prompt=next(filter(None, map(_own_words, spoken)), ""),
-        session=_last(lines, "sessionId") or name,
-        project=_last(lines, "cwd"),
-        is_aside=is_aside,
-    )
-
-
-def _title(lines: Sequence[dict[str, Any]]) -> str:
-    known = {value.get("uuid") for value in lines}
-    for kind, field in _TITLES:
-        for value in reversed(lines):
-            # old files begin with the summaries of other sessions
-            is_own = kind != "summary" or value.get("leafUuid") in known
-            found = as_str(value.get(field))
-            if value.get("type") == kind and is_own and found and found.strip():
-                return found
-    return ""
-
-
-def _own_words(value: dict[str, Any]) -> str:
-    if not is_prompt(value):
-        return ""
-    words = words_of(value).strip()
-    return "" if words.startswith(CLIENT_WORDS) else words
-
-
-def _last(lines: Iterable[dict[str, Any]], key: str) -> str | None:
-    found = [value[key] for value in lines if type(value.get(key)) is str and value[key]]
-    return found[-1] if found else None
-
-
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 _LINKS = frozenset({"parentUuid", "sessionId"})
-_TEXTS = (str, list)
 # Records beside the conversation, by words that no other program is known to use.
 _NOTES = frozenset(
     {
@@ -114,6 +74,27 @@ _NOTES = frozenset(
         *("pr-link", "content-replacement", "attribution-snapshot"),
     }
 )
+# The record and the field of a title, what a person chose first; the last of a kind counts.
+_TITLES = (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary"))
+# What the newest client reads all the same, or skips without losing anything else. LS601 marks a
+# record that is lost already: what hung on it is found where its link is missing.
+_READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
+_COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
+_CHANGES_NOTHING = frozenset({"LS306", "LS506"})
+# Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
+_QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
+
+
+class ClaudeState(Struct):
+    """What is known of a file: its chain, what is off the chain, and what is wrong with its tree.
+
+    ``spans`` is made when a severity is first asked for that needs it.
+    """
+
+    chain: ClaudeChain
+    branches: list[OffBranch]
+    faults: list[Fault]
+    spans: _Spans | None = None
 
 
 class ClaudeCode(Format):
@@ -128,15 +109,19 @@ class ClaudeCode(Format):
     is_local = True
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
-        return any(type(value) is dict and _is_own(value) for value in head) and not self.doubt(
-            head
-        )
+        values = [value for value in head if type(value) is dict]
+        return any(map(_is_own, values)) and not self.doubt(head)
 
     def doubt(self, head: Sequence[Any]) -> str:
         """Return that messages have another shape, as those of programs whose lines look alike."""
-        values = [value for value in head if type(value) is dict]
-        foreign = sum(map(_is_foreign, values))
-        if foreign and foreign >= sum(map(_is_spoken, values)):
+        foreign = spoken = 0
+        for value in head:
+            message = value.get("message") if type(value) is dict else None
+            if type(message) is dict and value.get("type") in SPEAKERS:
+                spoken += _is_spoken(value)
+                is_known = "parts" not in message and message.get("role") in (*SPEAKERS, None)
+                foreign += "content" not in message and not is_known
+        if foreign and foreign >= spoken:
             return "looks like a session of Claude Code, but its messages have another shape"
         return ""
 
@@ -155,45 +140,60 @@ class ClaudeCode(Format):
     def glimpse(
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
-        return glimpse(path, head, tail)
+        lines = [*head, *tail]
+        name = splitext(basename(path))[0]  # noqa: PTH119, PTH122 - there may be 100 000 of them
+        is_aside = name.startswith("agent-")
+        spoken = (v for v in lines if is_prompt(v) and (is_aside or not v.get("isSidechain")))
+        words = (words_of(value).strip() for value in spoken)
+        sessions, projects = (
+            [value[key] for value in lines if type(value.get(key)) is str and value[key]]
+            for key in ("sessionId", "cwd")
+        )
+        return Glimpse(
+            title=_title(lines),
+            prompt=next((text for text in words if text and not text.startswith(CLIENT_WORDS)), ""),
+            session=sessions[-1] if sessions else name,
+            project=projects[-1] if projects else None,
+            is_aside=is_aside,
+        )
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = ClaudeChain(records)
-        found = find_branches(chain)
-        lost = [branch for branch in found if branch.kind in LOST]
-        apart = [branch for branch in found if branch.kind in LEFT]
-        history = _history(chain, chain.order)
-        transcript = Transcript(
+        branches = find_branches(chain)
+        lost = [branch for branch in branches if branch.kind in LOST]
+        evidence = _evidence(chain, context)
+        faults = find_faults(chain, lost, evidence)
+        return Transcript(
             context,
             records,
-            history,
+            _history(chain, chain.order),
+            findings=[fault.finding for fault in faults],
             session=_latest(chain, "sessionId") or context.name.removesuffix(".jsonl"),
             project=_latest(chain, "cwd"),
             turns=sum(is_prompt(chain.value(number)) for number in chain.sent()),
             left=sum(branch.turns for branch in lost),
             left_size=sum(branch.size for branch in lost),
-            notes=[_left_on_purpose(chain, branch) for branch in apart],
-            evidence=_evidence(chain, context),
+            notes=[_left_on_purpose(chain, one) for one in branches if one.kind in LEFT],
+            evidence=evidence,
             version=_latest(chain, "version") or "",
-            state=(chain, found),
+            state=ClaudeState(chain, branches, faults),
         )
-        transcript.findings = [*graph_findings(chain, lost, transcript)]
-        return transcript
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        chain, found = transcript.state
-        return repair_tree.repair_tree(transcript, chain, found, ledger)
+        state: ClaudeState = transcript.state
+        return tree.repair_tree(transcript, state.chain, state.faults, ledger)
 
     def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, transcript.state[0], strands)
+        return write_back.write_back(transcript, transcript.state.chain, strands)
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
-        return write_back.fork(transcript, line)
+        state: ClaudeState = transcript.state
+        return write_back.fork(transcript, state.chain, state.branches, line)
 
     def asides(self, transcript: Transcript) -> list[Aside]:
-        return [one for one in _asides(*transcript.state) if one.history.messages]
+        return [one for one in _asides(transcript.state) if one.history.messages]
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
         return processes.users(path, session)
@@ -204,25 +204,57 @@ class ClaudeCode(Format):
     def sorting(self, transcript: Transcript) -> Sorting:
         from lockstitch.formats.claude_code import compact  # noqa: PLC0415 - few commands need it
 
-        return compact.sorting(transcript)
+        return compact.sorting(transcript, transcript.state.chain)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats.claude_code import compact as claude_compact  # noqa: PLC0415 - as above
+        from lockstitch.formats.claude_code import compact  # noqa: PLC0415 - as above
 
-        return claude_compact.compacted(transcript, out)
+        return compact.compacted(transcript, transcript.state.chain, out)
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
-        if found.code != "LS103" or not _is_split(found, transcript):
+        """Name a result whose call stands before the compaction in force for what it is."""
+        if found.code != "LS103":
+            return found
+        chain: ClaudeChain = transcript.state.chain
+        number, _ = transcript.history.home(found.place)
+        if answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off):
             return found
         return new_finding(
             "LS803", found.place, "the call of this result is from before the compaction"
         )
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        return findings.sent_severity(found, transcript)
+        """Return how bad a finding on the history is, by its place among the messages."""
+        is_sub_agent = transcript.state.chain.whole_file
+        if is_sub_agent and found.code == "LS406":
+            # A sub-agent is asked in its parent's file; older clients write only its replies here.
+            return NOTE
+        severity = _severity(found, transcript)
+        return WARNING if severity == ERROR and is_sub_agent else severity
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
-        return findings.stored_severity(found, transcript)
+        """Return how bad a finding on the records is.
+
+        A sub-agent's file is never resumed by itself, and a line of several records loses nothing
+        if the client wrote them again.
+        """
+        chain: ClaudeChain = transcript.state.chain
+        if found.severity != ERROR:
+            return found.severity
+        again = found.code == "LS602" and found.place not in chain.places_of_words
+        return WARNING if again or chain.whole_file or found.code in _READ_ANYWAY else ERROR
+
+
+def _title(lines: Sequence[dict[str, Any]]) -> str:
+    known = {value.get("uuid") for value in lines}
+    for kind, field in _TITLES:
+        for value in reversed(lines):
+            # old files begin with the summaries of other sessions
+            is_own = kind != "summary" or value.get("leafUuid") in known
+            found = as_str(value.get(field))
+            if value.get("type") == kind and is_own and found and found.strip():
+                return found
+    return ""
 
 
 def _is_own(value: dict[str, Any]) -> bool:
@@ -232,9 +264,9 @@ def _is_own(value: dict[str, Any]) -> bool:
         return False
     if kind in SPEAKERS:
         return _is_spoken(value)
-    is_linked = "uuid" in value and "parentUuid" in value and type(value.get("isSidechain")) is bool
     if kind == "summary":
         return "leafUuid" in value
+    is_linked = "uuid" in value and "parentUuid" in value and type(value.get("isSidechain")) is bool
     return is_linked or (kind in _NOTES and not _MARKS.isdisjoint(value))
 
 
@@ -244,97 +276,81 @@ def _is_spoken(value: dict[str, Any]) -> bool:
     if type(message) is not dict or value.get("type") not in SPEAKERS:
         return False
     is_linked = "uuid" in value and not _LINKS.isdisjoint(value)
-    return is_linked and message.get("role") in SPEAKERS and type(message.get("content")) in _TEXTS
+    return (
+        is_linked
+        and message.get("role") in SPEAKERS
+        and type(message.get("content"))
+        in (
+            str,
+            list,
+        )
+    )
 
 
-def _is_foreign(value: dict[str, Any]) -> bool:
-    """Whether a record holds a message in a shape that Claude Code does not know."""
-    message = value.get("message")
-    if value.get("type") not in SPEAKERS or type(message) is not dict or "content" in message:
-        return False
-    return "parts" in message or message.get("role") not in (*SPEAKERS, None)
-
-
-def _asides(chain: ClaudeChain, found: Sequence[OffBranch]) -> Iterator[Aside]:
-    """Give the branches off the chain, and what stands before the compaction that is in force."""
-    away = {number for branch in found for number in branch.members}
-    sent = {*chain.order, *away}
+def _asides(state: ClaudeState) -> Iterator[Aside]:
+    """Iterate over the branches off the chain, and what stands before the compaction in force."""
+    chain = state.chain
+    sent = {*chain.order, *(number for branch in state.branches for number in branch.members)}
     numbers = [node.number for node in chain.graph.nodes if not node.aside]
     earlier = [n for n in numbers if n < chain.boundary and n not in sent]
     if earlier:
         history = _history(chain, earlier)
         yield Aside(COMPACTED, earlier[0], -1, history, "summed up by a compaction")
-    for branch in found:
+    for branch in state.branches:
         kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
         history = _history(chain, branch.members)
-        yield Aside(kind, branch.top, branch.attach, history, WHY[branch.kind])
+        attach = -1 if branch.attach is None else branch.attach
+        yield Aside(kind, branch.top, attach, history, WHY[branch.kind])
 
 
 def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
+    """Build what is sent of some lines.
+
+    Lines of one message of the model are one message, and so are lines of results in a row. What
+    was typed while tools ran waits until all their results are there.
+    """
     history = History(ANTHROPIC, [], [], [])
     group = ""
     queued: list[int] = []
+
+    def say_queued() -> None:
+        for number in queued:
+            words = queued_words(chain.value(number))
+            history.add({"role": USER, "content": words}, [number], [QUEUED])
+        queued.clear()
+
     for number in numbers:
         value = chain.value(number)
         if queued_words(value):
             queued.append(number)
-        if not is_sent(value) or type(message_of(value).get("content")) not in (list, str):
+        message = message_of(value)
+        content = message.get("content")
+        if not is_sent(value) or type(content) not in (list, str):
             continue
-        key = _key(value)
+        if value["type"] == ASSISTANT:
+            key = str(message.get("id") or "")
+        else:
+            is_pure = type(content) is list and len(results_in(value)) == len(content)
+            key = USER if is_pure and content else ""
         if queued and key not in (group, USER):
-            queued = _say_queued(history, chain, queued)
-        group = _enter(history, value, number, group)
-        if value["type"] == ASSISTANT and type(message_of(value).get("model")) is str:
-            history.model = message_of(value)["model"]
-    _say_queued(history, chain, queued)
+            say_queued()
+        parts = content if type(content) is list else []
+        paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
+        last = history.messages[-1]["content"] if history.messages else None
+        if key and key == group and type(content) is list and type(last) is list:
+            if parts and not last:
+                history.sources[-1], history.paths[-1] = [], []
+            last += parts
+            history.sources[-1] += [number] * len(parts)
+            history.paths[-1] += paths
+        else:
+            group, paths = key, paths or [_CONTENT]
+            content = list(content) if type(content) is list else content
+            history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
+        if value["type"] == ASSISTANT and type(message.get("model")) is str:
+            history.model = message["model"]
+    say_queued()
     return history
-
-
-def _enter(history: History, value: dict[str, Any], number: int, group: str) -> str:
-    """Add a line to the message it belongs to, or as a message of its own; gives its key."""
-    content, key = message_of(value)["content"], _key(value)
-    parts = content if type(content) is list else []
-    paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
-    if key and key == group and type(content) is list and _is_open(history):
-        _join(history, parts, [number] * len(parts), paths)
-        return group
-    paths = paths or [_CONTENT]
-    content = list(content) if type(content) is list else content
-    history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
-    return key
-
-
-def _is_open(history: History) -> bool:
-    """Whether the last message can take more blocks."""
-    return bool(history.messages) and type(history.messages[-1]["content"]) is list
-
-
-def _say_queued(history: History, chain: ClaudeChain, numbers: list[int]) -> list[int]:
-    """Add what was typed while tools ran: it waits until all results are there."""
-    for number in numbers:
-        words = queued_words(chain.value(number))
-        history.add({"role": USER, "content": words}, [number], [QUEUED])
-    return []
-
-
-def _join(history: History, parts: list[Any], sources: list[int], paths: list[Path]) -> None:
-    """Add the blocks of a line to the message that it belongs to."""
-    if not parts:
-        return
-    if not history.messages[-1]["content"]:
-        history.sources[-1], history.paths[-1] = [], []
-    history.messages[-1]["content"] += parts
-    history.sources[-1] += sources
-    history.paths[-1] += paths
-
-
-def _key(value: dict[str, Any]) -> str:
-    """Name the message a line belongs to; lines of results in a row are one message, too."""
-    if value["type"] == ASSISTANT:
-        return str(message_of(value).get("id") or "")
-    content = message_of(value).get("content")
-    pure = type(content) is list and len(results_in(value)) == len(content)
-    return USER if pure and content else ""
 
 
 def _latest(chain: ClaudeChain, key: str) -> str | None:
@@ -353,13 +369,6 @@ def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
         f"--branch {line} -o FILE writes them as a session of their own"
     )
-
-
-def _is_split(found: Finding, transcript: Transcript) -> bool:
-    """Tell whether the call of an orphaned result stands before the compaction in force."""
-    chain: ClaudeChain = transcript.state[0]
-    number, _ = transcript.history.home(found.place)
-    return not answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off)
 
 
 def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]:
@@ -409,3 +418,71 @@ def _last_words(data: bytes) -> str:
         elif type(value) is dict and value.get("type") in SPEAKERS and is_sent(value):
             return ""
     return ""
+
+
+def _severity(found: Finding, transcript: Transcript) -> str:
+    messages, at = transcript.history.messages, found.at
+    number = at.message or 0
+    if found.code in _CHANGES_NOTHING:
+        return NOTE
+    if number >= len(messages):
+        return found.severity
+    message, model = messages[number], transcript.history.model
+    if found.code in {"LS302", "LS303"} and model is not None and not model.startswith("claude"):
+        # The provider behind the session is none that signs and checks thinking.
+        return NOTE
+    if found.code in _COPED_WITH:
+        return WARNING
+    parts = parts_of(message)
+    place = at.steps[3] if len(at.steps) > 3 else 0  # noqa: PLR2004 - messages.1.content.3
+    place = place if type(place) is int else 0
+    part = parts[place] if place < len(parts) else {}
+    fields = part if type(part) is dict else {}
+    if found.code in {"LS101", "LS102"}:
+        # The newest client answers what is open at the end by itself, and tells the model so. A
+        # question to a person may be answered elsewhere.
+        if number < len(messages) - (2 if found.code == "LS102" else 1):
+            return ERROR
+        return NOTE if fields.get("name") in _QUESTIONS else WARNING
+    if found.code == "LS104":
+        spans = transcript.state.spans
+        if spans is None or spans.messages is not messages:
+            spans = transcript.state.spans = _Spans(messages)
+        return WARNING if spans.is_near(number) else ERROR
+    if found.code == "LS401":
+        # A blank text in a result is taken, as sessions show that went on; of the model's own the
+        # client leaves those out by itself that hold any character at all.
+        if fields.get("type") == "tool_result":
+            return NOTE
+        if message.get("role") != ASSISTANT:
+            return ERROR
+        text = part.get("text") if type(part) is dict else text_of_blocks(part)
+        return NOTE if text else WARNING
+    return ERROR if found.code in {"LS105", "LS803"} else found.severity
+
+
+class _Spans:
+    """Where each id stands first and last among the messages, and how often the model speaks."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.messages = messages
+        self.ends: dict[object, tuple[int, int]] = {}
+        self.spoken = [0]
+        for place, message in enumerate(messages):
+            self.spoken.append(self.spoken[-1] + (message.get("role") == ASSISTANT))
+            for name in _ids(message, "id") | _ids(message, "tool_use_id"):
+                self.ends[name] = (self.ends.get(name, (place, place))[0], place)
+
+    def is_near(self, number: int) -> bool:
+        """Whether the model says nothing between a displaced result and its call."""
+        message = self.messages[number]
+        names = _ids(message, "tool_use_id") or _ids(message, "id")
+        ends = [self.ends[name] for name in names]
+        if not ends:
+            return False
+        first, last = min(first for first, _ in ends), max(last for _, last in ends)
+        return self.spoken[max(last, first + 1)] == self.spoken[first + 1]
+
+
+def _ids(message: dict[str, Any], key: str) -> set[object]:
+    return {p[key] for p in parts_of(message) if type(p) is dict and type(p.get(key)) is str}

@@ -8,15 +8,20 @@ after somebody else had spoken, a conversation that goes on without its beginnin
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 from msgspec import Struct
 
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
-    SPEAKERS,
+    LAST_PROMPT,
+    SYSTEM,
     ClaudeChain,
+    call_ids_in,
     is_boundary,
     is_prompt,
     is_sent,
@@ -25,8 +30,7 @@ from lockstitch.formats.claude_code.chain import (
     seconds_between,
 )
 from lockstitch.formats.claude_code.evidence import (
-    BranchContext,
-    descendants,
+    EarlierLines,
     has_substance,
     is_farewell,
     is_fresh_start,
@@ -35,11 +39,10 @@ from lockstitch.formats.claude_code.evidence import (
     is_own_words,
     notes_rewind,
     opening_of,
-    top_of,
     version_of,
     words_of,
 )
-from lockstitch.sources.write_back import GraphNode
+from lockstitch.sources.tree import TreeNode
 
 REPLY = "reply"
 WRITER = "writer"
@@ -68,18 +71,21 @@ WHY = {
 _QUICKEST_REWIND = 3.0
 # From this version on (at the latest) the client notes a rewind behind the prompt that follows it.
 _REWINDS_NOTED = (2, 1, 325)
+# Records that a person causes where they stand, as against those that the client adds by itself.
+_DEEDS = ("local_command", "away_summary", "scheduled_task_fire")
 
 
 class OffBranch(Struct):
     """A piece off the chain: its records in file order, and the record of the chain it hangs on.
 
-    ``onward`` is the record of the chain that would follow it, ``tail`` its own last record.
+    ``onward`` is the record of the chain that would follow it, ``tail`` its own last record that
+    a conversation can go on from.
     """
 
     kind: str
     members: list[int]
-    attach: int
-    onward: int
+    attach: int | None
+    onward: int | None
     tail: int
     turns: int
     size: int
@@ -100,241 +106,362 @@ def find_branches(chain: ClaudeChain) -> list[OffBranch]:
     for node in chain.graph.nodes:
         if node.number in reached or node.aside or chain.graph.by_id[node.id] is not node:
             continue
-        top = top_of(chain, node, reached, tops)
+        top = chain.graph.top_of(node, reached, tops)
         if top > chain.boundary:
             pieces.setdefault(top, []).append(node.number)
-    way = BranchContext(chain, reached)
-    found = [_branch(way, top, members) for top, members in pieces.items()]
-    late = _late(chain, reached)
+    finder = _BranchFinder(chain, reached)
+    found = [finder.judge(top, members) for top, members in pieces.items()]
+    late = finder.find_late() if chain.boundary >= 0 else None
     return [branch for branch in (*found, late) if branch is not None]
 
 
-def _late(chain: ClaudeChain, reached: set[int]) -> OffBranch | None:
-    """Find the turns that a compaction cut off although its summary was made before them."""
-    if chain.boundary < 0:
-        return None
-    named = chain.value(chain.boundary).get("logicalParentUuid")
-    covered = chain.graph.by_id.get(named) if type(named) is str else None
-    if covered is None or covered.number > chain.boundary:
-        return None
-    numbers = descendants(chain, covered.number)[1:]
-    members = [n for n in numbers if n < chain.boundary and n not in reached]
-    path = chain.walk.path[chain.cut :]
-    summary = next((n for n in path if chain.value(n).get("isCompactSummary")), -1)
-    if not any(is_own_words(chain, number) for number in members) or summary < 0:
-        return None
-    behind = path[path.index(summary) + 1 :]
-    return _made(chain, LATE, members, summary, behind[0] if behind else -1)
+class _BranchFinder:
+    """Says of each branch what it is; what it is held against is read once for all of them."""
 
+    def __init__(self, chain: ClaudeChain, reached: set[int]) -> None:
+        self.chain = chain
+        self.graph = chain.graph
+        self.path = chain.walk.path
+        self.reached = reached
 
-def _branch(way: BranchContext, first: int, members: list[int]) -> OffBranch | None:
-    """Say what a piece is; None for one that holds nothing but what the client wrote for itself.
+    # What branches are held against.
 
-    The client may write a reply before the prompt that it hangs on, so the first is not the lowest.
-    """
-    chain = way.chain
-    members = sorted(members, key=lambda number: (number != first, number))
-    if not any(has_substance(chain, number) for number in members):
-        return None
-    top = chain.graph.by_number[first]
-    attach, onward = _neighbours(way, top)
-    if top.parent is None or top.parent not in chain.graph.by_id:
-        kind = _rootless_kind(way, top)
-    else:
-        kind = _kind(way, members, attach, onward)
-    return _made(chain, kind, members, attach, onward) if kind else None
+    @cached_property
+    def _highest(self) -> list[int]:
+        """The highest number up to each place of the walk: it only grows."""
+        return list(accumulate(self.path, max))
 
+    @cached_property
+    def _past(self) -> EarlierLines:
+        return EarlierLines(self.chain)
 
-def _made(chain: ClaudeChain, kind: str, members: list[int], attach: int, onward: int) -> OffBranch:
-    spoken = [number for number in members if is_sent(chain.value(number))]
-    prompts = sum(is_own_words(chain, number) for number in members)
-    opens = bool(spoken) and not is_prompt(chain.value(spoken[0]))
-    return OffBranch(
-        kind=kind,
-        members=members,
-        attach=attach,
-        onward=onward,
-        tail=_tail(chain, members),
-        turns=max(prompts + opens, 1) if kind != LATE else prompts,
-        size=sum(chain.records[number].size for number in members),
-    )
+    @cached_property
+    def _roots(self) -> list[TreeNode]:
+        """The records that hang on nothing and that something was said below, in file order."""
+        tops: dict[int, int] = {}
+        found = {
+            self.graph.top_of(node, frozenset(), tops)
+            for node in self.graph.nodes
+            if not node.aside
+            and self.graph.by_id[node.id] is node
+            and has_substance(self.chain, node.number)
+        }
+        found.update(self.path[:1])
+        return [self.graph.by_number[number] for number in sorted(found)]
 
+    @cached_property
+    def _reached_nodes(self) -> list[TreeNode]:
+        nodes = self.graph.nodes
+        return [node for node in nodes if not node.aside and node.number in self.reached]
 
-def _neighbours(way: BranchContext, node: GraphNode) -> tuple[int, int]:
-    """Return the records of the chain before and behind a branch; -1 where there is none."""
-    graph, path = way.chain.graph, way.chain.walk.path
-    parent = graph.by_id.get(node.parent) if node.parent else None
-    if parent is None and node.parent:
-        parent = way.reached_before(node.number)
-    place = way.place_behind(node.number)
-    if parent is None:
-        before = path[place - 1] if place > 0 else path[-1] if place < 0 and path else -1
-        return before, path[place] if place >= 0 else -1
-    if parent.number not in way.chain.places:
-        return parent.number, path[place] if place >= 0 else -1
-    at = way.chain.places[parent.number] + 1
-    return parent.number, path[at] if at < len(path) else -1
+    @cached_property
+    def _spoken(self) -> list[int | None]:
+        """The first record that is sent from each place of the walk on."""
+        found: list[int | None] = [None]
+        for number in reversed(self.path):
+            found.append(number if is_sent(self.chain.value(number)) else found[-1])
+        return found[::-1]
 
+    def _next_speaker(self, onward: int) -> int | None:
+        """Return the first record of the chain from here on that is sent."""
+        place = self.chain.places.get(onward)
+        return None if place is None else self._spoken[place]
 
-def _tail(chain: ClaudeChain, members: Sequence[int]) -> int:
-    """Return the last record of a branch that a conversation can go on from."""
-    inside = set(members)
-    ends = [
-        number
-        for number in members
-        if chain.value(number).get("type") in SPEAKERS
-        and not any(
-            child.number in inside and chain.value(child.number).get("type") in SPEAKERS
-            for child in chain.graph.children.get(chain.graph.by_number[number].id, ())
-        )
-    ]
-    return _behind_words(chain, ends[-1], inside) if ends else members[-1]
+    @cached_property
+    def _solid(self) -> list[int]:
+        """The places of the walk at which something of substance stands."""
+        return [at for at, number in enumerate(self.path) if has_substance(self.chain, number)]
 
+    @cached_property
+    def _last_said(self) -> dict[str, int]:
+        """The highest number of a record on the walk, by its words."""
+        said: dict[str, int] = {}
+        for number in self.path:
+            words = words_of(self.chain.value(number))
+            said[words] = max(said.get(words, -1), number)
+        return said
 
-def _behind_words(chain: ClaudeChain, number: int, inside: set[int]) -> int:
-    """Go on from a record to what a person typed behind it while the model was busy."""
-    seen: set[int] = set()
-    at: int | None = number
-    while at is not None and at not in seen:
-        number = at
-        seen.add(number)
-        children = chain.graph.children.get(chain.graph.by_number[number].id, ())
-        queued = (
-            c.number for c in children if c.number in inside and queued_words(chain.value(c.number))
-        )
-        at = next(queued, None)
-    return number
+    @cached_property
+    def _named(self) -> dict[str, int]:
+        """The last record in which a window named a line as its leaf, by the line's id."""
+        return {
+            record.value["leafUuid"]: number
+            for number, record in enumerate(self.chain.records)
+            if record.is_record
+            and record.value.get("type") == LAST_PROMPT
+            and type(record.value.get("leafUuid")) is str
+        }
 
+    @cached_property
+    def _named_below(self) -> dict[str, int]:
+        """The last record that names a line or one that hangs below it, by the line's id."""
+        homes: dict[str, list[TreeNode]] = {}
+        for node in self.graph.nodes:
+            homes.setdefault(node.id, []).append(node)
+        found: dict[str, int] = {}
+        for name, number in sorted(self._named.items(), key=lambda item: -item[1]):
+            todo = [name]
+            while todo:
+                at = todo.pop()
+                if at in found:
+                    continue
+                found[at] = number
+                above = (node.parent for node in homes.get(at, ()) if not node.aside)
+                todo += [parent for parent in above if parent is not None]
+        return found
 
-def _rootless_kind(way: BranchContext, top: GraphNode) -> str:
-    """Say what a tree of its own is: cut off, left by a link that leads nowhere, or given up.
+    @cached_property
+    def _hangs_on_nothing(self) -> bool:
+        """Whether the parents of the line that a resume does not go on behind lead nowhere."""
+        if self.chain.overruled is None:
+            return False
+        top = self.graph.by_number[self.graph.top_of(self.chain.overruled)]
+        return top.parent is not None and top.parent not in self.graph.by_id
 
-    That depends on the tree which follows it in the file. It comes behind the tree of the chain
-    itself if a window named a leaf there, and then it is the one that lost its link.
-    """
-    chain, path = way.chain, way.chain.walk.path
-    later = top
-    if not path or top.number < path[0]:
-        at = bisect_right(way.roots, top.number, key=lambda node: node.number)
-        later = way.roots[at] if at < len(way.roots) else top
-    if later.parent is not None:
-        return GAP
-    if is_boundary(chain.value(later.number)):
-        # A summary stands for what is before it; a whole compaction may be gone round, too.
-        return REWOUND if later is top else ""
-    after = descendants(chain, later.number)
-    if is_fresh_start(chain, way.past, later.number, after):
-        return CLEARED
-    unanswered = not any(is_model(chain.value(n)) for n in descendants(chain, top.number))
-    replaced = later is not top and opening_of(chain, after) is not None
-    return CLEARED if unanswered and replaced else CUT
+    @cached_property
+    def _is_left_by_client(self) -> bool:
+        """Whether nothing but notes of the client stand where a resume would go on.
 
+        A person who goes back says or does something there; a note that is written late does not
+        mean that what was said meanwhile is given up.
+        """
+        chain = self.chain
+        if chain.leaf is None:
+            return False
+        if chain.overruled is not None:
+            # The file ends in the past, with a line of the conversation itself or a note on it.
+            last = chain.overruled.number
+            return last in chain.places or _is_note(chain.value(last))
+        at: TreeNode | None = chain.end
+        notes: list[int] = []
+        while at is not None and at.number != chain.leaf.number:
+            notes.append(at.number)
+            at = self.graph.parent_of(at)
+        return bool(notes) and all(_is_note(chain.value(number)) for number in notes)
 
-def _kind(way: BranchContext, members: list[int], attach: int, onward: int) -> str:
-    """Say what a branch is that hangs on a record which the file holds; empty for nothing lost."""
-    chain = way.chain
-    solid = [number for number in members if has_substance(chain, number)]
-    opening = next(n for n in members if n == solid[0] or is_prompt(chain.value(n)))
-    if is_prompt(chain.value(opening)) or is_own_words(chain, opening):
-        return _prompt_kind(way, members, solid, onward)
-    if all(results_in(chain.value(number)) for number in solid):
-        is_news = not chain.result_homes(solid).keys() <= way.known_results
-        return REPLY if is_news and attach >= 0 else ""
-    if onward < 0:
-        return END if way.is_left_by_client else REPLY
-    answer = way.next_speaker(onward)
-    follower = chain.value(answer) if answer >= 0 else {}
-    if follower.get("type") == ASSISTANT or is_interruption(follower):
-        # The client asked again, or a person broke off: it had this reply in hand and let it go.
-        said = any(is_own_words(chain, number) for number in solid)
-        return _prompt_kind(way, members, solid, onward) if said else ""
-    return REPLY
+    @cached_property
+    def _known_results(self) -> set[str]:
+        """The calls that the chain has an answer to, and those that are off it."""
+        on_chain = set(self.chain.order)
+        elsewhere = {
+            name
+            for node in self.graph.nodes
+            if node.number not in on_chain
+            for name in call_ids_in(self.chain.value(node.number))
+        }
+        return self.chain.results_on(self.chain.order) | elsewhere
 
+    # The branches.
 
-def _prompt_kind(way: BranchContext, members: list[int], solid: list[int], onward: int) -> str:
-    """Say whether turns that begin with a person's words were rewound or are another window's."""
-    chain = way.chain
-    if _is_said_again(way, solid):
-        return ""
-    if onward < 0:
-        if way.hangs_on_nothing:
+    def find_late(self) -> OffBranch | None:
+        """Find the turns that a compaction cut off although its summary was made before them."""
+        chain = self.chain
+        named = chain.value(chain.boundary).get("logicalParentUuid")
+        covered = self.graph.by_id.get(named) if type(named) is str else None
+        if covered is None or covered.number > chain.boundary:
+            return None
+        numbers = self.graph.descendants(covered.number)[1:]
+        members = [n for n in numbers if n < chain.boundary and n not in self.reached]
+        path = self.path[chain.cut :]
+        places = (at for at, n in enumerate(path) if chain.value(n).get("isCompactSummary"))
+        at = next(places, None)
+        if not any(is_own_words(chain, number) for number in members) or at is None:
+            return None
+        return self._make(LATE, members, path[at], path[at + 1] if at + 1 < len(path) else None)
+
+    def judge(self, first: int, members: list[int]) -> OffBranch | None:
+        """Say what a piece is; None for one that holds nothing but what the client wrote by itself.
+
+        The client may write a reply before the prompt that it hangs on, so the first is not the
+        lowest.
+        """
+        members = sorted(members, key=lambda number: (number != first, number))
+        if not any(has_substance(self.chain, number) for number in members):
+            return None
+        top = self.graph.by_number[first]
+        attach, onward = self._neighbours(top)
+        if self.graph.parent_of(top) is None:
+            kind = self._rootless_kind(top)
+        else:
+            kind = self._kind(members, attach, onward)
+        return self._make(kind, members, attach, onward) if kind else None
+
+    def _make(
+        self, kind: str, members: list[int], attach: int | None, onward: int | None
+    ) -> OffBranch:
+        chain = self.chain
+        spoken = [number for number in members if is_sent(chain.value(number))]
+        prompts = sum(is_own_words(chain, number) for number in members)
+        opens = bool(spoken) and not is_prompt(chain.value(spoken[0]))
+        turns = max(prompts + opens, 1) if kind != LATE else prompts
+        size = sum(chain.records[number].size for number in members)
+        return OffBranch(kind, members, attach, onward, self._tail(members), turns, size)
+
+    def _neighbours(self, node: TreeNode) -> tuple[int | None, int | None]:
+        """Return the records of the chain before and behind a branch."""
+        path = self.path
+        parent = self.graph.parent_of(node)
+        if parent is None and node.parent:
+            # its parent is missing: the nearest earlier record that is on the chain
+            at = bisect_left(self._reached_nodes, node.number, key=lambda one: one.number)
+            parent = self._reached_nodes[at - 1] if at else None
+        if parent is not None and parent.number in self.chain.places:
+            at = self.chain.places[parent.number] + 1
+            return parent.number, path[at] if at < len(path) else None
+        # the first place of the walk where a later record stands
+        place = bisect_right(self._highest, node.number)
+        onward = path[place] if place < len(path) else None
+        if parent is not None:
+            return parent.number, onward
+        return path[place - 1] if place and path else None, onward
+
+    def _tail(self, members: Sequence[int]) -> int:
+        """Return the last record of a branch that a conversation can go on from.
+
+        That is the last line of a speaker, or what a person typed behind it while the model was
+        busy.
+        """
+        chain, children = self.chain, self.graph.children
+        inside = set(members)
+        ends = [
+            number
+            for number in members
+            if chain.is_spoken(number)
+            and not any(
+                child.number in inside and chain.is_spoken(child.number)
+                for child in children.get(self.graph.by_number[number].id, ())
+            )
+        ]
+        if not ends:
+            return members[-1]
+        seen: set[int] = set()
+        number, at = ends[-1], [ends[-1]]
+        while at and at[0] not in seen:
+            number = at[0]
+            seen.add(number)
+            below = children.get(self.graph.by_number[number].id, ())
+            numbers = (child.number for child in below if child.number in inside)
+            at = [n for n in numbers if queued_words(chain.value(n))]
+        return number
+
+    def _rootless_kind(self, top: TreeNode) -> str:
+        """Say what a tree of its own is: cut off, left by a link that leads nowhere, or given up.
+
+        That depends on the tree which follows it in the file. It comes behind the tree of the chain
+        itself if a window named a leaf there, and then it is the one that lost its link.
+        """
+        chain, later = self.chain, top
+        if not self.path or top.number < self.path[0]:
+            at = bisect_right(self._roots, top.number, key=lambda node: node.number)
+            later = self._roots[at] if at < len(self._roots) else top
+        if later.parent is not None:
             return GAP
-        return END if way.is_left_by_client else REWOUND
-    if _is_named_later(way, members, onward) or _went_on_elsewhere(way, members, onward):
-        return WRITER
-    if _is_written_again(way, solid[0], onward):
-        return REWOUND
-    if not _is_deed(way, onward):
-        return WRITER
-    rival = way.rivals(onward)
-    # A tool that was left running may still end; only words tell that somebody went on.
-    solid = [n for n in solid if not results_in(chain.value(n))]
-    if not rival or solid[-1] < rival[0]:
-        return WRITER if _is_too_quick(way, members, onward) else REWOUND
-    if solid[0] < rival[-1]:
-        return WRITER
-    # It came last, and yet a resume goes elsewhere: because another window said so afterwards, or
-    # because the client died before it noted that a person had gone back.
-    return WRITER if chain.named_leaf()[0] > solid[0] else REWOUND
+        if is_boundary(chain.value(later.number)):
+            # A summary stands for what is before it; a whole compaction may be gone round, too.
+            return REWOUND if later is top else ""
+        after = self.graph.descendants(later.number)
+        if is_fresh_start(chain, self._past, later.number, after):
+            return CLEARED
+        below = self.graph.descendants(top.number)
+        unanswered = not any(is_model(chain.value(n)) for n in below)
+        replaced = later is not top and opening_of(chain, after) is not None
+        return CLEARED if unanswered and replaced else CUT
+
+    def _kind(self, members: list[int], attach: int | None, onward: int | None) -> str:
+        """Say what a branch is that hangs on a record which the file holds; "" for nothing lost."""
+        chain = self.chain
+        solid = [number for number in members if has_substance(chain, number)]
+        opening = next(n for n in members if n == solid[0] or is_prompt(chain.value(n)))
+        if is_prompt(chain.value(opening)) or is_own_words(chain, opening):
+            return self._prompt_kind(members, solid, onward)
+        if all(results_in(chain.value(number)) for number in solid):
+            is_news = not chain.results_on(solid) <= self._known_results
+            return REPLY if is_news and attach is not None else ""
+        if onward is None:
+            return END if self._is_left_by_client else REPLY
+        answer = self._next_speaker(onward)
+        follower = chain.value(answer) if answer is not None else {}
+        if follower.get("type") == ASSISTANT or is_interruption(follower):
+            # The client asked again, or a person broke off: it had this reply, and let it go.
+            said = any(is_own_words(chain, number) for number in solid)
+            return self._prompt_kind(members, solid, onward) if said else ""
+        return REPLY
+
+    def _prompt_kind(self, members: list[int], solid: list[int], onward: int | None) -> str:
+        """Say whether turns that begin with a person's words were rewound or are another window's.
+
+        A person who rewinds does something next, reads before that, and leaves nothing behind that
+        goes on by itself. What contradicts one of these was written by a second window.
+        """
+        chain = self.chain
+        if self._is_said_again(solid):
+            return ""
+        if onward is None:
+            if self._hangs_on_nothing:
+                return GAP
+            return END if self._is_left_by_client else REWOUND
+        speaker = self._next_speaker(onward)
+        if self._is_named_later(members, onward) or self._is_replaced(members, onward, speaker):
+            return WRITER
+        following = chain.value(speaker) if speaker is not None else {}
+        if speaker is not None and speaker >= solid[0]:
+            gap = seconds_between(chain.value(solid[0]), following)
+            if gap is not None and gap < 0:
+                # The chain goes on with older words than the branch: the client copied them here.
+                return REWOUND
+        if following.get("type") == ASSISTANT or results_in(following):
+            return WRITER
+        # A tool that was left running may still end; only words tell that somebody went on.
+        solid = [n for n in solid if not results_in(chain.value(n))]
+        at = bisect_left(self._solid, chain.places[onward])
+        rivals = self._solid[at:]
+        if not rivals or solid[-1] < self.path[rivals[0]]:
+            return WRITER if self._is_too_quick(members, speaker) else REWOUND
+        if solid[0] < self.path[rivals[-1]]:
+            return WRITER
+        # It came last, and yet a resume goes elsewhere: because another window said so afterwards,
+        # or because the client died before it noted that a person had gone back.
+        return WRITER if chain.named_leaf[0] > solid[0] else REWOUND
+
+    def _is_said_again(self, solid: Sequence[int]) -> bool:
+        """Whether a branch is nothing but words that stand on the chain, too."""
+        if not all(is_own_words(self.chain, number) for number in solid):
+            return False
+        words = (words_of(self.chain.value(number)) for number in solid)
+        return all(self._last_said.get(said, -1) > solid[0] for said in words)
+
+    def _is_named_later(self, members: Sequence[int], onward: int) -> bool:
+        """Whether a window named a record of the branch after the chain had gone on elsewhere."""
+        names = (self.graph.by_number[number].id for number in members)
+        return any(self._named.get(name, -1) >= onward for name in names)
+
+    def _is_replaced(self, members: Sequence[int], onward: int, speaker: int | None) -> bool:
+        """Whether the prompt that took the place of whole turns is known not to be a rewind's.
+
+        The newest clients note every rewind behind the prompt that follows it. And the window of
+        these turns had been closed: a new one would have begun behind them, with a reply of the
+        client's.
+        """
+        chain = self.chain
+        if speaker is None or not any(is_model(chain.value(number)) for number in members):
+            return False
+        if notes_rewind(chain, speaker):
+            return False
+        is_noted = self._named_below.get(self.graph.by_number[onward].id, -1) >= onward
+        if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
+            return True
+        return members[-1] < speaker and is_farewell(chain, members)
+
+    def _is_too_quick(self, members: Sequence[int], speaker: int | None) -> bool:
+        """Whether a whole answer was followed by a prompt faster than a person can go back."""
+        chain = self.chain
+        spoken = [n for n in members if is_sent(chain.value(n))]
+        if speaker is None or not spoken or not is_model(chain.value(spoken[-1])):
+            return False
+        gap = seconds_between(chain.value(spoken[-1]), chain.value(speaker))
+        return gap is not None and gap < _QUICKEST_REWIND
 
 
-def _is_said_again(way: BranchContext, solid: Sequence[int]) -> bool:
-    """Whether a branch is nothing but words that stand on the chain, too."""
-    chain = way.chain
-    if not all(is_own_words(chain, number) for number in solid):
-        return False
-    words = (words_of(chain.value(number)) for number in solid)
-    return all(way.last_said.get(said, -1) > solid[0] for said in words)
-
-
-def _is_deed(way: BranchContext, onward: int) -> bool:
-    """Whether the chain goes on with what a person did, as it does after every rewind."""
-    speaker = way.next_speaker(onward)
-    if speaker < 0:
-        return True
-    value = way.chain.value(speaker)
-    return value.get("type") != ASSISTANT and not results_in(value)
-
-
-def _is_written_again(way: BranchContext, first: int, onward: int) -> bool:
-    """Whether the chain goes on with older words than the branch: the client copied them here."""
-    speaker = way.next_speaker(onward)
-    if speaker < first:
-        return False
-    gap = seconds_between(way.chain.value(first), way.chain.value(speaker))
-    return gap is not None and gap < 0
-
-
-def _went_on_elsewhere(way: BranchContext, members: Sequence[int], onward: int) -> bool:
-    """Whether the prompt that took the place of whole turns is known not to be a rewind's.
-
-    The newest clients note every rewind behind the prompt that follows it. And the window of these
-    turns had been closed: a new one would have begun behind them, with a reply of the client's.
-    """
-    chain = way.chain
-    speaker = way.next_speaker(onward)
-    if speaker < 0 or not any(is_model(chain.value(number)) for number in members):
-        return False
-    if notes_rewind(chain, speaker):
-        return False
-    is_noted = way.named_below.get(chain.graph.by_number[onward].id, -1) >= max(onward, 0)
-    if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
-        return True
-    return members[-1] < speaker and is_farewell(chain, members)
-
-
-def _is_named_later(way: BranchContext, members: Sequence[int], onward: int) -> bool:
-    """Whether a window named a record of the branch after the chain had gone on elsewhere."""
-    names = (way.chain.graph.by_number[number].id for number in members)
-    return any(way.named.get(name, -1) >= max(onward, 0) for name in names)
-
-
-def _is_too_quick(way: BranchContext, members: Sequence[int], onward: int) -> bool:
-    """Whether a whole answer was followed by another prompt faster than a person can go back."""
-    chain = way.chain
-    speaker = way.next_speaker(onward)
-    spoken = [n for n in members if is_sent(chain.value(n))]
-    if speaker < 0 or not spoken or not is_model(chain.value(spoken[-1])):
-        return False
-    gap = seconds_between(chain.value(spoken[-1]), chain.value(speaker))
-    return gap is not None and gap < _QUICKEST_REWIND
+def _is_note(value: dict[str, Any]) -> bool:
+    """Whether the client wrote this by itself, with no deed of a person behind it."""
+    return value.get("type") == SYSTEM and value.get("subtype") not in _DEEDS

@@ -1,10 +1,8 @@
-"""A healed history put into the lines of a Claude Code file.
+"""A healed history put into the lines of a Claude Code file, and a branch as a file of its own.
 
 Only what differs is written. Where something is added to or moved into a batch of calls, the
 whole batch is laid out in one line: all calls in a row, then all results, in file order and with
 times that grow towards the leaf. It is the one layout that every version resumes without loss.
-
-A branch of a Claude Code file, written as a session of its own.
 """
 
 from __future__ import annotations
@@ -20,18 +18,19 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
+    PROGRESS,
     SPEAKERS,
+    TICK,
     ClaudeChain,
     call_ids_in,
-    just_after,
-    just_before,
+    change_kept,
+    derived_uuid,
     newest,
     queued_words,
     results_in,
     stamp,
     time_of,
 )
-from lockstitch.formats.claude_code.repair_tree import derived_uuid, kept_names
 from lockstitch.formats.claude_code.unreachable import OffBranch
 from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.sources import records
@@ -39,14 +38,17 @@ from lockstitch.sources.interface import Transcript
 from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
 from lockstitch.sources.write_back import Earlier
 
-PROGRESS = "progress"
 # What a new record takes over from its neighbour, in the order in which the program writes it.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
 
 
 class ClaudeUnit(Struct, eq=False):
-    """A line of the new conversation: an old record (``number``), or a new one."""
+    """A line of the new conversation: an old record (``number``), or a new one.
+
+    A batch is a message of the model with all that answers it; ``touched`` says that its lines are
+    laid out anew.
+    """
 
     record: Record
     number: int = NEW
@@ -55,7 +57,7 @@ class ClaudeUnit(Struct, eq=False):
 
     @property
     def uuid(self) -> str:
-        """Give the id of the line."""
+        """The id of the line."""
         found: str = self.record.value.get("uuid")
         return found
 
@@ -63,8 +65,25 @@ class ClaudeUnit(Struct, eq=False):
 def write_back(
     transcript: Transcript, chain: ClaudeChain, strands: Sequence[SourcedMessage]
 ) -> list[Record]:
-    """Give the records of the file in which the conversation is the healed one."""
-    return _ClaudeWriteBack(transcript, chain).write_back(strands)
+    """Return the records of the file in which the conversation is the healed one."""
+    writer = _ClaudeWriteBack(transcript, chain)
+    units: list[ClaudeUnit] = []
+    batch = 0
+    for strand in strands:
+        is_model = strand.message.get("role") == ASSISTANT
+        batch += is_model
+        made = list(writer.units_of(strand, units))
+        for unit in made:
+            unit.batch = batch
+        if is_model:
+            writer.rename_message(made)
+        units += made
+    writer.touch_batches(units)
+    line = writer.with_controls(units)
+    writer.link(line)
+    writer.date(line)
+    writer.list_kept(line)
+    return writer.file(line)
 
 
 class _ClaudeWriteBack:
@@ -84,132 +103,97 @@ class _ClaudeWriteBack:
         self.minted = 0
         self.kept_behind: dict[str, str] = {}
 
-    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
-        units = self._units(strands)
-        self._touch_batches(units)
-        line = self._with_controls(units)
-        self._link(line)
-        self._date(line)
-        self._list_kept(line)
-        return self._file(line)
-
     # One unit a line, in the order of the healed history.
 
-    def _units(self, strands: Sequence[SourcedMessage]) -> list[ClaudeUnit]:
-        units: list[ClaudeUnit] = []
-        batch = 0
-        for strand in strands:
-            is_model = strand.message.get("role") == ASSISTANT
-            batch += is_model
-            made = list(self._of_strand(strand, units))
-            for unit in made:
-                unit.batch = batch
-            if is_model:
-                self._rename_message(made)
-            units += made
-        return units
-
-    def _of_strand(
+    def units_of(
         self, strand: SourcedMessage, before: Sequence[ClaudeUnit]
     ) -> Iterator[ClaudeUnit]:
+        """Make the lines of a message: those that it had, with what is left of them, or new ones.
+
+        What was typed while the model was busy stays where it is.
+        """
         role = strand.message.get("role")
         for source, run in groupby(strand.parts, key=lambda part: part[0]):
             parts = [part for _, part in run]
-            if source != NEW and self.chain.value(source).get("type") == ATTACHMENT:
-                # what was typed while the model was busy stays where it is
+            kind = None if source == NEW else self.chain.value(source).get("type")
+            if kind == ATTACHMENT:
                 continue
-            fits = source != NEW and self.chain.value(source).get("type") == role
-            if fits and source not in self.used:
-                self.used.add(source)
-                yield self._kept(source, strand, parts)
-            else:
+            if source == NEW or kind != role or source in self.used:
                 for part in parts:
                     yield self._fresh(strand, part, before)
-
-    def _kept(self, source: int, strand: SourcedMessage, parts: list[Any]) -> ClaudeUnit:
-        """Keep a record, with the parts that are left of it."""
-        record = self.records[source]
-        content = record.value["message"]["content"]
-        new = strand.message["content"] if parts == [strand.message] else parts
-        same = (
-            new == content
-            if type(content) is str or type(new) is str
-            else len(new) == len(content) and all(a is b for a, b in zip(new, content, strict=True))
-        )
-        if same:
-            return ClaudeUnit(record, source)
-        return ClaudeUnit(amend_record(self.data, record, ("message", "content"), new), source)
+                continue
+            self.used.add(source)
+            record = self.records[source]
+            old = record.value["message"]["content"]
+            new = strand.message["content"] if parts == [strand.message] else parts
+            if type(old) is str or type(new) is str:
+                is_same = new == old
+            else:
+                is_same = len(new) == len(old) and all(
+                    a is b for a, b in zip(new, old, strict=True)
+                )
+            if not is_same:
+                record = amend_record(self.data, record, ("message", "content"), new)
+            yield ClaudeUnit(record, source)
 
     def _fresh(self, strand: SourcedMessage, part: Any, before: Sequence[ClaudeUnit]) -> ClaudeUnit:
-        """Make a record that the program would have written for this part."""
-        near = self._neighbour(strand, before)
+        """Make a record that the program would have written for this part.
+
+        Its surroundings are those of the line before it, or else of the next one.
+        """
         role = strand.message.get("role")
+        own = [self.chain.value(source) for source, _ in strand.parts if source != NEW]
+        near: dict[str, Any] = {}
+        if before:
+            near = before[-1].record.value
+        elif own or self.sent:
+            near = own[0] if own else self.chain.value(self.sent[0])
         content = part["content"] if part is strand.message else [part]
         value: dict[str, Any] = {key: near[key] for key in _BEFORE if key in near}
         value["type"] = role
-        value["message"] = self._message(strand, role, content)
+        message: dict[str, Any] = {"role": role}
+        if role == ASSISTANT and own:
+            message = own[0]["message"]
+        elif role == ASSISTANT:
+            name = f"msg_lockstitch{self.minted + 1:04d}"
+            message = {"id": name, "type": "message", "role": role, "model": "<synthetic>"}
+            usage = {"input_tokens": 0, "output_tokens": 0}
+            message |= {"content": content, "stop_reason": "end_turn", "usage": usage}
+        value["message"] = {**message, "content": content}
         self.minted += 1
         value["uuid"] = derived_uuid(self.session, str(near.get("uuid")), str(self.minted))
         value["timestamp"] = near.get("timestamp")
-        value |= self._result_fields(part)
+        if part.get("type") == "tool_result":
+            text = part.get("content") if type(part.get("content")) is str else ""
+            value["toolUseResult"] = f"Error: {text}" if part.get("is_error") else text
+            call = part.get("tool_use_id")
+            source = self._call_homes.get(call) if can_be_key(call) else None
+            value |= {"sourceToolAssistantUUID": source} if source else {}
         value |= {key: near[key] for key in _BEHIND if key in near}
         return ClaudeUnit(new_record("", value), touched=True)
 
-    def _neighbour(self, strand: SourcedMessage, before: Sequence[ClaudeUnit]) -> dict[str, Any]:
-        """Give the line whose surroundings a new one shares: the one before, or else the next."""
-        if before:
-            near: dict[str, Any] = before[-1].record.value
-            return near
-        known = [source for source, _ in strand.parts if source != NEW] or self.sent[:1]
-        return self.chain.value(known[0]) if known else {}
-
-    def _message(self, strand: SourcedMessage, role: Any, content: Any) -> dict[str, Any]:
-        if role != ASSISTANT:
-            return {"role": role, "content": content}
-        known = [source for source, _ in strand.parts if source != NEW]
-        if known:
-            return {**self.chain.value(known[0])["message"], "content": content}
-        name = f"msg_lockstitch{self.minted + 1:04d}"
-        base = {"id": name, "type": "message", "role": role, "model": "<synthetic>"}
-        usage = {"input_tokens": 0, "output_tokens": 0}
-        return {**base, "content": content, "stop_reason": "end_turn", "usage": usage}
-
-    def _result_fields(self, part: Any) -> dict[str, Any]:
-        if part.get("type") != "tool_result":
-            return {}
-        content = part.get("content")
-        text = content if type(content) is str else ""
-        fields: dict[str, Any] = {
-            "toolUseResult": f"Error: {text}" if part.get("is_error") else text
-        }
-        call = part.get("tool_use_id")
-        source = self._call_homes.get(call) if can_be_key(call) else None
-        return {**fields, "sourceToolAssistantUUID": source} if source else fields
-
     @cached_property
     def _call_homes(self) -> dict[Any, str | None]:
-        """Return the uuid of the last line that holds a call, by the id of the call."""
+        """The uuid of the last line that holds a call, by the id of the call."""
         values = [self.chain.value(number) for number in self.sent]
         return {name: value.get("uuid") for value in values for name in call_ids_in(value)}
 
-    def _rename_message(self, units: Sequence[ClaudeUnit]) -> None:
+    def rename_message(self, units: Sequence[ClaudeUnit]) -> None:
         """Give the second half of a message that was split an id of its own."""
         name = next((u.record.value["message"].get("id") for u in units), None)
         if type(name) is not str:
             return
-        if name not in self.message_ids:
-            self.message_ids.add(name)
-            return
-        self.minted += 1
-        new = f"{name}_{self.minted}"
-        self.message_ids.add(new)
-        for unit in units:
-            unit.record = amend_record(self.data, unit.record, ("message", "id"), new)
-            unit.touched = True
+        if name in self.message_ids:
+            self.minted += 1
+            name = f"{name}_{self.minted}"
+            for unit in units:
+                unit.record = amend_record(self.data, unit.record, ("message", "id"), name)
+                unit.touched = True
+        self.message_ids.add(name)
 
     # Which lines get a new parent.
 
-    def _touch_batches(self, units: Sequence[ClaudeUnit]) -> None:
+    def touch_batches(self, units: Sequence[ClaudeUnit]) -> None:
         """Mark every line of a batch in which something was added, moved or taken out."""
         before = {number: place for place, number in enumerate(self.sent)}
         last = -1
@@ -224,13 +208,13 @@ class _ClaudeWriteBack:
         kept = {unit.number: unit.batch for unit in units}
         gone = -1
         for number in self.sent:
-            gone = kept.get(number, gone) if number in kept else gone
+            gone = kept.get(number, gone)
             if number not in kept and gone >= 0:
                 touched.add(gone)
         for unit in units:
             unit.touched = unit.batch in touched
 
-    def _with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
+    def with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
         """Put the control lines of the chain back behind the lines they follow."""
         kept = {unit.number for unit in units}
         behind: dict[int, list[int]] = {}
@@ -247,138 +231,135 @@ class _ClaudeWriteBack:
                 line += words
                 words = []
             line.append(unit)
-            found = behind.get(unit.number, ()) if unit.number != NEW else ()
-            for number in found:
+            for number in behind.get(unit.number, ()) if unit.number != NEW else ():
                 control = ClaudeUnit(self.records[number], number, unit.batch, unit.touched)
                 # what a person typed while a tool ran comes behind the results
                 waits = unit.touched and queued_words(self.chain.value(number)) is not None
                 (words if waits else line).append(control)
         return [*line, *words]
 
-    def _link(self, line: Sequence[ClaudeUnit]) -> None:
-        """Write parents where the line before is another one than it was."""
+    def link(self, line: Sequence[ClaudeUnit]) -> None:
+        """Write parents where the line before is another one than it was.
+
+        Lines from before a compaction that stay by name, not by their parents, are linked among
+        themselves only, and what is new among them goes on the list of what it keeps.
+        """
         order = self.chain.order
         old = dict(zip(order, [NEW, *order], strict=False))
-        kept = self._preserved()
+        path = set(self.chain.walk.path[self.chain.cut :])
+        kept = {n for n in order if n < self.chain.boundary and n not in path}
         last: ClaudeUnit | None = None
         last_kept: ClaudeUnit | None = None
         for unit in line:
-            if unit.number in kept or (unit.number == NEW and last_kept is not None):
-                self._link_kept(unit, last_kept)
+            is_new = unit.number == NEW
+            if unit.number in kept or (is_new and last_kept is not None):
+                if last_kept is not None and (is_new or last_kept.number == NEW):
+                    self._set(unit, "parentUuid", last_kept.uuid)
+                if last_kept is not None and is_new:
+                    self.kept_behind[last_kept.uuid] = unit.uuid
                 last_kept = unit
                 continue
             last_kept = None
-            if last is not None and self._needs_link(unit, last, old, kept):
+            if last is None:
+                if is_new or self._hangs_on_lost(unit):
+                    self._set(unit, "parentUuid", None)
+            elif (
+                is_new
+                or last.number == NEW
+                or (
+                    old[unit.number] not in kept
+                    and (unit.touched or old[unit.number] != last.number)
+                )
+            ):
                 self._set(unit, "parentUuid", last.uuid)
-            elif last is None and (unit.number == NEW or self._hangs_on_lost(unit)):
-                self._set(unit, "parentUuid", None)
             # the oldest versions do not know progress lines: nothing new may hang on one
             if not (unit.touched and unit.record.value.get("type") == PROGRESS):
                 last = unit
 
-    def _link_kept(self, unit: ClaudeUnit, last: ClaudeUnit | None) -> None:
-        """Link a line among those that a compaction keeps, and put a new one on its list."""
-        if last is not None and NEW in (unit.number, last.number):
-            self._set(unit, "parentUuid", last.uuid)
-        if last is not None and unit.number == NEW:
-            self.kept_behind[last.uuid] = unit.uuid
-
-    def _needs_link(
-        self, unit: ClaudeUnit, last: ClaudeUnit, old: dict[int, int], apart: set[int]
-    ) -> bool:
-        if NEW in (unit.number, last.number):
-            return True
-        if old[unit.number] in apart:
-            return False
-        return unit.touched or old[unit.number] != last.number
-
     def _hangs_on_lost(self, unit: ClaudeUnit) -> bool:
-        node = self.chain.graph.by_number[unit.number]
-        parent = self.chain.graph.by_id.get(node.parent or "")
-        return parent is not None and parent.number in self._lost()
-
-    def _lost(self) -> set[int]:
-        return self.spoken - self.used
-
-    def _preserved(self) -> set[int]:
-        """Give the lines from before a compaction that stay by name, not by their parents."""
-        path = set(self.chain.walk.path[self.chain.cut :])
-        return {n for n in self.chain.order if n < self.chain.boundary and n not in path}
-
-    def _list_kept(self, line: Sequence[ClaudeUnit]) -> None:
-        """Add new lines to the list of those that the compaction keeps."""
-        if not self.kept_behind:
-            return
-        boundary = next(unit for unit in line if unit.number == self.chain.boundary)
-        metadata = boundary.record.value["compactMetadata"]
-        if "preservedMessages" in metadata:
-            self._set(boundary, "compactMetadata", kept_names(metadata, self._with_new))
-            return
-        segment = metadata["preservedSegment"]
-        last = self._with_new([segment["tailUuid"]])[-1]
-        segment = {**segment, "tailUuid": last}
-        self._set(boundary, "compactMetadata", {**metadata, "preservedSegment": segment})
-
-    def _with_new(self, names: list[str]) -> list[str]:
-        grown: list[str] = []
-        for name in names:
-            at: str | None = name
-            while at is not None:
-                grown.append(at)
-                at = self.kept_behind.get(at) if type(at) is str else None
-        return grown
+        parent = self.chain.graph.parent_of(self.chain.graph.by_number[unit.number])
+        return parent is not None and parent.number in self.spoken - self.used
 
     def _set(self, unit: ClaudeUnit, key: str, value: Any) -> None:
         if unit.record.value.get(key) != value:
             data = self.data if unit.number != NEW else b""
             unit.record = amend_record(data, unit.record, (key,), value)
 
-    def _date(self, line: Sequence[ClaudeUnit]) -> None:
+    def list_kept(self, line: Sequence[ClaudeUnit]) -> None:
+        """Add new lines to the list of those that the compaction keeps."""
+        if not self.kept_behind:
+            return
+
+        def with_new(names: list[str]) -> list[str]:
+            grown: list[str] = []
+            for name in names:
+                at: str | None = name
+                while at is not None:
+                    grown.append(at)
+                    at = self.kept_behind.get(at) if type(at) is str else None
+            return grown
+
+        boundary = next(unit for unit in line if unit.number == self.chain.boundary)
+        metadata = boundary.record.value["compactMetadata"]
+        if "preservedMessages" in metadata:
+            metadata = change_kept(metadata, with_new)
+        else:
+            segment = metadata["preservedSegment"]
+            segment = {**segment, "tailUuid": with_new([segment["tailUuid"]])[-1]}
+            metadata = {**metadata, "preservedSegment": segment}
+        self._set(boundary, "compactMetadata", metadata)
+
+    def date(self, line: Sequence[ClaudeUnit]) -> None:
         """Make the last line the newest, and no new or moved line newer than it."""
         speakers = [unit for unit in line if unit.record.value.get("type") in SPEAKERS]
-        if not speakers:
-            return
-        last = speakers[-1]
-        rest = [unit.record.value for unit in speakers[:-1]]
-        top = newest(rest)
-        end = time_of(last.record.value)
+        top = newest(unit.record.value for unit in speakers[:-1])
         if top is None:
             return
+        last = speakers[-1]
         if last.number == NEW:
             # 2.1.50 goes on at the newest line of all, notes of progress included.
             every = (self.chain.value(node.number) for node in self.chain.graph.nodes)
-            self._set(last, "timestamp", stamp(just_after(newest(every) or top)))
+            self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
             return
+        end = time_of(last.record.value)
         for unit in speakers[:-1]:
-            time = time_of(unit.record.value)
-            if unit.touched and end is not None and time is not None and time >= end:
-                self._set(unit, "timestamp", stamp(just_before(end)))
+            time = time_of(unit.record.value) if unit.touched and end is not None else None
+            if end is not None and time is not None and time >= end:
+                self._set(unit, "timestamp", stamp(end - TICK))
 
     # The file.
 
-    def _file(self, line: Sequence[ClaudeUnit]) -> list[Record]:
-        """Put the lines back into the file, new and moved ones behind the one they follow."""
-        lost = self._lost()
-        earlier = Earlier(
-            (unit.number for unit in line if unit.number > NEW),
-            {unit.number: unit for unit in line},
-        )
-        spots = {unit.number: unit.record for unit in line if unit.number != NEW}
+    def file(self, line: Sequence[ClaudeUnit]) -> list[Record]:
+        """Put the lines back into the file, new and moved ones behind the one they follow.
+
+        What hung on a line that is gone hangs on the line before that one.
+        """
+        lost = self.spoken - self.used
+        spots = {unit.number: unit for unit in line if unit.number != NEW}
+        earlier = Earlier(spots, spots)
         follow: dict[int, list[Record]] = {}
         moved: set[int] = set()
         anchor = NEW
         for unit, after in zip(line, [*line[1:], None], strict=False):
             if unit.number == NEW or self._is_out_of_order(unit, anchor, after):
-                record = unit.record
-                record = structs.replace(record, ending=record.ending or b"\n")
+                record = structs.replace(unit.record, ending=unit.record.ending or b"\n")
                 follow.setdefault(anchor, []).append(record)
                 moved.add(unit.number)
             else:
                 anchor = unit.number
         out = list(follow.get(NEW, ()))
-        for number, record in enumerate(self.records):
+        by_id = self.chain.graph.by_id
+        for number, old in enumerate(self.records):
             if number not in moved and number not in lost:
-                out.append(self._rehung(spots.get(number, record), lost, earlier))
+                record = spots[number].record if number in spots else old
+                parent = (
+                    by_id.get(str(record.value.get("parentUuid"))) if record.is_record else None
+                )
+                if parent is not None and parent.number in lost:
+                    before = earlier.than(parent.number)
+                    name = before.uuid if before else None
+                    record = amend_record(self.data, record, ("parentUuid",), name)
+                out.append(record)
             out += follow.get(number, ())
         return out
 
@@ -389,54 +370,32 @@ class _ClaudeWriteBack:
             return unit.number >= self.chain.boundary
         return after is not None and NEW < after.number < unit.number and after.number > anchor
 
-    def _rehung(self, record: Record, lost: set[int], earlier: Earlier[ClaudeUnit]) -> Record:
-        """Hang what hung on a line that is gone on the line before that one."""
-        if not record.is_record or not lost:
-            return record
-        parent = self.chain.graph.by_id.get(str(record.value.get("parentUuid")))
-        if parent is None or parent.number not in lost:
-            return record
-        before = earlier.than(parent.number)
-        return amend_record(self.data, record, ("parentUuid",), before.uuid if before else None)
 
-
-def fork(transcript: Transcript, line: str) -> bytes:
-    """Give a file in which the branch that starts at a line is the conversation.
+def fork(
+    transcript: Transcript, chain: ClaudeChain, branches: Sequence[OffBranch], line: str
+) -> bytes:
+    """Return a file in which the branch that starts at a line is the conversation.
 
     The turns that took the branch's place are left out, and the session gets an id of its own.
     """
-    chain: ClaudeChain
-    branches: list[OffBranch]
-    chain, branches = transcript.state
-    branch = next((one for one in branches if _holds(chain, one, line)), None)
+    numbers = {number for number, record in enumerate(chain.records) if record.place == line}
+    branch = next((one for one in branches if not numbers.isdisjoint(one.members)), None)
     if branch is None:
         raise UsageError(f"no branch that a resume leaves behind holds line {line}")
-    rivals = _rivals(chain, branch)
-    session = derived_uuid(str(transcript.session), line)
-    kept = [
-        _renamed(transcript.context.data, record, session)
-        for number, record in enumerate(chain.records)
-        if number not in rivals
-    ]
-    return records.write_lines(transcript.context.data, kept)
-
-
-def _holds(chain: ClaudeChain, branch: OffBranch, line: str) -> bool:
-    return any(chain.records[number].place == line for number in branch.members)
-
-
-def _rivals(chain: ClaudeChain, branch: OffBranch) -> set[int]:
-    """Give the records of the conversation that are not on the branch."""
     path = chain.walk.path
     start = path.index(branch.onward) if branch.onward in path else len(path)
     rivals = set(path[start:])
     for group in chain.groups.values():
         if rivals & set(group.members):
             rivals.update(group.members, group.results)
-    return rivals
-
-
-def _renamed(data: bytes, record: Record, session: str) -> Record:
-    if not record.is_record or "sessionId" not in record.value:
-        return record
-    return amend_record(data, record, ("sessionId",), session)
+    data, session = transcript.context.data, derived_uuid(str(transcript.session), line)
+    kept = [record for number, record in enumerate(chain.records) if number not in rivals]
+    return records.write_lines(
+        data,
+        [
+            amend_record(data, record, ("sessionId",), session)
+            if record.is_record and "sessionId" in record.value
+            else record
+            for record in kept
+        ],
+    )

@@ -5,7 +5,7 @@ Mending a Codex rollout: its lines, then its items.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -30,7 +30,8 @@ from lockstitch.formats.history import SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
 from lockstitch.sources.interface import Transcript, new_finding
-from lockstitch.sources.records import Record, amend_record, encode_record, new_record
+from lockstitch.sources.records import Record, amend_record, as_str, encode_record, new_record
+from lockstitch.sources.tree import TreeRepair
 from lockstitch.sources.write_back import place_messages, value_at
 
 _HEAD_HELP = (
@@ -192,116 +193,92 @@ def _really_answered(items: list[dict[str, Any]]) -> set[Any]:
 
 
 def repair_tree(transcript: Transcript, ledger: Ledger) -> list[Record]:
-    """Mend one kind of trouble with the lines; the same records if there is none."""
-    round_ = _CodexRepair(transcript, ledger)
-    for step in (
-        round_.drop_repeats,
-        round_.give_times,
-        round_.spell,
-        round_.drop_spare_metas,
-        round_.put_meta_first,
-        round_.number_anew,
-    ):
-        mended = step()
-        if mended is not None:
-            return mended
-    return list(transcript.records)
+    """Repair one kind of trouble with the lines; the same records if there is none."""
+    repair = _CodexRepair(transcript, ledger)
+    return repair.run(
+        [
+            repair.drop_repeats,
+            repair.give_times,
+            repair.spell,
+            repair.drop_spare_metas,
+            repair.put_meta_first,
+            repair.number_anew,
+        ]
+    )
 
 
-class _CodexRepair:
-    """One round of repairs; each step gives the new records, or None if it had nothing to do."""
+class _CodexRepair(TreeRepair):
+    """One round of repairs on the lines of a rollout."""
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
+        super().__init__(transcript, ledger)
         self.thread: CodexThread = transcript.state
-        self.records = self.thread.records
-        self.data = transcript.context.data
         self.name = transcript.context.name
-        self.ledger = ledger
 
-    def _note(self, code: str, action: str, number: int, text: str) -> None:
-        self.ledger.note(RULES[code], action, self.records[number].place, text)
+    def drop_repeats(self) -> None:
+        """Keep the first of equal records."""
+        for number, _ in repeats(self.records):
+            self.gone.add(number)
+            self.note("LS607", "removed", number, "the same record comes before it in the file")
 
-    def _without(self, gone: Iterable[int]) -> list[Record]:
-        taken = set(gone)
-        return [record for number, record in enumerate(self.records) if number not in taken]
-
-    def drop_repeats(self) -> list[Record] | None:
-        gone = [number for number, _ in repeats(self.records)]
-        for number in gone:
-            self._note("LS607", "removed", number, "the same record comes before it in the file")
-        return self._without(gone) if gone else None
-
-    def give_times(self) -> list[Record] | None:
+    def give_times(self) -> None:
         """Give records that the program skips the time of their neighbour, and no odd ordinal."""
         wrong = set(skipped(self.records))
-        time = next((_time(record) for record in self.records if _time(record)), None)
-        if not wrong or time is None:
-            return None
-        out: list[Record] = []
-        for number, record in enumerate(self.records):
-            time = _time(record) or time
-            out.append(self._timed(record, time) if number in wrong else record)
-            if number in wrong:
-                self._note("LS610", "rewritten", number, "got the time of its neighbour")
-        return out
+        times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
+        last = next(filter(None, times), None)
+        if last is None:
+            return
+        for number, time in enumerate(times):
+            last = time or last
+            if number not in wrong:
+                continue
+            if not time:
+                self.set(number, ("timestamp",), last)
+            if type(self.records[number].value.get("ordinal", 0)) is not int:
+                self.set(number, ("ordinal",), None)
+            self.note("LS610", "rewritten", number, "got the time of its neighbour")
 
-    def _timed(self, record: Record, time: str) -> Record:
-        if not _time(record):
-            record = amend_record(self.data, record, ("timestamp",), time)
-        if type(record.value.get("ordinal", 0)) is not int:
-            record = amend_record(self.data, record, ("ordinal",), None)
-        return record
-
-    def spell(self) -> list[Record] | None:
+    def spell(self) -> None:
         """Spell items so that the program reads them."""
-        out = list(self.records)
         for number, record in enumerate(self.records):
             for path in misspelled(record.value) if record.is_record else ():
-                item = spelled(value_at(record.value, path))
-                out[number] = amend_record(self.data, out[number], path, item)
-                self._note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
-        return out if any(a is not b for a, b in zip(out, self.records, strict=True)) else None
+                self.set(number, path, spelled(value_at(record.value, path)))
+                self.note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
 
-    def drop_spare_metas(self) -> list[Record] | None:
-        gone = spare_metas(self.thread)
-        for number in gone:
+    def drop_spare_metas(self) -> None:
+        """Take out what repeats the session's own data and hides what stands before it."""
+        for number in spare_metas(self.thread):
             text = "a second session_meta was taken out, so that all before it is read again"
-            self._note("LS704", "removed", number, text)
-            record = self.records[number]
-            self.ledger.set_aside(RULES["LS704"], record.place, record.value)
-        return self._without(gone) if gone else None
+            self.remove("LS704", number, text, self.records[number].value)
 
-    def put_meta_first(self) -> list[Record] | None:
+    def put_meta_first(self) -> None:
         """Put the session's own data in front: moved there, or written anew."""
         number = misplaced(self.thread)
         if number < 0:
-            return None
+            return
         own = own_meta(self.thread, self.name)
         if own >= 0:
-            self._note("LS610", "moved", own, "session_meta was moved to the start of the file")
-            return [self.records[own], *self._without([own])]
+            self.note("LS610", "moved", own, "session_meta was moved to the start of the file")
+            self.put_first(own)
+            return
         made = rebuilt(self.records, self.data, self.name)
         if made is None:
-            return None
-        self._note("LS610", "inserted", number, "session_meta was rebuilt")
+            return
+        self.note("LS610", "inserted", number, "session_meta was rebuilt")
+        self.head = [new_record("", made)]
         old = self.records[number]
-        is_head = old.is_record and old.value.get("type") == META
-        if is_head:
+        if old.is_record and old.value.get("type") == META:
             self.ledger.set_aside(RULES["LS610"], old.place, old.value)
-        return [new_record("", made), *self._without([number] if is_head else [])]
+            self.gone.add(number)
 
-    def number_anew(self) -> list[Record] | None:
+    def number_anew(self) -> None:
+        """Give the records of a paginated file ordinals that count on."""
         wrong = numbering(self.thread)
-        if not wrong:
-            return None
-        text = f"{len(wrong)} ordinals were renumbered"
-        self._note("LS610", "rewritten", min(wrong), text)
-        return renumbered(self.thread, self.data)
-
-
-def _time(record: Record) -> str | None:
-    time = record.value.get("timestamp") if record.is_record else None
-    return time if type(time) is str else None
+        if wrong:
+            text = f"{len(wrong)} ordinals were renumbered"
+            self.note("LS610", "rewritten", min(wrong), text)
+        for number, ordinal in wrong.items():
+            self.set(number, ("ordinal",), ordinal)
 
 
 def renumbered(thread: CodexThread, data: bytes) -> list[Record]:

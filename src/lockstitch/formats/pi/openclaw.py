@@ -31,7 +31,7 @@ from lockstitch.sources.interface import Context, Transcript, new_finding
 from lockstitch.sources.records import JSON, TORN, Record, as_str, decode_json
 from lockstitch.sources.sqlite import bind_values, tables_of
 from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
-from lockstitch.sources.write_back import GraphNode
+from lockstitch.sources.tree import TreeNode
 
 if TYPE_CHECKING:
     from lockstitch.sources.sqlite import GuardedConnection
@@ -59,10 +59,10 @@ class ClawTree(PiSession):
         self.stale: list[int] = []
         super().__init__(records)
 
-    def leaf(self) -> GraphNode | None:
+    def leaf(self) -> TreeNode | None:
         return self.last.get(self.end) if self.end else None
 
-    def nodes(self) -> Iterator[GraphNode]:
+    def nodes(self) -> Iterator[TreeNode]:
         reader = _ClawReader()
         for number in self.entries:
             node = reader.read(number, self.records[number].value)
@@ -82,7 +82,7 @@ class _ClawReader:
         self.under: set[str] = set()
         self.stale: list[int] = []
 
-    def read(self, number: int, value: dict[str, Any]) -> GraphNode | None:
+    def read(self, number: int, value: dict[str, Any]) -> TreeNode | None:
         own = value.get("id")
         if type(own) is not str or not own.strip():
             return None
@@ -92,7 +92,7 @@ class _ClawReader:
         if type(kind) is not str or kind not in _TYPES:
             # it is no part of the conversation, but may be a link of its chain
             self.known.add(own)
-            return GraphNode(number, own, _text(value.get("parentId")))
+            return TreeNode(number, own, _text(value.get("parentId")))
         parent = self._parent(number, value)
         self.known.add(own)
         if value["type"] == RESET:
@@ -101,9 +101,9 @@ class _ClawReader:
             self.under.add(own)
         if not _is_aside(value):
             self.leaf = own
-        return GraphNode(number, own, parent)
+        return TreeNode(number, own, parent)
 
-    def _control(self, number: int, own: str, value: dict[str, Any]) -> GraphNode | None:
+    def _control(self, number: int, own: str, value: dict[str, Any]) -> TreeNode | None:
         target = _text(value.get("targetId"))
         if target is not None and target not in self.known:
             return None
@@ -111,7 +111,7 @@ class _ClawReader:
             target = self.leaf
         self.known.add(own)
         self.targets[own] = self.leaf = target
-        return GraphNode(number, own, target)
+        return TreeNode(number, own, target)
 
     def _parent(self, number: int, value: dict[str, Any]) -> str | None:
         parent = _text(value.get("parentId")) if "parentId" in value else self.leaf

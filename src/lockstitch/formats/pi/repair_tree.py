@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -21,8 +21,8 @@ from lockstitch.formats.pi.session import (
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.interface import Context, Transcript, new_finding
-from lockstitch.sources.records import JSON, Record, amend_record, new_record
-from lockstitch.sources.write_back import GraphNode
+from lockstitch.sources.records import JSON, Record, new_record
+from lockstitch.sources.tree import TreeNode, TreeRepair
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}
@@ -38,7 +38,8 @@ def findings(session: PiSession, left: int, context: Context) -> Iterator[Findin
     records = session.records
     yield from _heading(session, context)
     turns = f": resuming will silently drop {left} turn{'s' * (left != 1)}"
-    for node, first in _repeats(session):
+    for node in session.graph.repeats:
+        first = session.graph.by_id[node.id]
         same = _is_same(session, node, first)
         text = f"has the id of the record on line {records[first.number].place}"
         ends = _is_last(session, node) and _goes_on(session, node)
@@ -52,20 +53,20 @@ def findings(session: PiSession, left: int, context: Context) -> Iterator[Findin
         text = "has no id" + ", so that a resume finds nothing before it" * ends
         yield new_finding("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
-    for node in _dangling(session):
+    for node in session.graph.dangling():
         is_cut = node.number == cuts
         text = "the parent of this record is missing" + (turns if is_cut else "")
         severity = ERROR if is_cut else WARNING
         yield new_finding("LS701", records[node.number].place, text, severity)
     on_path = set(session.path)
-    for node in _circles(session):
-        severity = ERROR if node.number in on_path else WARNING
+    for number in _circles(session):
+        severity = ERROR if number in on_path else WARNING
         text = "the parents of this record form a circle"
-        yield new_finding("LS702", records[node.number].place, text, severity)
-    number = _cut_off(session)
-    if number >= 0:
+        yield new_finding("LS702", records[number].place, text, severity)
+    root = _cut_off(session)
+    if root is not None:
         text = "the conversation before this record is cut off" + turns
-        yield new_finding("LS704", records[number].place, text)
+        yield new_finding("LS704", records[root].place, text)
     if _is_out_of_order(session):
         text = "this record is the last one, but others refer to it" + turns
         place = records[session.entries[-1]].place
@@ -87,11 +88,11 @@ def _first(session: PiSession) -> int:
     return next((n for n, record in enumerate(session.records) if record.kind == JSON), -1)
 
 
-def _is_last(session: PiSession, node: GraphNode) -> bool:
+def _is_last(session: PiSession, node: TreeNode) -> bool:
     return node.number == session.entries[-1]
 
 
-def _goes_on(session: PiSession, node: GraphNode) -> bool:
+def _goes_on(session: PiSession, node: TreeNode) -> bool:
     """Whether entries before this one in the file hang on it, so that it is no end."""
     children = session.graph.children.get(node.id, ())
     return any(child.number < node.number for child in children)
@@ -109,11 +110,7 @@ def _is_out_of_order(session: PiSession) -> bool:
     return _is_last(session, node) and _goes_on(session, node)
 
 
-def _repeats(session: PiSession) -> list[tuple[GraphNode, GraphNode]]:
-    return [(node, session.graph.by_id[node.id]) for node in session.graph.repeats]
-
-
-def _is_same(session: PiSession, node: GraphNode, first: GraphNode) -> bool:
+def _is_same(session: PiSession, node: TreeNode, first: TreeNode) -> bool:
     """Tell whether two entries are the same one, of which one may be damaged."""
     one, other = session.value(node.number), session.value(first.number)
     keys = ("type", "timestamp")
@@ -143,99 +140,59 @@ def _is_malformed(value: dict[str, Any]) -> bool:
     return type(message.get("content")) not in kinds
 
 
-def _dangling(session: PiSession) -> list[GraphNode]:
-    known = session.graph.by_id
-    return [node for node in session.graph.nodes if node.parent and node.parent not in known]
+def _circles(session: PiSession) -> list[int]:
+    """Return one entry of each circle of parents: the first one in the file."""
+    circles = session.graph.circles(session.last)
+    return [min(node.number for node in circle) for circle in circles]
 
 
-def _circles(session: PiSession) -> list[GraphNode]:
-    """Give one entry of each circle of parents: the first one in the file."""
-    done: set[int] = set()
-    found: list[GraphNode] = []
-    for start in session.last.values():
-        trail: dict[int, GraphNode] = {}
-        at: GraphNode | None = start
-        while at is not None and at.number not in done and at.number not in trail:
-            trail[at.number] = at
-            at = session.last.get(at.parent) if at.parent else None
-        if at is not None and at.number in trail:
-            numbers = list(trail)
-            found.append(session.graph.by_number[min(numbers[numbers.index(at.number) :])])
-        done.update(trail)  # |= with its keys would copy all that is done
-    return found
-
-
-def _cut_off(session: PiSession) -> int:
-    """Give the entry without a parent that starts in the middle of a turn, -1 if none does."""
+def _cut_off(session: PiSession) -> int | None:
+    """Return the entry without a parent that starts in the middle of a turn, if one does."""
     if session.is_linear or session.broken or session.cut >= 0 or not session.path:
-        return -1
-    root, first = session.path[0], next(iter(session.sent), -1)
-    if root == session.entries[0] or first < 0:
-        return -1
+        return None
+    root, first = session.path[0], next(iter(session.sent), None)
+    if root == session.entries[0] or first is None:
+        return None
     role = message_of(session.value(first)).get("role")
     before = any(message_of(session.value(n)) for n in session.entries if n < root)
-    return root if before and role in (ASSISTANT, RESULT) else -1
+    return root if before and role in (ASSISTANT, RESULT) else None
 
 
 def repair_tree(transcript: Transcript, ledger: Ledger) -> list[Record]:
-    """Mend one kind of trouble with the entries; the same records if there is none."""
-    round_ = _PiTreeRepair(transcript, ledger)
-    for step in (
-        round_.put_head_first,
-        round_.drop_repeats,
-        round_.rename_repeats,
-        round_.mend_malformed,
-        round_.name_entries,
-        round_.link_danglers,
-        round_.open_circles,
-        round_.link_cut_off,
-        round_.put_in_order,
-    ):
-        step()
-        if round_.changed:
-            break
-    return round_.records()
+    """Repair one kind of trouble with the entries; the same records if there is none."""
+    repair = _PiTreeRepair(transcript, ledger)
+    return repair.run(
+        [
+            repair.put_head_first,
+            repair.drop_repeats,
+            repair.rename_repeats,
+            repair.repair_malformed,
+            repair.name_entries,
+            repair.link_danglers,
+            repair.open_circles,
+            repair.link_cut_off,
+            repair.put_in_order,
+        ]
+    )
 
 
-class _PiTreeRepair:
-    """One round of repairs: what changes, by the numbers of the records."""
+class _PiTreeRepair(TreeRepair):
+    """One round of repairs on the entries of a session."""
+
+    link = "parentId"
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
-        self.data = transcript.context.data
-        self.name = transcript.context.name
         self.session: PiSession = transcript.state
-        self.ledger = ledger
-        self.values: dict[int, Record] = {}
-        self.gone: set[int] = set()
-        self.first: list[int] = []
-        self.head: list[Record] = []
-        self.order: Sequence[int] = range(len(self.session.records))
+        super().__init__(transcript, ledger, self.session.graph)
+        self.name = transcript.context.name
 
-    @property
-    def changed(self) -> bool:
-        moved = self.first or self.head or type(self.order) is list
-        return bool(self.values or self.gone or moved)
-
-    def records(self) -> list[Record]:
-        source = self.session.records
-        rest = [n for n in self.order if n not in self.gone and n not in self.first]
-        kept = [self.values.get(number, source[number]) for number in [*self.first, *rest]]
-        return [*self.head, *kept]
-
-    def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
-        record = self.values.get(number, self.session.records[number])
-        self.values[number] = amend_record(self.data, record, path, value)
-
-    def note(self, code: str, action: str, number: int, text: str) -> None:
-        self.ledger.note(RULES[code], action, self.session.records[number].place, text)
-
-    def link(self, code: str, number: int, names: Mapping[int, str] = _NONE) -> None:
+    def link_before(self, code: str, number: int, names: Mapping[int, str] = _NONE) -> None:
         """Hang an entry on the one before it in the file, which may have another name by now."""
-        node = self.session.graph.before(number, lambda other: other.number not in self.gone)
-        name = names.get(node.number, node.id) if node else None
-        self.set(number, ("parentId",), name)
-        place = f"line {self.session.records[node.number].place}" if node else "no record"
-        self.note(code, "linked", number, f"the parent of the record is now {place}")
+        node = self.session.graph.before(number, self.gone)
+        if node is None:
+            self.relink(code, number, None)
+        else:
+            self.relink(code, number, node.number, names.get(node.number))
 
     def put_head_first(self) -> None:
         """Put the head of the session in front: moved there, or written anew."""
@@ -243,7 +200,7 @@ class _PiTreeRepair:
         if first < 0 or first in headers:
             return
         if headers:
-            self.first = headers[:1]
+            self.put_first(headers[0])
             text = "the head of the session was moved to the start of the file"
             self.note("LS610", "moved", headers[0], text)
             return
@@ -258,7 +215,8 @@ class _PiTreeRepair:
             self.ledger.set_aside(RULES["LS610"], self.session.records[first].place, value)
 
     def drop_repeats(self) -> None:
-        for node, first in _repeats(self.session):
+        for node in self.session.graph.repeats:
+            first = self.session.graph.by_id[node.id]
             if _is_same(self.session, node, first):
                 self.gone.add(node.number)
                 text = "the same record comes before it in the file"
@@ -272,7 +230,7 @@ class _PiTreeRepair:
         """Give a second entry with an id its own, and hang on it what was written behind it."""
         second: dict[str, int] = {}
         names: dict[int, str] = {}
-        for node, _ in _repeats(self.session):
+        for node in self.session.graph.repeats:
             name = names[node.number] = new_id(self.session, node.id, node.number)
             self.set(node.number, ("id",), name)
             children = self.session.graph.children.get(node.id, ())
@@ -283,9 +241,9 @@ class _PiTreeRepair:
                         self.set(child.number, ("parentId",), name)
             self.note("LS703", "rewritten", node.number, "got an id of its own")
             if _is_last(self.session, node) and any(c.number < second[node.id] for c in children):
-                self.link("LS703", node.number, names)
+                self.link_before("LS703", node.number, names)
 
-    def mend_malformed(self) -> None:
+    def repair_malformed(self) -> None:
         for number in _malformed(self.session):
             message = message_of(self.session.value(number))
             content = message.get("content")
@@ -304,21 +262,19 @@ class _PiTreeRepair:
                 self._remove(number)
                 continue
             self.set(number, ("id",), new_id(self.session, "unnamed", number))
-            self.link("LS610", number)
+            self.link_before("LS610", number)
 
     def _remove(self, number: int) -> None:
         """Take an entry out; what hung on it hangs on what it hung on."""
-        place, value = self.session.records[number].place, self.session.value(number)
-        self.gone.add(number)
-        self.note("LS610", "removed", number, "holds no message")
-        self.ledger.set_aside(RULES["LS610"], place, value)
+        value = self.session.value(number)
+        self.remove("LS610", number, "holds no message", value)
         name = value.get("id")
         children = self.session.graph.children.get(name, ()) if type(name) is str else ()
         for child in children:
             self.set(child.number, ("parentId",), value.get("parentId"))
             self._keep_from(name, child)
 
-    def _keep_from(self, name: Any, node: GraphNode) -> None:
+    def _keep_from(self, name: Any, node: TreeNode) -> None:
         """Let a compaction keep from here on what it kept from an entry that is gone."""
         for number in self._keeping.get(name, ()) if name is not None else ():
             self.set(number, ("firstKeptEntryId",), node.id)
@@ -334,18 +290,18 @@ class _PiTreeRepair:
         return found
 
     def link_danglers(self) -> None:
-        for node in _dangling(self.session):
-            self.link("LS701", node.number)
+        for node in self.session.graph.dangling():
+            self.link_before("LS701", node.number)
             self._keep_from(node.parent, node)
 
     def open_circles(self) -> None:
-        for node in _circles(self.session):
-            self.link("LS702", node.number)
+        for number in _circles(self.session):
+            self.link_before("LS702", number)
 
     def link_cut_off(self) -> None:
         number = _cut_off(self.session)
-        if number >= 0:
-            self.link("LS704", number)
+        if number is not None:
+            self.link_before("LS704", number)
 
     def put_in_order(self) -> None:
         """Put entries in the order of their times, each behind its parent, if the last is none."""
@@ -358,7 +314,7 @@ class _PiTreeRepair:
         ordered: dict[int, None] = {}
         for number in sorted(entries, key=lambda n: (keys.get(n, ""), n)):
             ordered |= dict.fromkeys(self._with_parents(number, ordered))
-        others = [n for n in range(len(self.session.records)) if n not in ordered]
+        others = [n for n in range(len(self.records)) if n not in ordered]
         self.order = [*others, *ordered]
         self.note(
             "LS704", "moved", entries[-1], "was moved back before the records that refer to it"

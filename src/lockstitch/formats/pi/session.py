@@ -26,7 +26,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.sources.records import Record, unescaped
-from lockstitch.sources.write_back import CYCLE, DANGLING, Break, Graph, GraphNode
+from lockstitch.sources.tree import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 
 HEADER = "session"
 # What a file whose entries have ids is; pi makes one of all older ones.
@@ -297,9 +297,9 @@ class PiSession:
             n for n, r in enumerate(records) if r.is_record and r.value.get("type") != HEADER
         ]
         self.is_linear = not any("id" in records[n].value for n in self.entries)
-        self.graph = Graph(list(self.nodes()))
+        self.graph = RecordTree(list(self.nodes()))
         self.last = {node.id: node for node in self.graph.nodes}
-        self.broken: Break | None = None
+        self.broken: BrokenLink | None = None
         self.path = self.entries if self.is_linear else self._walk()
         self.kept: dict[int, tuple[int, Path]] = {}
         self.history = self._history()
@@ -309,15 +309,15 @@ class PiSession:
         found: dict[str, Any] = self.records[number].value
         return found
 
-    def nodes(self) -> Iterator[GraphNode]:
+    def nodes(self) -> Iterator[TreeNode]:
         """Return the entries that have an id, each with its parent."""
         for number in self.entries:
             value = self.records[number].value
             name, parent = value.get("id"), value.get("parentId")
             if type(name) is str:
-                yield GraphNode(number, name, parent if type(parent) is str else None)
+                yield TreeNode(number, name, parent if type(parent) is str else None)
 
-    def leaf(self) -> GraphNode | None:
+    def leaf(self) -> TreeNode | None:
         """Return the entry that the conversation ends with: the last one in the file."""
         return self.graph.nodes[-1] if self.graph.nodes else None
 
@@ -331,7 +331,7 @@ class PiSession:
             parent = self.last.get(node.parent) if node.parent else None
             if node.parent and (parent is None or parent.number in seen):
                 why = DANGLING if parent is None else CYCLE
-                self.broken = Break(node.number, why, -1)
+                self.broken = BrokenLink(node.number, why, None)
                 break
             node = parent
         return path[::-1]

@@ -1,0 +1,654 @@
+"""What is wrong with the tree of a Claude Code file, and one round of its repair.
+
+Every version of the program reads a file whose chain stands in file order and whose leaf is the
+last and newest line, so records that change their place in the chain change it in the file, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lockstitch.dialects.base import text_of_blocks
+from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.formats.claude_code.chain import (
+    ASSISTANT,
+    SPEAKERS,
+    TICK,
+    ClaudeChain,
+    Group,
+    answered_in,
+    call_ids_in,
+    calls_in,
+    change_kept,
+    derived_uuid,
+    ids_of,
+    is_boundary,
+    message_of,
+    newest,
+    results_in,
+    stamp,
+    time_of,
+)
+from lockstitch.formats.claude_code.evidence import is_own_words, version_of
+from lockstitch.formats.claude_code.unreachable import (
+    CUT,
+    END,
+    GAP,
+    LATE,
+    REPLY,
+    WRITER,
+    OffBranch,
+)
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.interface import Transcript, new_finding
+from lockstitch.sources.records import SLIM, Record, decode_json, encode_record, record_bytes
+from lockstitch.sources.tree import TreeNode, TreeRepair
+
+# Kinds of faults, in the order in which they are repaired.
+COPY = "copy"
+NO_CONTENT = "no content"
+BARE_REPLY = "bare reply"
+SAME_ID = "same id"
+DANGLING = "dangling"
+CIRCLE = "circle"
+SIDE_CHAIN = "side chain"
+TORN_COMPACTION = "torn compaction"
+PASSED_COMPACTION = "passed compaction"
+MISSING_KEPT = "missing kept"
+BRANCH = "branch"
+MISADDRESSED = "misaddressed"
+UNDATED = "undated"
+OVERTAKEN = "overtaken"
+STRANDED = "stranded"
+_CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
+_SAID = {
+    REPLY: "a reply of the model is on a side branch",
+    WRITER: "a second window wrote on a side branch",
+    END: "the end of the conversation is on a side branch, after a note that was written late",
+    CUT: "the conversation before this record is cut off",
+    LATE: "the summary of the compaction does not cover this",
+}
+# So many lost branches are put back in rounds of their own, each judged anew.
+_ONE_BY_ONE = 16
+
+
+class Fault(Struct, eq=False):
+    """One thing that is wrong with the tree: the record, the finding, and what repairs it.
+
+    ``about`` is what else the repair of its kind has to know.
+    """
+
+    kind: str
+    number: int
+    finding: Finding
+    about: Any = None
+
+
+def find_faults(
+    chain: ClaudeChain, lost: Sequence[OffBranch], evidence: dict[str, dict[str, Any]]
+) -> list[Fault]:
+    """Find everything that is wrong with the tree."""
+    return [
+        *_record_faults(chain),
+        *_link_faults(chain, lost),
+        *_compaction_faults(chain),
+        *(_branch_fault(chain, branch) for branch in lost if branch.kind != GAP),
+        *_result_faults(chain, evidence),
+        *_leaf_faults(chain),
+    ]
+
+
+def _fault(  # noqa: PLR0913, PLR0917 - a finding and what its repair has to know
+    chain: ClaudeChain,
+    kind: str,
+    code: str,
+    number: int,
+    text: str,
+    severity: str = "",
+    about: Any = None,
+) -> Fault:
+    return Fault(
+        kind, number, new_finding(code, chain.records[number].place, text, severity), about
+    )
+
+
+def _record_faults(chain: ClaudeChain) -> Iterator[Fault]:
+    """Find messages without content, and records that stand in the file twice."""
+    for node in chain.graph.nodes:
+        number = node.number
+        content = message_of(chain.value(number)).get("content")
+        if not chain.is_spoken(number) or type(content) is list:
+            continue
+        if type(content) is not str:
+            text = "this message has no content"
+            yield _fault(chain, NO_CONTENT, "LS610", number, text)
+        elif chain.value(number)["type"] == ASSISTANT:
+            text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+            yield _fault(chain, BARE_REPLY, "LS610", number, text)
+    for node in chain.graph.repeats:
+        first = chain.graph.by_id[node.id]
+        where = chain.records[first.number].place
+        if _is_copy(chain.value(first.number), chain.value(node.number)):
+            # The client takes the last copy, and with it the place where that one hangs.
+            severity = WARNING if node.parent == first.parent else ERROR
+            text = f"repeats the record of line {where}"
+            yield _fault(chain, COPY, "LS607", node.number, text, severity, first)
+        else:
+            spoken = [chain.is_spoken(one.number) for one in (first, node)]
+            text = f"has the uuid of another record, on line {where}"
+            severity = WARNING if any(spoken) != all(spoken) else ERROR
+            yield _fault(chain, SAME_ID, "LS703", node.number, text, severity, (first, node))
+
+
+def _is_copy(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Whether a record says the same as the first one with its id, wherever and whenever it stands.
+
+    The client writes a message again behind a line that it could not finish, with what has become
+    of version and folder meanwhile. A copy may be damaged, if it is of the same moment otherwise.
+    """
+    if _said_in(first) == _said_in(second):
+        return True
+    marks = [(v.get("type"), v.get("timestamp"), message_of(v).get("id")) for v in (first, second)]
+    return marks[0] == marks[1] and _is_damaged(first) != _is_damaged(second)
+
+
+def _said_in(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a record says: its message where it has one, else all but its time."""
+    message = message_of(value)
+    if message:
+        said = {key: message.get(key) for key in ("id", "role", "content")}
+        return {"type": value.get("type"), SLIM: value.get(SLIM), **said}
+    return {key: value[key] for key in value if key != "timestamp"}
+
+
+def _is_damaged(value: dict[str, Any]) -> bool:
+    """Whether characters of a record could not be read."""
+    return "\ufffd".encode() in encode_record(value)
+
+
+def _link_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Fault]:
+    """Find the links that lead nowhere, and a conversation that continues from a side chain.
+
+    The newest client goes on at the line before, if that was written at most seconds earlier;
+    every other one, and older clients in any case, leave behind what the link should have led to.
+    """
+    graph, breaks = chain.graph, chain.walk.breaks
+    first = next((node.number for node in graph.nodes if not node.aside), -1)
+    loose = {link.number for link in breaks if link.onward is None and link.number > first}
+    loose |= {branch.top for branch in lost if branch.kind == GAP}
+    if chain.overruled is not None:
+        loose.add(graph.top_of(chain.overruled))
+    bridged = {link.number for link in breaks if link.onward is not None} - loose
+    faults: list[tuple[str, str, str, list[TreeNode]]] = [
+        (DANGLING, "LS701", "the parent of this record is missing", [node])
+        for node in graph.dangling()
+    ]
+    text = "the parents of this record form a circle"
+    faults += [(CIRCLE, "LS702", text, circle) for circle in graph.circles()]
+    for kind, code, text, nodes in faults:
+        around = {node.number for node in nodes}
+        said, severity = text, WARNING
+        if around & loose:
+            said = f"{text}: resuming will not connect it to what came before"
+            severity = ERROR
+        elif min(around) == first and not around & bridged:
+            # Nothing stands before the first record: it is the file that begins there.
+            severity = NOTE
+        yield _fault(chain, kind, code, min(around), said, severity, frozenset(around))
+    # Side lines within the conversation are sent like all others. Only one that begins with them,
+    # although somebody spoke before, hangs on the wrong record.
+    path = chain.walk.path[chain.cut :]
+    asides = [graph.by_number[number].aside for number in path]
+    if chain.whole_file or not path or not asides[0] or all(asides):
+        return
+    before = graph.nodes[: graph.position(path[0])]
+    if any(not node.aside and chain.is_spoken(node.number) for node in before):
+        text = "the conversation continues from a side chain here"
+        yield _fault(chain, SIDE_CHAIN, "LS707", path[asides.index(False)], text)
+
+
+def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
+    """Find compactions that are not whole, or that the conversation goes round."""
+    main = [node.number for node in chain.graph.nodes if not node.aside]
+    last = max((n for n in main if is_boundary(chain.value(n))), default=None)
+    later = (node.number for node in chain.graph.nodes if last is not None and node.number > last)
+    is_torn = last is not None and not any(chain.value(n).get("isCompactSummary") for n in later)
+    if last is not None and is_torn:
+        text = "no summary follows this compaction boundary"
+        yield _fault(chain, TORN_COMPACTION, "LS801", last, text)
+    elif last is not None and last not in chain.places:
+        path = chain.walk.path
+        late = next((number for number in path if number > last), None)
+        if late is not None and late != path[0] and is_own_words(chain, late):
+            below = chain.graph.descendants(last)
+            spoken = [n for n in below if n < late and chain.is_spoken(n)]
+            if spoken:
+                text = "its parent is a record from before the compaction"
+                yield _fault(chain, PASSED_COMPACTION, "LS802", late, text, about=spoken[-1])
+    if chain.boundary < 0 or is_torn:
+        return
+    metadata = chain.value(chain.boundary).get("compactMetadata")
+    kept = metadata.get("preservedMessages") if type(metadata) is dict else None
+    named = kept.get("uuids") if type(kept) is dict else None
+    names = named if type(named) is list else []
+    missing = [str(name) for name in names if str(name) not in chain.graph.by_id]
+    if missing:
+        # The client keeps all of them or none, so those that are there are lost with the others.
+        text = f"{len(missing)} of the records that this compaction keeps are missing"
+        severity = NOTE if len(missing) == len(names) else ERROR
+        yield _fault(chain, MISSING_KEPT, "LS804", chain.boundary, text, severity, missing)
+
+
+def _branch_fault(chain: ClaudeChain, branch: OffBranch) -> Fault:
+    at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
+    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
+    return _fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch)
+
+
+def _result_faults(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+    """Find results that are addressed to the wrong call, or stored outside the conversation."""
+    calls = {name for n in chain.order for name in call_ids_in(chain.value(n))}
+    answered = chain.results_on(chain.order)
+    for number in chain.order:
+        value = chain.value(number)
+        source = chain.graph.by_id.get(str(value.get("sourceToolAssistantUUID")))
+        if source is None:
+            continue
+        # A result that fits no call, but whose record names the record of an open one.
+        results = results_in(value)
+        if len(results) != 1 or answered_in(value) & calls:
+            continue
+        named = [call.get("id") for call in calls_in(chain.value(source.number))]
+        if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
+            block = value["message"]["content"].index(results[0])
+            place = f"{chain.records[number].place}.message.content.{block}"
+            found = new_finding("LS709", place, f"this result belongs to call {named[0]}")
+            yield Fault(MISADDRESSED, number, found, (block, named[0]))
+    if not evidence:
+        return
+    real = {
+        name
+        for number in chain.order
+        for result in results_in(chain.value(number))
+        if not is_placeholder(text_of_blocks(result.get("content")))
+        for name in ids_of([result], "tool_use_id")
+    }
+    for number in chain.sent():
+        for call in calls_in(chain.value(number)):
+            for name in (ids_of([call], "id") & evidence.keys()) - real:
+                text = f"the result of call {name} is stored outside the conversation"
+                yield _fault(chain, STRANDED, "LS708", number, text)
+
+
+def _leaf_faults(chain: ClaudeChain) -> Iterator[Fault]:
+    """Find a leaf at which older clients, which go by the time, would not go on."""
+    leaf, graph = chain.leaf, chain.graph
+    if leaf is None:
+        return
+    if time_of(chain.value(leaf.number)) is None:
+        dated = (time_of(chain.value(node.number)) for node in graph.nodes)
+        if any(time is not None for time in dated):
+            yield _fault(chain, UNDATED, "LS710", leaf.number, "the last message has no time")
+    if not () < version_of(chain.value(leaf.number)) < (2, 1, 112):
+        return
+    # Those versions go on at the newest line that a speaker wrote, of several the first.
+    latest: TreeNode | None = None
+    limit = None
+    for node in graph.nodes:
+        is_main = chain.is_spoken(node.number) and not node.aside
+        time = time_of(chain.value(node.number)) if is_main else None
+        if time is not None and (limit is None or time > limit):
+            latest, limit = node, time
+    if latest is None or latest is leaf:
+        return
+    seen = set(graph.walk(latest).path)
+    missed = (number for number in chain.walk.path[chain.cut :] if number not in seen)
+    if any(is_own_words(chain, number) for number in missed):
+        text = "an earlier line is newer than the last one: this version continues there"
+        yield _fault(chain, OVERTAKEN, "LS711", leaf.number, text)
+
+
+def _without(missing: set[str], names: list[str]) -> list[str]:
+    return [name for name in names if str(name) not in missing]
+
+
+def repair_tree(
+    transcript: Transcript, chain: ClaudeChain, faults: Sequence[Fault], ledger: Ledger
+) -> list[Record]:
+    """Repair one kind of fault; the same records if there is none."""
+    repair = _ClaudeTreeRepair(transcript, chain, faults, ledger)
+    return repair.run(
+        [
+            repair.drop_copies,
+            repair.drop_malformed,
+            repair.wrap_replies,
+            repair.rename_repeats,
+            repair.link_danglers,
+            repair.open_circles,
+            repair.leave_side_chain,
+            repair.undo_torn_compaction,
+            repair.follow_compaction,
+            repair.shorten_kept,
+            repair.bring_back,
+            repair.address_results,
+            repair.date_leaf,
+        ]
+        if faults
+        else []
+    )
+
+
+class _ClaudeTreeRepair(TreeRepair):
+    """One round of repairs on the tree of a file."""
+
+    link = "parentUuid"
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        chain: ClaudeChain,
+        faults: Sequence[Fault],
+        ledger: Ledger,
+    ) -> None:
+        super().__init__(transcript, ledger, chain.graph)
+        self.chain = chain
+        self.graph = chain.graph
+        self.faults = faults
+
+    def of(self, kind: str) -> list[Fault]:
+        return [fault for fault in self.faults if fault.kind == kind]
+
+    def take_out(self, code: str, number: int, text: str) -> None:
+        """Take a record out, and keep all that it held."""
+        self.remove(code, number, text, decode_json(record_bytes(self.data, self.records[number])))
+
+    def drop_copies(self) -> None:
+        """Keep the first of equal records, or the second in its place if the first is damaged."""
+        for fault in self.of(COPY):
+            first, copy = fault.about.number, fault.number
+            value, other = self.chain.value(first), self.chain.value(copy)
+            if first not in self.gone and _is_damaged(value) and not _is_damaged(other):
+                self.moves[first] = [copy]
+                self.set(copy, ("parentUuid",), value.get("parentUuid"))
+                self.take_out("LS607", first, "a whole copy of it took its place")
+            else:
+                self.gone.add(copy)
+                self.note("LS607", "removed", copy, "an equal record comes before it")
+
+    def drop_malformed(self) -> None:
+        """Take messages without content out of the file; what hung on one moves up."""
+        for fault in self.of(NO_CONTENT):
+            node = self.graph.by_number[fault.number]
+            self.take_out("LS610", fault.number, "a message without content was set aside")
+            for child in self.graph.children.get(node.id, ()):
+                self.set(child.number, ("parentUuid",), node.parent)
+
+    def wrap_replies(self) -> None:
+        """Give replies that are a text the list of blocks that every client reads."""
+        for fault in self.of(BARE_REPLY):
+            text = self.chain.value(fault.number)["message"]["content"]
+            blocks = [{"type": "text", "text": text}] if text else []
+            self.set(fault.number, ("message", "content"), blocks)
+            self.note("LS610", "rewritten", fault.number, "the text became a block")
+
+    def rename_repeats(self) -> None:
+        """Give the second of two different records an id of its own, and its children with it."""
+        speaks = self.chain.is_spoken
+        # By id: the records that children follow, each up to the next one.
+        heads: dict[str, list[tuple[int, str]]] = {}
+        for fault in self.of(SAME_ID):
+            first, second = fault.about
+            is_first, is_second = speaks(first.number), speaks(second.number)
+            # What is no message changes its id rather than what is one.
+            node = first if is_second > is_first else second
+            name = derived_uuid(node.id, str(node.number))
+            self.set(node.number, ("uuid",), name)
+            self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
+            if is_first == is_second or speaks(node.number):
+                known = heads.setdefault(node.id, [])
+                if node is first:
+                    known.clear()
+                known.append((node.number, name))
+        for name, known in heads.items():
+            for child in self.graph.children.get(name, ()):
+                at = bisect_left(known, (child.number,))
+                if at:
+                    self.set(child.number, ("parentUuid",), known[at - 1][1])
+
+    def link_danglers(self) -> None:
+        """Hang records whose parent is missing on their call, or on the record before them."""
+        faults = self.of(DANGLING)
+        # The last record that holds a call, by the id of the call.
+        numbers = [node.number for node in self.graph.nodes] if faults else []
+        callers = {name: n for n in numbers for name in call_ids_in(self.chain.value(n))}
+        for fault in faults:
+            answered = answered_in(self.chain.value(fault.number)) & callers.keys()
+            home = max((callers[name] for name in answered), default=None)
+            self.relink("LS701", fault.number, self._before(fault.number) if home is None else home)
+
+    def open_circles(self) -> None:
+        """Take the first record of a circle out of it."""
+        for fault in self.of(CIRCLE):
+            self.relink("LS702", fault.number, self._before(fault.number))
+
+    def _before(self, number: int) -> int | None:
+        """Return the record before one in the file that it may hang on without a circle."""
+        top = self._tops[number]
+        # Below a record that hangs on nothing, or on itself, is all that climbs to the same top.
+        is_below = self._tops if top == number or top in self._circled.get(number, ()) else None
+        below = set() if is_below else set(self.graph.descendants(number))
+        alike = self._alike[self.graph.by_number[number].aside]
+        for at in range(bisect_left(alike, number) - 1, -1, -1):
+            other = alike[at]
+            hangs = is_below[other] == top if is_below else other in below
+            if not hangs and other not in self.gone:
+                return other
+        return None
+
+    @cached_property
+    def _alike(self) -> tuple[list[int], list[int]]:
+        """The records of the conversation, and those beside it, in file order."""
+        nodes = self.graph.nodes
+        main = [node.number for node in nodes if not node.aside]
+        return main, [node.number for node in nodes if node.aside]
+
+    @cached_property
+    def _circled(self) -> dict[int, frozenset[int]]:
+        """The records of each circle that is all of the conversation, by each of them."""
+        circles: list[frozenset[int]] = [fault.about for fault in self.of(CIRCLE)]
+        nodes = self.graph.by_number
+        whole = [one for one in circles if not any(nodes[number].aside for number in one)]
+        return {number: circle for circle in whole for number in circle}
+
+    @cached_property
+    def _tops(self) -> dict[int, int]:
+        """Where the parents of each record lead: to the last one, up to a circle or a side line.
+
+        For a file in which no id stands twice.
+        """
+        tops: dict[int, int] = {}
+        for node in self.graph.nodes:
+            climbed: dict[int, None] = {}
+            at, top = node, node.number
+            while at.number not in climbed:
+                if at.number in tops:
+                    top = tops[at.number]
+                    break
+                climbed[at.number] = None
+                top = at.number
+                above = self.graph.parent_of(at) if not at.aside else None
+                if above is None:
+                    break
+                at = above
+            tops.update(dict.fromkeys(climbed, top))
+        return tops
+
+    def leave_side_chain(self) -> None:
+        """Hang the record that follows a side chain on the conversation."""
+        for fault in self.of(SIDE_CHAIN):
+            nodes = self.graph.nodes[: self.graph.position(fault.number)]
+            main = [n.number for n in nodes if not n.aside and self.chain.is_spoken(n.number)]
+            self.relink("LS707", fault.number, main[-1] if main else None)
+
+    def undo_torn_compaction(self) -> None:
+        """Take a boundary without its summary out, so that the conversation is whole again."""
+        for fault in self.of(TORN_COMPACTION):
+            value = self.chain.value(fault.number)
+            logical = self.graph.by_id.get(str(value.get("logicalParentUuid")))
+            parent = logical.number if logical else self._before(fault.number)
+            name = None if parent is None else self.graph.by_number[parent].id
+            text = "a compaction without its summary was taken back"
+            self.take_out("LS801", fault.number, text)
+            node = self.graph.by_number[fault.number]
+            for child in self.graph.children.get(node.id, ()):
+                self.set(child.number, ("parentUuid",), name)
+
+    def follow_compaction(self) -> None:
+        """Hang a prompt that went round a compaction on the turns behind it."""
+        for fault in self.of(PASSED_COMPACTION):
+            self.relink("LS802", fault.number, fault.about)
+
+    def shorten_kept(self) -> None:
+        """Take records that are missing off the list of those that a compaction keeps."""
+        for fault in self.of(MISSING_KEPT):
+            missing = set(fault.about)
+            metadata = self.chain.value(fault.number)["compactMetadata"]
+            kept = change_kept(metadata, partial(_without, missing))
+            self.set(fault.number, ("compactMetadata",), kept)
+            text = f"{len(missing)} missing records left its list"
+            self.note("LS804", "shortened", fault.number, text)
+
+    def bring_back(self) -> None:
+        """Put one lost branch back in front of what follows it on the chain.
+
+        Of several beginnings that were cut off, the last one is next to what follows. Where there
+        are many, all those are put back at once that are in nobody's way.
+        """
+        branches: list[OffBranch] = [fault.about for fault in self.of(BRANCH)]
+        # What has a neighbour neither before nor behind it can be put nowhere.
+        lost = [b for b in branches if b.kind == END or (b.onward, b.attach) != (None, None)]
+        cut = [branch for branch in lost if branch.kind == CUT]
+        many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
+        for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:
+            self._splice(branch, all_late=all_late)
+
+    def _side_by_side(
+        self, lost: list[OffBranch], cut: list[OffBranch]
+    ) -> list[tuple[OffBranch, bool]]:
+        """Return branches that can be put back in one round, and whether all their lines move.
+
+        What is put back at the same place goes in front of what was put back there before, as it
+        would in rounds of its own.
+        """
+        ready: list[tuple[OffBranch, bool]] = []
+        # By place: what was put back there last, and the line in front of which the next one goes.
+        ahead: dict[int | None, tuple[OffBranch, int | None]] = {}
+        for branch in reversed(cut) if cut else lost:
+            if branch.onward is None:
+                continue
+            before, line = ahead.get(branch.onward, (None, None))
+            onward = before.top if before else branch.onward
+            moves = False
+            if cut:
+                fits = max(branch.members) < onward
+            elif before is None:
+                fits = branch.kind in (REPLY, WRITER)
+                # the branch itself if none of it moves, what it moves in front of if all does
+                if max(branch.members) < onward:
+                    line = branch.top
+                elif min(branch.members) > onward:
+                    line = onward
+            else:
+                # lines of one message of the model stay together, which takes rounds of their own
+                moves = line is not None and line < min(branch.members)
+                is_first = before.top == min(before.members)
+                is_whole = is_first or not self.chain.message_id(before.top)
+                fits = moves and branch.kind in (REPLY, WRITER) and is_whole
+            if fits:
+                ahead[branch.onward] = branch, line
+                ready.append((structs.replace(branch, onward=onward), moves))
+        return ready
+
+    def _splice(self, branch: OffBranch, *, all_late: bool) -> None:
+        """Put a branch back; ``all_late`` moves all its lines to where it belongs."""
+        chain, code = self.chain, _CODES[branch.kind]
+        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
+        if branch.kind == END and chain.overruled is not None:
+            named = chain.named_leaf[0]
+            self.set(named, ("leafUuid",), self.graph.by_number[branch.tail].id)
+            place = self.records[branch.tail].place
+            text = f"the last prompt is now line {place}, where a resume continues"
+            self.note(code, "linked", named, text)
+            return
+        if branch.kind == END:
+            self.relink(code, self._first_note(), branch.tail)
+            return
+        is_root = self.graph.by_number[branch.top].parent is None and branch.attach is not None
+        if branch.onward is None or branch.kind == LATE or is_root:
+            self.relink(code, branch.top, branch.attach)
+        if branch.onward is None:
+            return
+        # A line of the same message that is off the walk comes between the branch and the rest.
+        group = self._groups.get(branch.onward, Group([], []))
+        inner = [n for n in group.members if branch.tail < n < branch.onward]
+        inner = [n for n in inner if n not in chain.places]
+        self.relink(code, branch.onward, inner[-1] if inner else branch.tail)
+        all_late = all_late or branch.kind == LATE
+        late = [n for n in branch.members if n > branch.onward or all_late]
+        if late:
+            self.moves[branch.onward] = late
+            self._date(late)
+
+    def _first_note(self) -> int:
+        """Return the first of the client's notes that a resume would go on behind."""
+        at, leaf = self.chain.end, self.chain.leaf
+        while at is not None and at.parent is not None and leaf is not None:
+            if at.parent == leaf.id:
+                return at.number
+            at = self.graph.by_id.get(at.parent)
+        raise AssertionError("the end of the conversation is attached to its leaf")
+
+    @cached_property
+    def _groups(self) -> dict[int, Group]:
+        """The message of the model that a line belongs to."""
+        found: dict[int, Group] = {}
+        for group in self.chain.groups.values():
+            for number in group.members:
+                found.setdefault(number, group)
+        return found
+
+    def _date(self, numbers: Iterable[int]) -> None:
+        """Make moved records older than the leaf, so that no version takes one for the leaf."""
+        leaf = self.chain.leaf
+        limit = time_of(self.chain.value(leaf.number)) if leaf else None
+        for number in numbers:
+            time = time_of(self.chain.value(number))
+            if limit is not None and time is not None and time >= limit:
+                self.set(number, ("timestamp",), stamp(limit - TICK))
+
+    def address_results(self) -> None:
+        """Give a result the id of the call that its record names."""
+        for fault in self.of(MISADDRESSED):
+            block, call = fault.about
+            self.set(fault.number, ("message", "content", block, "tool_use_id"), call)
+            self.note(
+                "LS709", "rewritten", fault.number, f"the result was addressed to call {call}"
+            )
+
+    def date_leaf(self) -> None:
+        """Make the leaf the newest line: some versions need its time, others go on at that."""
+        for fault in (self.of(UNDATED) or self.of(OVERTAKEN))[:1]:
+            values = (self.chain.value(node.number) for node in self.graph.nodes)
+            time = newest(v for v in values if v.get("type") in SPEAKERS or is_boundary(v))
+            if time is not None:
+                self.set(fault.number, ("timestamp",), stamp(time + TICK))
+                text = "got a time right after the newest one"
+                self.note(fault.finding.code, "dated", fault.number, text)
