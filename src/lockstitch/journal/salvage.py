@@ -360,7 +360,7 @@ _LOST = {
 }
 
 
-class _Large(Struct):
+class _NamedBlobs(Struct):
     blobs: tuple[str, ...] = ()
 
 
@@ -369,7 +369,7 @@ def large_names(record: JournalRecord) -> tuple[str, ...]:
     if b'"blobs":' in record.body:
         # The records of others, as those of a LangGraph thread are, list theirs under this name.
         with suppress(msgspec.MsgspecError):
-            names = msgspec.json.decode(record.body, type=_Large).blobs
+            names = msgspec.json.decode(record.body, type=_NamedBlobs).blobs
             if names:
                 return names
     blob = event_of(record).blob if b'"blob":' in record.body else ""

@@ -26,7 +26,6 @@ from lockstitch.dialects.fitting import SYSTEM_LABEL
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
-from lockstitch.formats.langgraph.journal import ThreadLine, line_of
 from lockstitch.heal import plan_stored
 from lockstitch.journal.events import (
     Ended,
@@ -48,7 +47,9 @@ from lockstitch.journal.importing import import_events
 from lockstitch.journal.queries import said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_name, check_session_name
 from lockstitch.journal.results import said_as
+from lockstitch.journal.salvage import large_names
 from lockstitch.journal.state import Checkpoint, Fact, JournalState
+from lockstitch.journal.threads import THREAD_RECORDS, begins_thread
 from lockstitch.session import decisions
 from lockstitch.session.content import json_payload
 from lockstitch.session.decisions import PAUSED
@@ -137,8 +138,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
 
 def _refuse_renaming(source: Backend, name: str, new: str) -> None:
     """A thread of LangGraph is found by its id, which its journal holds, too."""
-    first = next(iter(source.read(name, upto=1)), None) if new != name else None
-    if first is not None and isinstance(line_of(first.body), ThreadLine):
+    if new != name and begins_thread(source.read(name, upto=1)):
         raise UsageError(f"session {name}: is a thread of LangGraph, which keeps its name")
 
 
@@ -177,10 +177,9 @@ def _read(
 
 def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
     """Return the large values that a record names."""
-    line = line_of(record.body)
-    if line is not None:
-        names = () if isinstance(line, ThreadLine) else line.blobs
-        return tuple(source.blobs([name])[name] for name in dict.fromkeys(names))
+    if record.body.startswith(THREAD_RECORDS):
+        names = dict.fromkeys(large_names(record))
+        return tuple(source.blobs([name])[name] for name in names)
     event = event_of(record)
     if not isinstance(event, Unknown):
         return (source.blobs([event.blob])[event.blob],) if event.blob else ()

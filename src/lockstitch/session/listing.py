@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from lockstitch.errors import Damaged, Unreadable, UsageError
-from lockstitch.formats.langgraph.journal import thread_spoken
 from lockstitch.journal.queries import Match, SearchWords, SessionSearch
 from lockstitch.journal.records import inbox_of, is_inbox
+from lockstitch.journal.threads import thread_spoken
 from lockstitch.session.children import descendants
 from lockstitch.stores.base import LATEST, Backend, Listed, Listing
 

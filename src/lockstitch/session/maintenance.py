@@ -25,7 +25,6 @@ from msgspec import Struct
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Damaged, Held, LockstitchError, Moved, Unreadable, Unsure, UsageError
-from lockstitch.formats.langgraph.journal import ThreadLine, line_of, may_be_thread
 from lockstitch.journal.events import Noted, check_tags, entry_of, event_of
 from lockstitch.journal.records import NEW, JournalEntry
 from lockstitch.journal.salvage import (
@@ -35,6 +34,7 @@ from lockstitch.journal.salvage import (
     readable_records,
     rebuild_entries,
 )
+from lockstitch.journal.threads import begins_thread, may_be_thread
 from lockstitch.session.decisions import turn_of
 from lockstitch.session.listing import AUDIT, companions, list_sessions
 from lockstitch.session.reader import SessionView
@@ -259,7 +259,7 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
     if rule.including_open:
         return ""
     try:
-        if may_be_thread(one.session) and _is_thread(backend, one.session):
+        if may_be_thread(one.session) and begins_thread(backend.read(one.session, upto=1)):
             return "it is a thread of LangGraph, and may wait for somebody"
         seen = SessionView(backend, one.session)
         seen.refresh()
@@ -269,11 +269,6 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
         return "it was removed meanwhile"
     state = seen.look(lambda state: turn_of(state.view).state)
     return f"its turn is {state}" if state in {"open", "waiting"} else ""
-
-
-def _is_thread(backend: Backend, session: str) -> bool:
-    first = next(iter(backend.read(session, upto=1)), None)
-    return first is not None and isinstance(line_of(first.body), ThreadLine)
 
 
 def remove_planned(backend: Backend, removal: Removal, by: str | None = None) -> Removal | Spared:
@@ -414,9 +409,7 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
 
 def is_thread(found: Salvage) -> bool:
     """Whether a session keeps a thread of LangGraph."""
-    if not may_be_thread(found.session):
-        return False
-    return any(isinstance(line_of(one.body), ThreadLine) for one in readable_records(found.records))
+    return may_be_thread(found.session) and begins_thread(readable_records(found.records))
 
 
 def undo_rewrite(backend: Backend, session: str) -> Exchanged:

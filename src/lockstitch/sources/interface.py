@@ -26,6 +26,10 @@ from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.records import Pattern, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lockstitch.journal.records import JournalRecord
+    from lockstitch.journal.threads import ThreadConversation
     from lockstitch.sources.compaction import Shortened, Sorting, Story
     from lockstitch.sources.records import DecodeLine
 
@@ -329,6 +333,15 @@ def format_named(name: str) -> Format:
         module, kind = _CLASSES[name]
         _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
     return _made[name]
+
+
+def read_thread(
+    records: Iterable[JournalRecord], fetch: Callable[[list[str]], dict[str, bytes]]
+) -> ThreadConversation:
+    """Read the conversation of a thread that LangGraph keeps in a store of our own."""
+    module = import_module("lockstitch.formats.langgraph.journal_messages")
+    found: ThreadConversation = module.read_conversation(records, fetch)
+    return found
 
 
 def format_of(kind: str, name: str, head: Sequence[Any]) -> Format | None:

@@ -16,8 +16,6 @@ from msgspec import Struct, field, structs
 
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
-from lockstitch.formats.langgraph.journal import ThreadJournal, may_be_thread
-from lockstitch.formats.langgraph.journal_messages import JournalConversation, read_conversation
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.importing import import_events
@@ -26,11 +24,12 @@ from lockstitch.journal.records import NEW, JournalEntry, JournalRecord, blob_na
 from lockstitch.journal.results import known
 from lockstitch.journal.salvage import Salvage, Salvaged, names_in
 from lockstitch.journal.state import Fact, JournalState, JournalView, ModelReply, Spoken, fold
+from lockstitch.journal.threads import ThreadConversation, begins_thread, may_be_thread
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
 from lockstitch.session.listing import list_sessions
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.interface import new_finding
+from lockstitch.sources.interface import new_finding, read_thread
 from lockstitch.sources.source import OWN, Report
 from lockstitch.sources.targets import StorePlace, brief, place_of, public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
@@ -56,7 +55,7 @@ class Journal(Struct):
     state: JournalState
     blobs: dict[str, bytes] = field(default_factory=dict)
     fault: Finding | None = None
-    thread: JournalConversation | None = None
+    thread: ThreadConversation | None = None
 
     @property
     def view(self) -> JournalView:
@@ -142,20 +141,17 @@ def chosen(backend: Backend, session: str | None) -> str:
 def journal_of(backend: Backend, session: str) -> Journal:
     """Read a session up to the first damage, which the journal then names."""
     journal = Journal(session, [], JournalState())
-    thread = ThreadJournal()
     try:
         for record in backend.read(session):
             journal.records.append(record)
             journal.state.apply(record)
-            if may_be_thread(session):
-                thread.apply(record)
     except Damaged as error:
         journal.fault = damage(len(journal.records) + 1, str(error))
-        if thread.id is None and not may_be_thread(session):
+        if not may_be_thread(session):
             journal.records, journal.blobs = _salvaged(backend, session)
             journal.state = fold(journal.records)
-    if thread.id is not None:
-        return _threaded(journal, thread, backend)
+    if may_be_thread(session) and begins_thread(journal.records):
+        return _threaded(journal, backend)
     names = (fact.event.blob for fact in journal.state.facts.values())
     for name in dict.fromkeys(name for name in names if name):
         try:
@@ -172,19 +168,19 @@ def _salvaged(backend: Backend, session: str) -> tuple[list[JournalRecord], dict
     return chain_entries(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
 
 
-def _threaded(journal: Journal, thread: ThreadJournal, backend: Backend) -> Journal:
+def _threaded(journal: Journal, backend: Backend) -> Journal:
     """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
-    for name in sorted(thread.blobs):
+    for name in sorted(names_in(journal.records)):
         try:
             journal.blobs |= backend.blobs([name])
         except Damaged as error:
             journal.fault = journal.fault or damage(0, str(error))
     try:
-        journal.thread = read_conversation(
-            thread, lambda names: {n: journal.blobs[n] for n in names}
+        journal.thread = read_thread(
+            journal.records, lambda names: {n: journal.blobs[n] for n in names}
         )
     except (Damaged, KeyError):
-        journal.thread = JournalConversation([], [], 0)
+        journal.thread = ThreadConversation([], [], 0)
     journal.state = JournalState()
     events = import_events(journal.thread.messages, LANGCHAIN).events
     at = journal.records[-1].at

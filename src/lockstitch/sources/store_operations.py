@@ -16,10 +16,10 @@ from lockstitch.compaction.ladder import Compaction, CompactionTask, ladder
 from lockstitch.compaction.plan import budget_of, calibrated
 from lockstitch.compaction.running import Clock, CompactOptions, Summarize, quiet, run
 from lockstitch.errors import Conflict, Damaged, Unreadable, UsageError
-from lockstitch.formats.langgraph.journal import ThreadLine, line_of, may_be_thread
 from lockstitch.journal.events import Forked, Rewound
 from lockstitch.journal.queries import Match, SearchWords
 from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
+from lockstitch.journal.threads import begins_thread, may_be_thread
 from lockstitch.session import decisions
 from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
 from lockstitch.session.listing import list_sessions, search_session
@@ -179,8 +179,7 @@ def _existing(target: str, session: str | None) -> tuple[StorePlace, str]:
 
 def _refuse_thread(backend: Backend, session: str) -> None:
     with suppress(Damaged):
-        first = next(iter(backend.read(session, upto=1)), None) if may_be_thread(session) else None
-        if first is not None and isinstance(line_of(first.body), ThreadLine):
+        if may_be_thread(session) and begins_thread(backend.read(session, upto=1)):
             raise UsageError(
                 "is a thread of LangGraph: its graph goes back and branches off"
                 " (get_state_history, update_state), and its saver copies it (copy_thread)"

@@ -28,11 +28,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Damaged
 from lockstitch.journal.events import INLINE
-from lockstitch.journal.queries import Spoken, said_in
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
+from lockstitch.journal.threads import THREAD_RECORDS
 
 _FITS = re.compile(r"[A-Za-z0-9._-]{1,118}")
 _FLAT = 8
@@ -49,11 +48,6 @@ def session_of(thread: str) -> str:
         return f"langgraph.{thread}"
     hashed = blake2b(thread.encode("utf-8", "surrogatepass"), digest_size=16)
     return f"langgraph-{hashed.hexdigest()}"
-
-
-def may_be_thread(session: str) -> bool:
-    """Tell by its name whether a session may keep a thread."""
-    return session.startswith(("langgraph.", "langgraph-"))
 
 
 # What is written
@@ -126,42 +120,17 @@ class WritesLine(
 Line = ThreadLine | CheckpointLine | WritesLine
 _DECODER = msgspec.json.Decoder(Line)
 _decode = msgspec.json.Decoder().decode
-_STARTS = (b'{"kind":"thread"', b'{"kind":"checkpoint"', b'{"kind":"writes"')
 
 
 def line_of(body: bytes) -> Line | None:
     """Read a record; None for one that is not about a thread."""
-    if not body.startswith(_STARTS):
+    if not body.startswith(THREAD_RECORDS):
         return None
     try:
         line: Line = _DECODER.decode(body)
     except msgspec.MsgspecError:
         return None
     return line
-
-
-def thread_spoken(
-    body: bytes, may_match: Callable[[bytes], bool], payload: Callable[[str], bytes]
-) -> Spoken | None:
-    """Return who says what in the messages that a record brings; None if it is not of a thread.
-
-    ``may_match`` is a quick look at its bytes, before anything is decoded.
-    """
-    if not body.startswith(_STARTS[1:]):
-        return None
-    line = line_of(body) if b'{"x":"' in body or may_match(body) else None
-    if line is None or isinstance(line, ThreadLine):
-        return iter(())
-    return _spoken(line.items, payload)
-
-
-def _spoken(items: Iterable[Raw], payload: Callable[[str], bytes]) -> Spoken:
-    for item in items:
-        value = _decode(item)
-        if isinstance(value, dict) and "x" in value and "t" not in value:
-            value = _decode(payload(value["x"]))
-        if isinstance(value, dict) and isinstance(value.get("data"), dict):
-            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
 
 # What it adds up to

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
 from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, is_message, new_codecs
 from lockstitch.formats.langgraph.conversation import open_calls
@@ -19,33 +17,26 @@ from lockstitch.formats.langgraph.journal import (
 )
 from lockstitch.formats.langgraph.messages import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
+from lockstitch.journal.records import JournalRecord
+from lockstitch.journal.threads import ThreadConversation
 
 _NOTHING = (b'{"j":[]}', b'{"j":null}')
 
 
-class JournalConversation(Struct):
-    """The messages of a thread's last checkpoint, with the results that its tasks have stored.
-
-    ``settled`` are those that can be judged: in a run that was broken off, or that waits for a
-    person, the last calls are open on purpose.
-    """
-
-    messages: list[Any]
-    settled: list[Any]
-    checkpoints: int
-
-
-def read_conversation(thread: ThreadJournal, fetch: Fetch) -> JournalConversation:
+def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadConversation:
     """Read the messages of a thread, in LangChain's envelopes."""
+    thread = ThreadJournal()
+    for record in records:
+        thread.apply(record)
     count = sum(map(len, thread.spaces.values()))
     node = thread.node("", thread.latest())
     if node is None:
-        return JournalConversation([], [], count)
+        return ThreadConversation([], [], count)
     reader = _MessageDecoder(thread, fetch)
     channel = _channel(reader, node)
     items = _items(reader, node, channel) if channel is not None else []
     settled = _settled(items) if _is_open(thread, node) else items
-    return JournalConversation([one.view for one in items], [one.view for one in settled], count)
+    return ThreadConversation([one.view for one in items], [one.view for one in settled], count)
 
 
 class _MessageDecoder(ValueDecoder):

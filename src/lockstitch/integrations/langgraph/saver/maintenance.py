@@ -22,12 +22,12 @@ from lockstitch.formats.langgraph.journal import (
     ThreadJournal,
     ThreadLine,
     line_of,
-    may_be_thread,
     rewrite_thread,
     session_of,
 )
 from lockstitch.formats.langgraph.snapshot import COUNTERS, ticks_of
 from lockstitch.journal.records import NEW, JournalEntry
+from lockstitch.journal.threads import may_be_thread
 from lockstitch.stores.base import Backend, Listing
 
 _FIRST = "langgraph"
