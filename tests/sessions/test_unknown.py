@@ -220,7 +220,7 @@ def test_scan_and_check_say_the_same_of_every_file(tmp_path: Path) -> None:
     counted = 0
     for path in _shapes(tmp_path):
         scanned = scan_file(str(path))
-        checked = [*check.reports(str(path), None, None, None, None)]
+        checked = [*check.check_target(str(path))]
         assert [_told(one) for one in scanned] == [_told(one) for one in checked], path
         counted += 1
     assert counted > 60
@@ -234,7 +234,7 @@ def test_scan_and_check_say_the_same_of_every_list(tmp_path: Path, form: str) ->
         for part in (messages, messages[1:]):
             path.write_text(json.dumps(part))
             [scanned] = scan_file(str(path))
-            [checked] = check.reports(str(path), None, None, None, None)
+            [checked] = check.check_target(str(path))
             assert scanned.error is None
             codes = [(finding.code, finding.place) for finding in scanned.findings]
             assert codes == [(finding.code, finding.place) for finding in checked.findings]

@@ -17,7 +17,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from lockstitch.cli import parser, render, terminal
+from lockstitch.cli import parser, terminal
 from lockstitch.cli.terminal import CLEAN, FAILED, INTERRUPTED
 from lockstitch.errors import LockstitchError, UsageError, suggestion
 
@@ -107,6 +107,8 @@ def _report_failure(words: Sequence[str], error: BaseException, message: str) ->
     terminal.complain(message)
     own = words[: words.index("--")] if "--" in words else words
     if "--json" in own and not terminal.has_emitted():
+        from lockstitch.cli import render
+
         terminal.emit_last(render.encode_json(error=message, kind=type(error).__name__))
     return FAILED
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstitch import sessions
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, OVERWRITE, Command, Operand, Option
-from lockstitch.cli.retain import parse_age, parse_count
+from lockstitch.cli.options import JSON, OVERWRITE, Command, Operand, Option, read_age, read_number
 from lockstitch.cli.targets import write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
@@ -34,8 +33,8 @@ def run(  # noqa: PLR0913 - one keyword an option
     shown: str | None,
     output: str | None,
     force: bool,
-    older_than: str | None,
-    keep: str | None,
+    older_than: float | None,
+    keep: int | None,
     full: bool,
     yes: bool,
     as_json: bool,
@@ -53,8 +52,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     if shown is not None:
         return _show(_find_backup(found, shown), output, force=force, full=full, as_json=as_json)
     if is_pruned:
-        age = None if older_than is None else parse_age(older_than)
-        due = select_prunable(found, time.time(), age, None if keep is None else parse_count(keep))
+        due = select_prunable(found, time.time(), older_than, keep)
         status = _prune(due, yes=yes, as_json=as_json)
     else:
         status = _list(found, as_json=as_json)
@@ -315,8 +313,15 @@ COMMAND = Command(
             ("--older-than",),
             "Delete backups older than this: 30d, 12h, 6w.",
             metavar="AGE",
+            read=read_age,
         ),
-        Option("keep", ("--keep",), "Delete all but the newest N of each session.", metavar="N"),
+        Option(
+            "keep",
+            ("--keep",),
+            "Delete all but the newest N of each session.",
+            metavar="N",
+            read=read_number("a whole number"),
+        ),
         Option("full", ("--full",), "Do not shorten what is in the quarantine."),
         Option("yes", ("--yes", "-y"), "Delete without asking."),
         JSON,

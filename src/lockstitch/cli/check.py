@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import documents, render, terminal
-from lockstitch.cli import reports as printing
-from lockstitch.cli.databases import SHARD, WORKERS, Asked, is_meant, number, shard_of
-from lockstitch.cli.databases import reports as threads
-from lockstitch.cli.documents import STDIN
-from lockstitch.cli.parser import DIALECT, FORMAT, JSON, LAST, MODEL, SESSION, Command, Operand
+from lockstitch.cli import documents, render, terminal, threads
+from lockstitch.cli.options import (
+    DIALECT,
+    FORMAT,
+    JSON,
+    LAST,
+    MODEL,
+    SESSION,
+    SHARD,
+    WORKERS,
+    Command,
+    Operand,
+)
+from lockstitch.cli.render import STDIN
+from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions, finding_lines
 from lockstitch.cli.targets import find_sessions, is_own_store, last_used_session, own_stores_below
-from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, describe_bug
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import confirm_dialect
-from lockstitch.dialects.registry import messages_of as listed_in
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar, describe_bug
+from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
 from lockstitch.sources.source import OWN, Report
-from lockstitch.sources.targets import brief, pasted, public
+from lockstitch.sources.targets import brief, pasted
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
@@ -32,44 +41,56 @@ if TYPE_CHECKING:
 _MOST_DUE = 3
 
 
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    targets: list[str],
-    dialect: str | None,
-    model: str | None,
-    form: str | None,
-    session: str | None,
-    output: str,
-    select: str | None,
-    ignore: str | None,
-    statistics: bool,
-    workers: str | None,
-    shard: str | None,
-    newest: bool,
-    as_json: bool,
-) -> int:
+class CheckRequest(Struct, frozen=True):
+    """What the command line asks for, by the names of its options."""
+
+    targets: list[str] = field(default_factory=list)
+    dialect: str | None = None
+    model: str | None = None
+    form: str | None = None
+    session: str | None = None
+    output: str = "text"
+    select: str | None = None
+    ignore: str | None = None
+    statistics: bool = False
+    workers: int | None = None
+    shard: tuple[int, int] | None = None
+    newest: bool = False
+    as_json: bool = False
+
+
+def run(request: CheckRequest) -> int:
     """Check every target, print what was found, and return the exit status."""
-    asked_for = printing.ReportOptions.of(output, select, ignore, statistics, as_json=as_json)
-    if dialect is not None:
-        profile_named(dialect)
-    if newest:
-        target, session = last_used_session(targets[0] if targets else None, session)
-        targets = [target]
-    asked = Asked(number(workers), session, shard_of(shard, targets, form, session))
+    options = ReportOptions.of(request)
+    if request.newest:
+        target, session = last_used_session(next(iter(request.targets), None), request.session)
+        request = structs.replace(request, targets=[target], session=session)
+    shard = Shard()
+    if request.shard is not None:
+        of_threads = all(threads.hold_threads(one, request.form) for one in request.targets)
+        shard = threads.require_shard(
+            request.shard, request.targets, request.session, is_meant=of_threads
+        )
     checked = (
         report
-        for target in documents.input_names(targets)
-        for report in reports(target, dialect, model, form, session, asked)
+        for target in documents.input_names(request.targets)
+        for report in check_target(target, request, shard)
     )
-    tally = Tally()
-    counted = tally.over(asked_for.over(checked))
-    if not asked_for.emit(counted):
+    tally = CheckTally()
+    counted = tally.count(options.select_findings(checked))
+    if not options.emit(counted):
         for report in counted:
-            _print(report)
-    return _status(tally)
+            name = render.report_name(report)
+            if report.error is not None:
+                terminal.complain(f"{render.target_name(name)}: {report.error}")
+            for line in finding_lines(report):
+                terminal.say(line)
+            for note in report.notes:
+                terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
+    return tally.say()
 
 
-class Tally(Struct):
+class CheckTally(Struct):
     """What is counted of reports as they go by: there may be millions."""
 
     kinds: dict[str, int] = field(default_factory=dict)
@@ -79,8 +100,8 @@ class Tally(Struct):
     records: int = 0
     due: dict[str, str] = field(default_factory=dict)
 
-    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Give reports on, and count them."""
+    def count(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Pass reports on, and count them."""
         for report in reports:
             self.failed += report.error is not None
             if report.format == OWN and report.session is not None:
@@ -94,40 +115,56 @@ class Tally(Struct):
                 self.due[public(report.target)] = "heal" if is_list else "repair"
             yield report
 
+    def say(self) -> int:
+        """Say what was counted and which command repairs it; return the exit status."""
+        if self.own:
+            records = several(self.records, "record")
+            terminal.note(f"Read {several(self.own, 'session')} with {records}.")
+        is_broken = bool(self.kinds.keys() - {NOTE})
+        if is_broken:
+            count = render.count_kinds(self.kinds)
+            terminal.note(f"Found {count} ({self.fixable} fixable).")
+            if STDIN not in self.due and len(self.due) <= _MOST_DUE:
+                for target, verb in self.due.items():
+                    terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}")
+        elif self.kinds and not self.failed:
+            notes = several(self.kinds[NOTE], "note")
+            terminal.note(f"Healthy with notes: {notes}, nothing broken.")
+        elif not self.failed:
+            terminal.note("All clean.")
+        return FAILED if self.failed else FINDINGS if is_broken else CLEAN
 
-def reports(  # noqa: PLR0913, PLR0917 - one argument an option
+
+def check_target(
     target: str,
-    dialect: str | None,
-    model: str | None,
-    form: str | None,
-    session: str | None,
-    asked: Asked | None = None,
+    request: CheckRequest = CheckRequest(),  # noqa: B008 - frozen
+    shard: Shard = Shard(),  # noqa: B008 - the same
 ) -> Iterator[Report]:
     """Check one target: every session in it, or the message list that it is."""
+    form, session = request.form, request.session
     try:
         is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
         if not is_folder and is_own_store(target, form):
-            yield from journals(target, dialect, model, session)
+            yield from check_own_store(target, request)
             return
-        if is_meant(target, form):
-            yield from threads(target, asked or Asked(session=session))
+        if threads.hold_threads(target, form):
+            yield from check_threads(target, threads.ThreadScope(request.workers, session, shard))
             return
         own = own_stores_below(target) if is_folder and form in (None, OWN) else []
-        is_named = dialect is not None or (model is not None and form is None)
-        found = None if is_named else [] if form == OWN else find_sessions(target, form, session)
+        is_list = request.dialect is not None or (request.model is not None and form is None)
+        found = None if is_list else [] if form == OWN else find_sessions(target, form, session)
     except (Unreadable, UsageError) as error:
         yield Report(public(target), form, error=brief(str(error), target))
         return
     if found is None:
-        yield listed(target, dialect, model)
+        yield check_list(target, request.dialect, request.model)
         return
     if not found and not own:
         what = "is a folder that holds" if is_folder else "holds"
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
-    from lockstitch import sessions
-
     for path in own:
-        yield from journals(path, dialect, model, session)
+        yield from check_own_store(path, request)
+    from lockstitch import sessions
 
     for source in found:
         try:
@@ -139,21 +176,34 @@ def reports(  # noqa: PLR0913, PLR0917 - one argument an option
         yield report
 
 
-def journals(
-    target: str, dialect: str | None, model: str | None, session: str | None
+def check_threads(
+    target: str, scope: threads.ThreadScope, title: str = "Checking", *, search: bool = True
+) -> Iterator[Report]:
+    """Check LangGraph's threads; ``search`` looks into older checkpoints. An error is a report."""
+    try:
+        for outcome in threads.go_through(target, scope, title, search=search):
+            yield outcome.report
+    except LockstitchError as error:
+        said = brief(str(error), target)
+        yield Report(public(target), threads.LANGGRAPH, scope.session, error=said)
+
+
+def check_own_store(
+    target: str,
+    request: CheckRequest = CheckRequest(),  # noqa: B008 - frozen
 ) -> Iterator[Report]:
     """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
-    from lockstitch import stored as own
-    from lockstitch.cli.terminal import ProgressBar
+    from lockstitch import stored
 
+    session, names = request.session, {"dialect": request.dialect, "model": request.model}
     try:
-        with ProgressBar("Checking", own.count(target, session), "records") as advance:
-            yield from own.check(target, session, dialect=dialect, model=model, advance=advance)
+        with ProgressBar("Checking", stored.count(target, session), "records") as advance:
+            yield from stored.check(target, session, advance=advance, **names)
     except LockstitchError as error:
         yield Report(public(target), OWN, error=brief(str(error), target))
 
 
-def listed(target: str, dialect: str | None, model: str | None) -> Report:
+def check_list(target: str, dialect: str | None, model: str | None) -> Report:
     """Read and check one message list; what cannot be read becomes a report with an error."""
     from lockstitch.formats.plain import doubt_of
     from lockstitch.sources.source import unknown_program
@@ -162,7 +212,7 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
         document = documents.read_document(target)
         with documents.limits_as_errors():
             if document.requests:
-                return _requests(document, dialect, model)
+                return _check_requests(document, dialect, model)
             like = "" if dialect else doubt_of(document.value)
             if like:
                 return Report(target, error=unknown_program(like))
@@ -176,7 +226,9 @@ def listed(target: str, dialect: str | None, model: str | None) -> Report:
     )
 
 
-def _requests(document: documents.JsonDocument, dialect: str | None, model: str | None) -> Report:
+def _check_requests(
+    document: documents.JsonDocument, dialect: str | None, model: str | None
+) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.requests import Requests, dialect_in
     from lockstitch.sources.source import unknown_program
@@ -193,50 +245,18 @@ def _requests(document: documents.JsonDocument, dialect: str | None, model: str 
     return Report(
         document.target,
         "requests",
-        messages=sum(len(listed_in(body)) for _, body in document.requests),
+        messages=sum(len(messages_of(body)) for _, body in document.requests),
         reachable=len(document.requests),
         dialect=dialect,
         findings=findings,
     )
 
 
-def _print(checked: Report) -> None:
-    name = render.report_name(checked)
-    if checked.error is not None:
-        terminal.complain(f"{render.target_name(name)}: {checked.error}")
-    for line in printing.finding_lines(checked):
-        terminal.say(line)
-    for note in checked.notes:
-        terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
-
-
-def _status(tally: Tally) -> int:
-    if tally.own:
-        records = several(tally.records, "record")
-        terminal.note(f"Read {several(tally.own, 'session')} with {records}.")
-    if tally.kinds.keys() - {NOTE}:
-        terminal.note(render.summarize_counts(tally.kinds, tally.fixable))
-    elif tally.kinds and not tally.failed:
-        terminal.note(f"Healthy with notes: {several(tally.kinds[NOTE], 'note')}, nothing broken.")
-    elif not tally.failed:
-        terminal.note("All clean.")
-    _say_next(tally.due if tally.kinds.keys() - {NOTE} else {})
-    broken = tally.kinds.keys() - {NOTE}
-    return FAILED if tally.failed else FINDINGS if broken else CLEAN
-
-
-def _say_next(due: dict[str, str]) -> None:
-    """Say which command repairs what was found, to be pasted."""
-    if STDIN in due or len(due) > _MOST_DUE:
-        return
-    for target, verb in due.items():
-        terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}")
-
-
 COMMAND = Command(
     name="check",
     group="sessions",
     run=run,
+    bundle=CheckRequest,
     summary="Find what is wrong with a session, or with a message list or request body.",
     details=(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, "
@@ -273,7 +293,7 @@ COMMAND = Command(
         FORMAT,
         SESSION,
         LAST,
-        *printing.REPORT_OPTIONS,
+        *REPORT_OPTIONS,
         WORKERS,
         SHARD,
         JSON,

@@ -1,6 +1,6 @@
 """``lockstitch compact``: a session that is too long made shorter, backed up and undoable.
 
-A command of the user's that sums up: a prompt on its stdin, the summary on its stdout.
+The summary comes from a command of the user's, which gets a prompt on its stdin, or from a digest.
 """
 
 from __future__ import annotations
@@ -11,18 +11,31 @@ import shutil
 import signal
 import subprocess
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
 from lockstitch import sessions
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import FOLLOW, FORMAT, JSON, OVERWRITE, SESSION, Command, Operand, Option
+from lockstitch.cli.options import (
+    FOLLOW,
+    FORMAT,
+    JSON,
+    OUTPUT,
+    OVERWRITE,
+    SESSION,
+    YES,
+    Command,
+    Operand,
+    Option,
+    read_number,
+    read_seconds,
+)
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
-from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.sources.repair import file_bytes
 from lockstitch.sources.targets import pasted, public
 from lockstitch.transcript import several
 
@@ -30,10 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from lockstitch.compaction.ladder import Compaction
     from lockstitch.sessions import Shorter
     from lockstitch.sources.source import Source
-
 
 _RUNGS = {
     "nothing": "nothing to do",
@@ -44,174 +55,179 @@ _RUNGS = {
 
 
 class CompactRequest(Struct, frozen=True):
-    """How the command was asked to go about it."""
+    """What the command line asks for, by the names of its options."""
 
-    target: str
+    target: str | None
     budget: int
-    most_bytes: int | None
+    max_bytes: int | None
+    model_command: str | None
     deadline: float
-    command: str | None
     yes: bool
     diff: bool
     output: str | None
     force: bool
-    follow: bool
+    undo: bool
+    form: str | None
+    session: str | None
+    follow_symlinks: bool
     as_json: bool
 
     @property
     def limits(self) -> dict[str, Any]:
         """The budget, by the names of the Python call."""
-        return {"budget": self.budget, "most_bytes": self.most_bytes}
+        return {"budget": self.budget, "most_bytes": self.max_bytes}
 
 
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    target: str | None,
-    budget: str,
-    max_bytes: str | None,
-    model_command: str | None,
-    deadline: str,
-    yes: bool,
-    diff: bool,
-    output: str | None,
-    force: bool,
-    undo: bool,
-    form: str | None,
-    session: str | None,
-    follow_symlinks: bool,
-    as_json: bool,
-) -> int:
+class CompactionPlan(Struct):
+    """What a compaction without a model would come to, and how it is really done."""
+
+    outlook: Shorter
+    apply: Callable[[dict[str, Any]], Shorter]
+    require: Callable[[], object] = lambda: None
+
+
+def run(request: CompactRequest) -> int:
     """Compact one session, and return the exit status."""
+    target = request.target
     if target is None:
         raise UsageError("nothing to compact: give a file, the id of a session or a store")
-    how = CompactRequest(
-        target,
-        _count(budget, "--budget"),
-        None if max_bytes is None else _count(max_bytes, "--max-bytes"),
-        _seconds(deadline),
-        model_command,
-        yes,
-        diff,
-        output,
-        force,
-        follow_symlinks,
-        as_json,
-    )
-    if is_own_store(target, form):
-        return _compact_journal(how, session, undo=undo)
-    if undo:
-        raise UsageError(
-            f"{render.target_name(target)}: `lockstitch undo` takes back what was done to a file"
-        )
-    source = find_one(target, form, session)
-    with _naming_target(target):
-        return _compact_file(how, source)
+    name = render.target_name(target)
+    if is_own_store(target, request.form):
+        from lockstitch import stored
 
-
-def _count(word: str, flag: str) -> int:
-    if not is_index(word) or not int(word):
-        raise UsageError(f"{flag} takes a number from 1 on")
-    return int(word)
-
-
-def _seconds(word: str) -> float:
+        if request.output is not None:
+            raise UsageError(f"{name}: `lockstitch fork` makes a copy of a session of a store")
+        with naming_target(target):
+            if not request.undo:
+                return _compact(name, request, _plan_journal(target, request))
+            session = render.target_name(stored.uncompact(target, request.session))
+            terminal.note(f"{session}: all of the conversation is sent again.")
+            return CLEAN
+    if request.undo:
+        raise UsageError(f"{name}: `lockstitch undo` takes back what was done to a file")
+    source = find_one(target, request.form, request.session)
     try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
-    if not 0 < number < float("inf"):
-        raise UsageError("--deadline takes a number of seconds")
-    return number
-
-
-@contextmanager
-def _naming_target(target: str) -> Iterator[None]:
-    """Put the target's name before what an error says of it."""
-    try:
-        yield
+        return _compact(name, request, _plan_file(source, request))
     except LockstitchError as error:
-        raise type(error)(f"{render.target_name(target)}: {error}") from error
+        raise type(error)(f"{name}: {error}") from error
 
 
-def _compact_file(how: CompactRequest, source: Source) -> int:
-    """Plan without a model, show, ask, and only then have it done."""
-    if how.output is not None and not how.diff:
-        write_copy(how.output, None, source.path, force=how.force)
-    session = sessions.opened(source, follow_symlinks=how.follow)
-    outlook = sessions.shorter(session, sessions.condensed(session, **how.limits))
-    if how.output is not None and session.before is None:
-        raise UsageError("is in a database; a copy of one session of it cannot be written")
-    _show(how, outlook.done, outlook.turns, len(outlook.changes))
-    if outlook.done.event is None or how.diff:
-        return _finish(how, outlook, written=False)
-    if how.output is None:
-        sessions.require_closed(session, sessions.COPY)
-    if how.output is None and not _is_confirmed(how):
-        _finish(how, outlook, written=False)
-        return FINDINGS
-    with ExitStack() as stack:
-        options: dict[str, Any] = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
-        if how.output is None:
-            done = sessions.compact(source, follow_symlinks=how.follow, **options)
-        else:
-            done = _write_compacted_copy(how, source, options)
-    return _finish(how, done, written=True)
-
-
-def _write_compacted_copy(how: CompactRequest, source: Source, options: dict[str, Any]) -> Shorter:
-    from lockstitch.sources import repair
-
-    session = sessions.opened(source, follow_symlinks=how.follow)
-    made = sessions.condensed(session, **options)
-    write_copy(str(how.output), repair.file_bytes(made.after), source.path, force=how.force)
-    return sessions.shorter(session, made)
-
-
-def _compact_journal(how: CompactRequest, session: str | None, *, undo: bool) -> int:
+def _plan_journal(target: str, request: CompactRequest) -> CompactionPlan:
     from lockstitch import stored
 
-    if how.output is not None:
-        raise UsageError(
-            f"{render.target_name(how.target)}: `lockstitch fork` makes a copy of a session of a "
-            "store"
+    journal = stored.read(target, request.session)
+    done = stored.outlook(journal, request.budget, request.max_bytes)
+
+    def apply(options: dict[str, Any]) -> Shorter:
+        return stored.compact(target, journal.session, **options)
+
+    return CompactionPlan(stored.shorter(target, journal, done), apply)
+
+
+def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
+    output, follow = request.output, request.follow_symlinks
+    if output is not None and not request.diff:
+        write_copy(output, None, source.path, force=request.force)
+    session = sessions.opened(source, follow_symlinks=follow)
+    outlook = sessions.shorter(session, sessions.condensed(session, **request.limits))
+    if output is None:
+        return CompactionPlan(
+            outlook,
+            lambda options: sessions.compact(source, follow_symlinks=follow, **options),
+            lambda: sessions.require_closed(session, sessions.COPY),
         )
-    with naming_target(how.target):
-        if undo:
-            name = stored.uncompact(how.target, session)
-            terminal.note(f"{render.target_name(name)}: all of the conversation is sent again.")
-            return CLEAN
-        journal = stored.read(how.target, session)
-        outlook = stored.outlook(journal, how.budget, how.most_bytes)
-        shorter = stored.shorter(how.target, journal, outlook)
-        _show(how, outlook, shorter.turns, 0)
-        if outlook.event is None or how.diff:
-            return _finish(how, shorter, written=False)
-        if not _is_confirmed(how):
-            _finish(how, shorter, written=False)
+    if session.before is None:
+        raise UsageError("is in a database; a copy of one session of it cannot be written")
+
+    def write(options: dict[str, Any]) -> Shorter:
+        again = sessions.opened(source, follow_symlinks=follow)
+        made = sessions.condensed(again, **options)
+        write_copy(output, file_bytes(made.after), source.path, force=request.force)
+        return sessions.shorter(again, made)
+
+    return CompactionPlan(outlook, write)
+
+
+def _compact(name: str, request: CompactRequest, plan: CompactionPlan) -> int:
+    """Show what would be done without a model, ask, and only then have it done."""
+    for line in _outlook_lines(name, request, plan.outlook):
+        terminal.note(line)
+    if plan.outlook.done.event is None or request.diff:
+        return _finish(request, plan.outlook, written=False)
+    plan.require()
+    # a copy leaves the session as it is, so that nobody has to be asked
+    if request.output is None and not request.yes:
+        question = "Compact it? The original is kept."
+        if not terminal.confirm(question, "--yes compacts without asking"):
+            _finish(request, plan.outlook, written=False)
             return FINDINGS
-        with ExitStack() as stack:
-            options = {**how.limits, "deadline": how.deadline, **_asking(how, stack)}
-            done = stored.compact(how.target, journal.session, **options)
-    return _finish(how, done, written=True)
+    with ExitStack() as stack:
+        options: dict[str, Any] = {**request.limits, "deadline": request.deadline}
+        if request.model_command is not None:
+            options["summarize"] = stack.enter_context(ModelCommand(request.model_command))
+            options["on_progress"] = _PartsBar(stack).show
+            # somebody who types a command wants it asked, whatever became of it before
+            options["ignore_pause"] = True
+        done = plan.apply(options)
+    return _finish(request, done, written=True)
 
 
-def _is_confirmed(how: CompactRequest) -> bool:
-    return how.yes or terminal.confirm(
-        "Compact it? The original is kept.", "--yes compacts without asking"
+def _outlook_lines(name: str, request: CompactRequest, outlook: Shorter) -> Iterator[str]:
+    done, turns = outlook.done, outlook.turns
+    before, after = done.before, done.after
+    if done.event is None:
+        yield f"{name}: is within the budget, with {before.tokens} of {request.budget} tokens."
+        return
+    is_asked = done.rung == "digest" and request.model_command
+    rung = _RUNGS["summary" if is_asked else done.rung]
+    what = f"{several(turns, 'turn')} {rung}" if turns else rung
+    yield (
+        f"{name}: {before.tokens} tokens ({before.bytes} bytes) become about {after.tokens} "
+        f"({after.bytes}): {what}."
     )
+    if outlook.changes:
+        yield f"{name}: {several(len(outlook.changes), 'change')} of a repair come first."
 
 
-def _asking(how: CompactRequest, stack: ExitStack) -> dict[str, Any]:
-    """The model to ask, if there is one, and the bar that shows how far it is."""
-    if how.command is None:
-        return {}
-
-    return {
-        "summarize": stack.enter_context(ModelCommand(how.command)),
-        "on_progress": _PartsBar(stack).show,
-        # somebody who types a command wants it asked, whatever became of it before
-        "ignore_pause": True,
-    }
+def _finish(request: CompactRequest, shorter: Shorter, *, written: bool) -> int:
+    done, report, where = shorter.done, shorter.report, public(str(request.target))
+    if request.as_json:
+        fields = {
+            "target": where,
+            "format": report.format,
+            "session": report.session,
+            "rung": done.rung,
+            "before": {"tokens": done.before.tokens, "bytes": done.before.bytes},
+            "after": {"tokens": done.after.tokens, "bytes": done.after.bytes},
+            "turns": shorter.turns,
+            "asked": done.asked,
+            "failures": list(done.failures),
+            "unasked": done.unasked,
+            "edits": shorter.changes,
+            "backup": shorter.backup,
+            "applied": written,
+        }
+        terminal.emit(render.encode_json(**fields))
+    if request.as_json or not written:
+        return CLEAN
+    terminal.note(
+        f"Compacted ({_RUNGS[done.rung]}): {done.before.tokens} tokens before, "
+        f"{done.after.tokens} now."
+    )
+    if done.failures:
+        reasons = ", ".join(dict.fromkeys(map(describe_failure, done.failures)))
+        terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
+    elif done.unasked:
+        terminal.note(f"The command was not asked: {done.unasked}.")
+    if shorter.backup is not None:
+        terminal.note(f"Backup: {pasted(shorter.backup)}")
+        terminal.note(f"To undo it: lockstitch undo {pasted(report.target)}")
+    elif request.output is None:
+        more = f" --session {pasted(report.session)}" if report.session else ""
+        terminal.note(f"To undo it: lockstitch compact {pasted(where)}{more} --undo")
+    if shorter.carried:
+        terminal.note(f"The session went on meanwhile; see: lockstitch check {pasted(where)}")
+    return CLEAN
 
 
 class _PartsBar:
@@ -229,142 +245,7 @@ class _PartsBar:
         self.done = max(done, self.done)
 
 
-def _show(how: CompactRequest, done: Compaction, turns: int, mended: int) -> None:
-    for line in _lines(how, done, turns, mended):
-        terminal.note(line)
-
-
-def _lines(how: CompactRequest, done: Compaction, turns: int, mended: int) -> Iterator[str]:
-    name = render.target_name(how.target)
-    before, after = done.before, done.after
-    if done.event is None:
-        yield f"{name}: is within the budget, with {before.tokens} of {how.budget} tokens."
-        return
-    rung = _RUNGS["summary" if done.rung == "digest" and how.command else done.rung]
-    what = f"{several(turns, 'turn')} {rung}" if turns else rung
-    yield (
-        f"{name}: {before.tokens} tokens ({before.bytes} bytes) become about {after.tokens} "
-        f"({after.bytes}): {what}."
-    )
-    if mended:
-        yield f"{name}: {several(mended, 'change')} of a repair come first."
-
-
-def _finish(how: CompactRequest, shorter: Shorter, *, written: bool) -> int:
-    if how.as_json:
-        terminal.emit(render.encode_json(**_fields(how, shorter, written=written)))
-    elif written:
-        _say(how, shorter)
-    return CLEAN
-
-
-def _say(how: CompactRequest, shorter: Shorter) -> None:
-    done = shorter.done
-    terminal.note(
-        f"Compacted ({_RUNGS[done.rung]}): {done.before.tokens} tokens before, "
-        f"{done.after.tokens} now."
-    )
-    if done.failures:
-        reasons = ", ".join(dict.fromkeys(map(describe_failure, done.failures)))
-        terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
-    elif done.unasked:
-        terminal.note(f"The command was not asked: {done.unasked}.")
-    if shorter.backup is not None:
-        terminal.note(f"Backup: {pasted(shorter.backup)}")
-        terminal.note(f"To undo it: lockstitch undo {pasted(shorter.report.target)}")
-    elif how.output is None:
-        own = shorter.report.session
-        more = f" --session {pasted(own)}" if own else ""
-        terminal.note(f"To undo it: lockstitch compact {pasted(public(how.target))}{more} --undo")
-    if shorter.carried:
-        where = pasted(public(how.target))
-        terminal.note(f"The session went on meanwhile; see: lockstitch check {where}")
-
-
-def _fields(how: CompactRequest, shorter: Shorter, *, written: bool) -> dict[str, Any]:
-    done, report = shorter.done, shorter.report
-    return {
-        "target": public(how.target),
-        "format": report.format,
-        "session": report.session,
-        "rung": done.rung,
-        "before": {"tokens": done.before.tokens, "bytes": done.before.bytes},
-        "after": {"tokens": done.after.tokens, "bytes": done.after.bytes},
-        "turns": shorter.turns,
-        "asked": done.asked,
-        "failures": list(done.failures),
-        "unasked": done.unasked,
-        "edits": shorter.changes,
-        "backup": shorter.backup,
-        "applied": written,
-    }
-
-
-COMMAND = Command(
-    name="compact",
-    group="sessions",
-    run=run,
-    summary="Make a session that is too long shorter, as its own program would.",
-    details=(
-        "For sessions of Claude Code and Codex, message lists, and stores of Lockstitch's own. "
-        "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "
-        "compacted copy instead. A summary takes the place of the first turns: that of "
-        "--model-command, which gets a prompt on its stdin for each part and prints the summary, "
-        "or, without it and when it fails, a digest of what was said and done. The last turns "
-        "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
-        "byte; --undo takes the compaction of a session in a store back. A broken session is "
-        "repaired on the way. Refused while its program has the session open, which would go on "
-        "from what it remembers."
-    ),
-    examples=(
-        "lockstitch compact session.jsonl --diff",
-        "lockstitch compact session.jsonl --budget 50000",
-        "lockstitch compact session.jsonl --model-command 'claude -p' --deadline 600 --yes",
-        "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
-        "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
-    ),
-    operand=Operand(
-        "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
-    ),
-    options=(
-        Option(
-            "budget",
-            ("--budget",),
-            f"Tokens that a request may have afterwards (default: {sessions.BUDGET}).",
-            metavar="TOKENS",
-            default=str(sessions.BUDGET),
-        ),
-        Option(
-            "max_bytes",
-            ("--max-bytes",),
-            "Bytes that a request may have, images included.",
-            metavar="BYTES",
-        ),
-        Option(
-            "model_command",
-            ("--model-command",),
-            "Program that sums up: a prompt on stdin, the summary on stdout; no shell is used.",
-            metavar="CMD",
-        ),
-        Option(
-            "deadline",
-            ("--deadline",),
-            "Seconds that summing up may take in all (default: 300).",
-            metavar="SECONDS",
-            default="300",
-        ),
-        Option("yes", ("--yes", "-y"), "Do not ask."),
-        Option("diff", ("--diff",), "Only say what would be done."),
-        Option("output", ("--output", "-o"), "Write a compacted copy here.", metavar="FILE"),
-        OVERWRITE,
-        Option("undo", ("--undo",), "Take the compactions of a session in a store back."),
-        FORMAT,
-        SESSION,
-        FOLLOW,
-        JSON,
-    ),
-)
-
+# The command
 
 _MOST_BYTES = 4 << 20
 
@@ -464,3 +345,79 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+
+
+def _read_deadline(text: str) -> float:
+    if not read_seconds(text):
+        raise ValueError("a number of seconds")
+    return float(text)
+
+
+COMMAND = Command(
+    name="compact",
+    group="sessions",
+    run=run,
+    bundle=CompactRequest,
+    summary="Make a session that is too long shorter, as its own program would.",
+    details=(
+        "For sessions of Claude Code and Codex, message lists, and stores of Lockstitch's own. "
+        "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "
+        "compacted copy instead. A summary takes the place of the first turns: that of "
+        "--model-command, which gets a prompt on its stdin for each part and prints the summary, "
+        "or, without it and when it fails, a digest of what was said and done. The last turns "
+        "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
+        "byte; --undo takes the compaction of a session in a store back. A broken session is "
+        "repaired on the way. Refused while its program has the session open, which would go on "
+        "from what it remembers."
+    ),
+    examples=(
+        "lockstitch compact session.jsonl --diff",
+        "lockstitch compact session.jsonl --budget 50000",
+        "lockstitch compact session.jsonl --model-command 'claude -p' --deadline 600 --yes",
+        "lockstitch compact conversation.json --max-bytes 20000000 -o shorter.json",
+        "lockstitch compact sqlite:///agent.db --session ticket-42 --yes",
+    ),
+    operand=Operand(
+        "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
+    ),
+    options=(
+        Option(
+            "budget",
+            ("--budget",),
+            f"Tokens that a request may have afterwards (default: {sessions.BUDGET}).",
+            metavar="TOKENS",
+            default=sessions.BUDGET,
+            read=read_number("a number from 1 on", 1),
+        ),
+        Option(
+            "max_bytes",
+            ("--max-bytes",),
+            "Bytes that a request may have, images included.",
+            metavar="BYTES",
+            read=read_number("a number from 1 on", 1),
+        ),
+        Option(
+            "model_command",
+            ("--model-command",),
+            "Program that sums up: a prompt on stdin, the summary on stdout; no shell is used.",
+            metavar="CMD",
+        ),
+        Option(
+            "deadline",
+            ("--deadline",),
+            "Seconds that summing up may take in all (default: 300).",
+            metavar="SECONDS",
+            default=300.0,
+            read=_read_deadline,
+        ),
+        YES,
+        Option("diff", ("--diff",), "Only say what would be done."),
+        OUTPUT("Write a compacted copy here."),
+        OVERWRITE,
+        Option("undo", ("--undo",), "Take the compactions of a session in a store back."),
+        FORMAT,
+        SESSION,
+        FOLLOW,
+        JSON,
+    ),
+)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, Command, Operand
+from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN
 from lockstitch.errors import UsageError
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lockstitch.cli.render import STDIN
 from lockstitch.conversation.json_text import dump, member_spans, replace_items
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files.read import read_file, read_stream, reading_errors
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-STDIN = "-"
 LIST_KEYS = ("messages", "input", "contents")
 _OWN_STREAM = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 

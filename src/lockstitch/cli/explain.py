@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, Command, Operand
+from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN, escape_controls, paint
 
 if TYPE_CHECKING:

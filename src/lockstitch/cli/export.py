@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from lockstitch import sessions
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
+from lockstitch.cli.options import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FINDINGS, escape_controls
 from lockstitch.conversation.json_text import dump, is_json

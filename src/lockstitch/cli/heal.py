@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import lockstitch
 from lockstitch.cli import documents, render, terminal
-from lockstitch.cli.parser import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
+from lockstitch.cli.options import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.registry import confirm_dialect

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.documents import STDIN, read_document
-from lockstitch.cli.parser import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.documents import read_document
+from lockstitch.cli.options import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.render import STDIN
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import LockstitchError, Unreadable, UsageError

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import FORMAT, JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.options import FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
@@ -105,10 +105,10 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
     if form not in (None, _LANGGRAPH):
         return False
     if is_postgres(source):
-        from lockstitch.cli.databases import is_meant
+        from lockstitch.cli.threads import hold_threads
 
         is_same = public(source).partition("?")[0] == public(target).partition("?")[0]
-        return is_meant(source, _LANGGRAPH if is_same else form)
+        return hold_threads(source, _LANGGRAPH if is_same else form)
     from lockstitch.integrations.langgraph.migration.origins import file_of
 
     if file_of(source) is not None:

@@ -1,12 +1,9 @@
-"""What a command takes, declared once: for the parser, help, completion, man page and docs.
+"""What a command takes, declared once, and from the words of a command line to a call.
 
-The options that several commands take; and what every declaration of a command is made of.
-
-From the words of a command line to a call: argparse, built from what the commands declare.
-
-argparse finds which word belongs to which option; what it says of mistakes is replaced by whole
-sentences with a suggestion. Nothing is abbreviated, options may stand anywhere, and what stands
-behind ``--`` is an operand, whatever it looks like.
+The declarations serve the parser, help, completion, man page and docs. argparse finds which word
+belongs to which option; what it says of mistakes is replaced by whole sentences with a suggestion.
+Nothing is abbreviated, options may stand anywhere, and what stands behind ``--`` is an operand,
+whatever it looks like.
 """
 
 from __future__ import annotations
@@ -18,13 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
-from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError, suggestion
-from lockstitch.sources.interface import NAMES as FORMAT_NAMES
 from lockstitch.stores.addresses import address_problem, public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+END = "--"
+# Options of earlier versions, and the commands that had them.
+_RETIRED = ("--run", "--idle", "--pause")
+_SHARED = ("scan", "check", "repair")
 
 
 class Operand(Struct, frozen=True):
@@ -57,7 +57,8 @@ class Option(Struct, frozen=True):
 
     One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
     that it never takes the next word. ``choices`` are all its values, ``known`` those that a shell
-    may offer; ``check`` raises `UsageError` for one that cannot be.
+    may offer. ``read`` makes the value of the text; it raises `UsageError`, or `ValueError` with
+    what the option takes.
     """
 
     name: str
@@ -65,10 +66,10 @@ class Option(Struct, frozen=True):
     help: str
     metavar: str = ""
     choices: tuple[str, ...] = ()
-    default: str | None = None
+    default: Any = None
     implied: str = ""
     known: tuple[str, ...] = ()
-    check: Callable[[str], object] | None = None
+    read: Callable[[str], Any] | None = None
 
     @property
     def value(self) -> str:
@@ -87,10 +88,26 @@ class Option(Struct, frozen=True):
         """How it is listed: ``-o, --output FILE``."""
         return ", ".join(sorted(self.flags, key=len)) + self.value
 
+    def parse(self, text: str) -> Any:
+        """Return the value that a text means; raise `UsageError` if it cannot have it."""
+        flag = self.flags[0]
+        if self.choices and text not in self.choices:
+            hint, known = suggestion(text, self.choices), ", ".join(self.choices)
+            raise UsageError(f"{flag} cannot be {text!r}: it is one of {known}.{hint}")
+        if self.read is None:
+            return text
+        try:
+            return self.read(text)
+        except UsageError as error:
+            raise UsageError(f"{flag}: {error}") from None
+        except ValueError as error:
+            raise UsageError(f"{flag} takes {error}") from None
+
 
 class Command(Struct, frozen=True):
     """One command: what it says of itself, what it takes, and the function that does it.
 
+    ``run`` gets the values by their names or, where there are many, as one ``bundle`` of them.
     ``group`` is one of ``help.GROUPS``: where the command stands in the list of all.
     """
 
@@ -102,6 +119,7 @@ class Command(Struct, frozen=True):
     operand: Operand
     options: tuple[Option, ...]
     group: str = ""
+    bundle: type[Struct] | None = None
 
     def start(self, values: dict[str, Any]) -> int:
         """Run the command; whoever looks for what was named need not think of odd addresses."""
@@ -110,7 +128,7 @@ class Command(Struct, frozen=True):
             problem = address_problem(word) if word and self.operand.is_target else ""
             if problem and not os.path.lexists(word):
                 raise UsageError(f"{public(word)} {problem}")
-        return self.run(**values)
+        return self.run(**values) if self.bundle is None else self.run(self.bundle(**values))
 
 
 # What every command takes; none of them reaches its ``run``.
@@ -128,70 +146,6 @@ COMMON = (
         default="auto",
     ),
 )
-
-
-__all__ = [
-    "DIALECT",
-    "FOLLOW",
-    "FORMAT",
-    "JSON",
-    "LAST",
-    "MODEL",
-    "OVERWRITE",
-    "SESSION",
-    "Command",
-    "Operand",
-    "Option",
-]
-
-DIALECT = Option(
-    "dialect",
-    ("--dialect", "-d"),
-    f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
-    "Detected when not given.",
-    metavar="DIALECT",
-    known=DIALECTS,
-    check=profile_named,
-)
-MODEL = Option(
-    "model",
-    ("--model", "-m"),
-    "Model the request goes to, where its rules differ from the dialect's.",
-    metavar="MODEL",
-)
-JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
-FORMAT = Option(
-    "form",
-    ("--format",),
-    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
-    metavar="NAME",
-    known=(*FORMAT_NAMES, "lockstitch"),
-)
-SESSION = Option(
-    "session",
-    ("--session",),
-    "Id of one session where a store holds many.",
-    metavar="ID",
-)
-LAST = Option(
-    "newest",
-    ("--last",),
-    "Take the session that was used last: in this folder, or else on this machine.",
-)
-OVERWRITE = Option(
-    "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
-)
-FOLLOW = Option(
-    "follow_symlinks",
-    ("--follow-symlinks",),
-    "Work on the file that a symbolic link leads to; refused otherwise.",
-)
-
-
-END = "--"
-# Options of earlier versions, and the commands that had them.
-_RETIRED = ("--run", "--idle", "--pause")
-_SHARED = ("scan", "check", "repair")
 
 
 class SplitLine(Struct):
@@ -213,7 +167,7 @@ class CommonOptions(Struct, frozen=True):
 
 
 class ParsedCommand(Struct):
-    """A command line that was read: keyword arguments for the command's ``run``, and the rest."""
+    """A command line that was read: the values for the command's ``run``, and the rest."""
 
     values: dict[str, Any]
     common: CommonOptions
@@ -228,6 +182,11 @@ def split_line(words: Sequence[str]) -> SplitLine:
     return SplitLine([*words[:at]], words[at] if at < len(words) else "", [*words[at + 1 :]])
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}")
+
+
 def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
     """Read the words of a command line, without the command's name.
 
@@ -235,33 +194,7 @@ def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
     are known that every command takes.
     """
     name, own = (command.name, command.options) if command else ("", ())
-    found, operands = _parse_words(name, (*own, *COMMON), words)
-    shared = CommonOptions(
-        **{key: found.pop(key) for key in CommonOptions.__struct_fields__ if key in found}
-    )
-    if command is None:
-        return ParsedCommand({}, shared)
-    values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in own} | found
-    operand = command.operand
-    if len(operands) > 1 and not operand.many and not shared.help:
-        shown = ", ".join(map(public, operands))
-        raise UsageError(
-            f"{name} takes one {operand.metavar}, and {len(operands)} were given: {shown}."
-        )
-    values[operand.name] = operands if operand.many else operands[0] if operands else None
-    return ParsedCommand(values, shared)
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}")
-
-
-def _parse_words(
-    name: str, options: Sequence[Option], words: Sequence[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Tell options and operands apart; only the options that were given are in the result."""
-    end = words.index(END) if END in words else len(words)
+    options = (*own, *COMMON)
     parser = _Parser(
         name,
         add_help=False,
@@ -272,27 +205,40 @@ def _parse_words(
         formatter_class=partial(HelpFormatter, width=80),
     )
     for option in options:
-        if option.metavar:
-            parser.add_argument(*option.flags, dest=option.name)
-        else:
-            parser.add_argument(*option.flags, dest=option.name, action="store_true")
+        action = "store" if option.metavar else "store_true"
+        parser.add_argument(*option.flags, dest=option.name, action=action)
+    end = words.index(END) if END in words else len(words)
     alone = {flag: option.implied for option in options if option.implied for flag in option.flags}
     spelled = [f"{word}={alone[word]}" if word in alone else word for word in words[:end]]
     try:
-        found, others = parser.parse_known_args(spelled)
+        namespace, others = parser.parse_known_args(spelled)
     except ArgumentError as error:
         raise UsageError(_describe_mistake(name, options, error)) from None
-    values = vars(found)
+    found = vars(namespace)
     unknown = [word for word in others if word.startswith("-") and word != "-"]
-    if unknown and not values.get("help"):
+    if unknown and not found.get("help"):
         raise UsageError(_describe_unknown(name, options, unknown[0]))
     for option in options:
-        _check(option, values.get(option.name))
-    return values, [*others, *words[end + 1 :]]
+        if option.metavar and option.name in found:
+            found[option.name] = option.parse(found[option.name])
+    common = CommonOptions(
+        **{key: found.pop(key) for key in CommonOptions.__struct_fields__ if key in found}
+    )
+    if command is None:
+        return ParsedCommand({}, common)
+    values: dict[str, Any] = {o.name: o.default if o.metavar else False for o in own} | found
+    operand, operands = command.operand, [*others, *words[end + 1 :]]
+    if len(operands) > 1 and not operand.many and not common.help:
+        shown = ", ".join(map(public, operands))
+        raise UsageError(
+            f"{name} takes one {operand.metavar}, and {len(operands)} were given: {shown}."
+        )
+    values[operand.name] = operands if operand.many else operands[0] if operands else None
+    return ParsedCommand(values, common)
 
 
 def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
-    """Say what is wrong with one option in a sentence."""
+    """Return what is wrong with one option in a sentence."""
     flags = (error.argument_name or "").split("/")
     option = next(option for option in options if option.flags[0] in flags)
     if not option.metavar:
@@ -302,7 +248,7 @@ def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError
 
 
 def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
-    """Say that there is no such option, and which one may be meant."""
+    """Return that there is no such option, and which one may be meant."""
     flag = word.partition("=")[0]
     if name in _SHARED and flag in _RETIRED:
         return (
@@ -317,18 +263,3 @@ def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
 
 def _see(name: str) -> str:
     return f"See: lockstitch {name} -h." if name else "See: lockstitch -h."
-
-
-def _check(option: Option, value: Any) -> None:
-    """Raise `UsageError` for a value that the option cannot have."""
-    if value is None:
-        return
-    if option.choices and value not in option.choices:
-        hint = suggestion(value, option.choices)
-        known = ", ".join(option.choices)
-        raise UsageError(f"{option.flags[0]} cannot be {value!r}: it is one of {known}.{hint}")
-    if option.check is not None:
-        try:
-            option.check(value)
-        except UsageError as error:
-            raise UsageError(f"{option.flags[0]}: {error}") from None

@@ -5,22 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.options import JSON, Command, Operand, Option, read_port
 from lockstitch.cli.terminal import CLEAN
-from lockstitch.conversation.json_text import is_index
-from lockstitch.errors import Unreadable, UsageError
+from lockstitch.errors import Unreadable
 
 if TYPE_CHECKING:
     from lockstitch.provider.replies import Script
     from lockstitch.provider.service import RequestEntry
 
-_HIGHEST_PORT = 65535
-
 
 def run(  # noqa: PLR0913 - one argument an option
     *,
     profiles: list[str],
-    port: str,
+    port: int,
     reply: str | None,
     fault: str | None,
     record: str | None,
@@ -42,7 +39,7 @@ def run(  # noqa: PLR0913 - one argument an option
         records=None if record is None else Records(record),
         faults=Faults(faults_in(fault or "")),
     )
-    server.run(service, _number(port), _announce_json if as_json else _announce_text)
+    server.run(service, port, _announce_json if as_json else _announce_text)
     return CLEAN
 
 
@@ -56,12 +53,6 @@ def _script(path: str | None) -> Script:
         return script_in(path, read_file(path))
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
-
-
-def _number(port: str) -> int:
-    if not is_index(port) or int(port) > _HIGHEST_PORT:
-        raise UsageError(f"--port takes a number from 0 to {_HIGHEST_PORT}")
-    return int(port)
 
 
 def _announce_text(url: str) -> None:
@@ -131,7 +122,8 @@ COMMAND = Command(
             ("--port", "-p"),
             "Port to listen on; 0 takes a free one (default: 8400).",
             metavar="PORT",
-            default="8400",
+            default=8400,
+            read=read_port,
         ),
         Option(
             "reply", ("--reply",), "Replies to give: JSON, TOML or a Python file.", metavar="FILE"

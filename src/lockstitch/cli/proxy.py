@@ -6,9 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.options import JSON, Command, Operand, Option, read_number
 from lockstitch.cli.terminal import CLEAN
-from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +27,11 @@ def run(  # noqa: PLR0913 - one keyword an option
     config: str | None,
     upstream: str | None,
     host: str | None,
-    port: str | None,
+    port: int | None,
     token_file: str | None,
     record: str | None,
-    workers: str | None,
-    max_body: str | None,
+    workers: int | None,
+    max_body: int | None,
     fail_closed: bool,
     no_retry: bool,
     as_json: bool,
@@ -40,9 +39,9 @@ def run(  # noqa: PLR0913 - one keyword an option
     """Serve until interrupted, and return the exit status."""
     given = {
         "host": host,
-        "port": _number(port, "--port"),
-        "workers": _number(workers, "--workers"),
-        "max_body": _bytes(max_body),
+        "port": port,
+        "workers": workers,
+        "max_body": None if max_body is None else max_body * _MIB,
         "record": record,
         "fail_closed": fail_closed or None,
         "retry": False if no_retry else None,
@@ -113,19 +112,6 @@ def _settings(
     return check_settings(structs.replace(settings, **fields))
 
 
-def _number(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    if not is_index(text):
-        raise UsageError(f"{flag} takes a number")
-    return int(text)
-
-
-def _bytes(text: str | None) -> int | None:
-    number = _number(text, "--max-body")
-    return None if number is None else number * _MIB
-
-
 def _announce_text(url: str) -> None:
     terminal.note(
         f"Listening on {url} (ANTHROPIC_BASE_URL={url} OPENAI_BASE_URL={url}/v1 "
@@ -189,6 +175,7 @@ COMMAND = Command(
             ("--port", "-p"),
             "Port to listen on; 0 takes a free one (default: 8484).",
             metavar="PORT",
+            read=read_number(),
         ),
         Option(
             "token_file",
@@ -203,13 +190,18 @@ COMMAND = Command(
             metavar="URL",
         ),
         Option(
-            "workers", ("--workers",), "Processes that share the port (default: 1).", metavar="N"
+            "workers",
+            ("--workers",),
+            "Processes that share the port (default: 1).",
+            metavar="N",
+            read=read_number(),
         ),
         Option(
             "max_body",
             ("--max-body",),
             "Largest body that is taken, in MiB (default: 256).",
             metavar="MIB",
+            read=read_number(),
         ),
         Option(
             "fail_closed",

@@ -1,7 +1,4 @@
-"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back.
-
-What became of a repair, for a person: how many, what is left, how to undo it, how to go on.
-"""
+"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back."""
 
 from __future__ import annotations
 
@@ -9,18 +6,20 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from lockstitch import sessions
-from lockstitch.cli import databases, render, salvage, terminal
-from lockstitch.cli import render as plans
-from lockstitch.cli.parser import (
+from lockstitch.cli import render, terminal, threads
+from lockstitch.cli.options import (
     FOLLOW,
     FORMAT,
     JSON,
     LAST,
+    OUTPUT,
     OVERWRITE,
     SESSION,
+    SHARD,
+    WORKERS,
     Command,
     Operand,
     Option,
@@ -28,6 +27,7 @@ from lockstitch.cli.parser import (
 from lockstitch.cli.targets import (
     current_folder,
     find_each,
+    is_store_to_repair,
     last_used_session,
     naming_target,
     write_copy,
@@ -54,191 +54,130 @@ from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.repair import RepairOptions
-from lockstitch.sources.targets import pasted, public
+from lockstitch.sources.source import OWN, Report, status_of_findings
+from lockstitch.sources.targets import SCHEMES, brief, pasted
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lockstitch.rules import Finding
+    from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
+    from lockstitch.journal.salvage import Salvage
     from lockstitch.sessions import Repaired
     from lockstitch.sources.repair import RepairPlan
-    from lockstitch.sources.source import Opened, Report, Source
-
+    from lockstitch.sources.source import Opened, Source
 
 # So many places are named one by one.
 _MOST_BACKUPS = 3
 
 
-def say_outcome(
-    repaired: list[tuple[Repaired, bool]],
-    findings: list[Finding],
-    left: list[Finding],
-    *,
-    only_shown: bool,
-    is_quiet: bool,
-) -> None:
-    """Say what became of some sessions; nothing was written if they were ``only_shown``."""
-    written = [outcome for outcome, was_written in repaired if was_written]
-    if written:
-        before = render.count_findings(findings) or "no findings"
-        terminal.note(f"Repaired {several(len(written), 'session')}; {before} before.")
-    elif repaired and not findings:
-        terminal.note("All clean. Nothing was changed.")
-    elif repaired and not is_broken(findings):
-        said = render.count_findings(findings)
-        terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
-    elif not only_shown:
-        terminal.note("Nothing was changed.")
-    kept = [outcome for outcome in written if outcome.backup]
-    if kept and not is_quiet:
-        for outcome in kept[:_MOST_BACKUPS]:
-            terminal.note(f"Backup: {pasted(str(outcome.backup))}")
-        if len(kept) > _MOST_BACKUPS:
-            terminal.note(f"And {several(len(kept) - _MOST_BACKUPS, 'more backup')}.")
-        pieces = sum(len(outcome.quarantine) for outcome in kept)
-        if pieces:
-            terminal.note(f"What was quarantined ({several(pieces, 'piece')}) is kept with it.")
-    if left and written:
-        terminal.note(f"Left: {render.count_findings(left)}.")
-
-
-def say_next_step(reports: list[Report], targets: list[str]) -> None:
-    """Say how repairs are undone, and how a session that was repaired is resumed."""
-    if not reports:
-        return
-    places = undo_places([report.target for report in reports], targets, sessions.searched())
-    what = "it" if len(reports) == 1 else f"all {len(reports)}"
-    terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
-    if len(reports) == 1:
-        line = summary_of_report(reports[0]).resume_line(current_folder())
-        if line:
-            terminal.note(f"To resume it: {line}")
-
-
-def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[str]:
-    """Return the fewest places that an undo of all these files can be given.
-
-    What a person gave counts first, then the files themselves, then the folders of programs.
-    """
-    named = [place for place in given if any(_is_below(path, place) for path in paths)]
-    is_all = all(any(_is_below(path, place) for place in named) for path in paths)
-    if is_all and len(named) <= _MOST_BACKUPS:
-        return named
-    files = [*dict.fromkeys(paths)]
-    roots = [root for root in known if any(_is_below(path, root) for path in files)]
-    is_short = len(files) <= _MOST_BACKUPS or not roots
-    return files if is_short else roots
-
-
-def _is_below(path: str, place: str) -> bool:
-    return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
-
-
 class RepairRequest(Struct, frozen=True):
-    """How the command was asked to go about it."""
+    """What the command line asks for, by the names of its options; ``run`` is new for each."""
 
-    options: RepairOptions
-    run: str
+    targets: list[str]
     yes: bool
     diff: bool
     output: str | None
     force: bool
+    strategy: str
+    lossy: bool
+    force_cleanup: bool
+    notes: bool
     branch: str | None
-    follow: bool
-    quiet: bool
-    is_named: bool = False
+    form: str | None
+    session: str | None
+    follow_symlinks: bool
+    workers: int | None
+    shard: tuple[int, int] | None
+    every: bool
+    newest: bool
+    as_json: bool
+    run: str = field(default_factory=backup.new_run)
+
+    @property
+    def options(self) -> RepairOptions:
+        """How a repair may go about it."""
+        return RepairOptions(self.strategy, self.lossy, self.force_cleanup, self.notes)
 
 
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    targets: list[str],
-    yes: bool,
-    diff: bool,
-    output: str | None,
-    force: bool,
-    strategy: str,
-    lossy: bool,
-    force_cleanup: bool,
-    notes: bool,
-    branch: str | None,
-    form: str | None,
-    session: str | None,
-    follow_symlinks: bool,
-    workers: str | None,
-    shard: str | None,
-    every: bool,
-    newest: bool,
-    as_json: bool,
-) -> int:
+def run(request: RepairRequest) -> int:
     """Repair every session that the targets name, and return the exit status."""
-    if every and (targets or session or newest):
+    if request.every and (request.targets or request.session or request.newest):
         raise UsageError("--all takes every session of this machine: give no other")
-    if newest:
-        target, session = last_used_session(targets[0] if targets else None, session)
-        targets = [target]
-    if branch is not None and output is None:
+    if request.newest:
+        target, session = last_used_session(next(iter(request.targets), None), request.session)
+        request = structs.replace(request, targets=[target], session=session)
+    if request.branch is not None and request.output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
-    if force and output is None:
+    if request.force and request.output is None:
         raise UsageError(
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
-    options = RepairOptions(strategy, lossy, force_cleanup, notes)
-    part = databases.shard_of(shard, targets, form, session)
-    if any(databases.is_meant(target, form) for target in targets):
-        if output is not None or branch is not None or len(targets) > 1:
+    targets = request.targets
+    of_threads = [threads.hold_threads(target, request.form) for target in targets]
+    shard = threads.require_shard(request.shard, targets, request.session, is_meant=all(of_threads))
+    if any(of_threads):
+        if request.output is not None or request.branch is not None or len(targets) > 1:
             raise UsageError("a database is repaired alone, where it is: without -o and --branch")
-        count = databases.number(workers)
-        wish = databases.Wish(options, yes, diff, as_json, count, session, part)
-        return _repair_database(targets[0], wish)
-    if any(salvage.is_store(target, form) for target in targets):
-        salvage.require_alone(targets)
-        how_far = salvage.SalvageOptions(yes, diff, as_json, output)
-        return salvage.repair(targets[0], session, how_far)
-    run = backup.new_run()
-    how = RepairRequest(
-        options, run, yes, diff, output, force, branch, follow_symlinks, quiet=as_json
-    )
-    how = structs.replace(how, is_named=session is not None)
-    if every:
-        targets = [*sessions.paths()]
-    return _repair_all(_find_work(targets, form, session, how, skip=every), targets, how)
+        scope = threads.ThreadScope(request.workers, request.session, shard)
+        return _repair_threads(targets[0], request, scope)
+    if any(is_store_to_repair(target, request.form) for target in targets):
+        if len(targets) > 1:
+            raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
+        return _repair_store(targets[0], request)
+    if request.every:
+        request = structs.replace(request, targets=[*sessions.paths()])
+    return _repair_sessions(request)
 
 
-def _repair_all(work: Iterable[SessionWork], targets: list[str], how: RepairRequest) -> int:
+# Sessions of other programs
+
+
+class SessionOutcome(Struct):
+    """What became of one session, under the name it was given."""
+
+    name: str
+    done: Repaired | LockstitchError
+    is_written: bool = False
+
+
+# A session to be looked at under the name it was given, or why there is none.
+SessionWork = tuple[str, "Source | LockstitchError"]
+
+
+def _repair_sessions(request: RepairRequest) -> int:
     """Repair sessions one by one, and return the exit status."""
-    work = list(work)
-    asking = RepairPrompt(_count_questions(work, how))
+    work = list(_find_work(request))
+    prompt = RepairPrompt(_count_questions(work, request))
     done: list[SessionOutcome] = []
-    is_broken_off = False
+    is_interrupted = False
     try:
-        done.extend(_repair_each(work, how, asking))
+        done.extend(_repair_each(work, request, prompt))
     except KeyboardInterrupt:
         # what was done before it stays in the list
-        is_broken_off = True
+        is_interrupted = True
         terminal.start_new_line()
-    if how.quiet:
-        terminal.emit(render.encode_json(sessions=[_json_fields(*one) for one in done]))
-    status = _exit_status(done, how, targets)
-    if asking.was_alone:
+    if request.as_json:
+        terminal.emit(render.encode_json(sessions=[*map(_json_fields, done)]))
+    status = _say_outcome(done, request)
+    if prompt.was_alone:
         terminal.note("--yes applies this plan; at a terminal you are asked.")
-    return _interrupted(done, work[len(done) :], how) if is_broken_off else status
-
-
-def _interrupted(done: list[SessionOutcome], left: list[SessionWork], how: RepairRequest) -> int:
-    """Say what had been done, what had not, and whether the one in hand has a backup already."""
+    if not is_interrupted:
+        return status
+    left = work[len(done) :]
     for _, source in left[:1]:
-        if not isinstance(source, LockstitchError) and backups_of_run(source.path, how.run):
+        if not isinstance(source, LockstitchError) and _has_backup(source.path, request.run):
             where = pasted(source.path)
             terminal.note(f"{where} may be repaired: lockstitch undo {where} brings it back.")
     terminal.note(f"{several(len(left), 'session')} left to look at.")
-    count = sum(written for _, _, written in done)
+    count = sum(one.is_written for one in done)
     before = f"{several(count, 'session')} had been repaired before." if count else ""
     terminal.complain(f"interrupted. {before or 'Nothing was changed.'}")
     return INTERRUPTED
 
 
-def backups_of_run(path: str, run: str) -> bool:
+def _has_backup(path: str, run: str) -> bool:
     """Whether a run has made a backup of a file."""
     try:
         return bool(sessions.backups_of(path, run=run))
@@ -246,264 +185,376 @@ def backups_of_run(path: str, run: str) -> bool:
         return False
 
 
-def _repair_database(target: str, wish: databases.Wish) -> int:
-    """Repair the threads of a database, and return the exit status."""
-    done = databases.Mending()
-    with naming_target(target):
-        if wish.quiet:
-            _emit_database(target, wish, done)
-        else:
-            for outcome in databases.repair(target, wish):
-                done.add(outcome)
-    databases.say_mended(target, done)
-    if _confirm_database(done, wish):
-        return _repair_database(target, structs.replace(wish, yes=True))
-    return databases.mended_status(done)
-
-
-def _confirm_database(done: databases.Mending, wish: databases.Wish) -> bool:
-    if wish.yes or wish.diff or wish.quiet or not done.planned:
-        return False
-    return terminal.confirm("Apply this? It can be undone.", "--yes applies this plan")
-
-
-def _emit_database(target: str, wish: databases.Wish, done: databases.Mending) -> None:
-    """Print the JSON of a repair thread by thread."""
-
-    def each() -> Iterator[dict[str, Any]]:
-        for outcome in databases.repair(target, wish):
-            done.add(outcome)
-            written = outcome.state == "repaired"
-            made = sessions.Repaired(
-                outcome.report,
-                outcome.remaining,
-                outcome.changes,
-                outcome.quarantine,
-                outcome.backup,
-            )
-            yield {**_json_fields(outcome.report.target, made, written), "outcome": outcome.state}
-
-    for piece in render.stream_json(each()):
-        terminal.emit(piece)
-
-
-SessionOutcome = tuple[str, "Repaired | LockstitchError", bool]
-# A session to be looked at under the name it was given, or why there is none.
-SessionWork = tuple[str, "Source | LockstitchError"]
-
-
-def _find_work(
-    targets: list[str], form: str | None, session: str | None, how: RepairRequest, *, skip: bool
-) -> Iterator[SessionWork]:
-    """Give the sessions that the targets name, each with the name that it is spoken of by.
-
-    ``skip`` passes over files of programs that are not known.
-    """
-    for target, found in find_each(targets, form, session):
+def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
+    """Yield the sessions that the targets name, each with the name that it is spoken of by."""
+    for target, found in find_each(request.targets, request.form, request.session):
         if isinstance(found, LockstitchError):
-            if not (skip and isinstance(found, UnknownFormat)):
+            # of all files of this machine, those of other programs are nobody's business
+            if not (request.every and isinstance(found, UnknownFormat)):
                 yield target, found
             continue
-        if how.output is not None and len(found) > 1:
-            raise UsageError(
-                f"{render.target_name(target)}: holds {len(found)} sessions; -o takes one"
-            )
+        if request.output is not None and len(found) > 1:
+            name = render.target_name(target)
+            raise UsageError(f"{name}: holds {len(found)} sessions; -o takes one")
         for source in found:
             is_only = len(found) == 1 and source.error is None
             yield (target if is_only else source.path), source
 
 
-def _repair_each(
-    work: Iterable[SessionWork], how: RepairRequest, asking: RepairPrompt
-) -> Iterator[SessionOutcome]:
-    for name, source in work:
-        if asking.is_over and not asking.was_alone:
-            return
-        if isinstance(source, LockstitchError):
-            yield _report_failure(name, source)
-            continue
-        try:
-            yield _repair_one(name, source, how, asking)
-        except LockstitchError as error:
-            yield _report_failure(name, error)
-        except OSError as error:
-            yield _report_failure(name, Unreadable(error.strerror or type(error).__name__))
-        except (RecursionError, MemoryError):
-            yield _report_failure(name, Unreadable("is too large or too deep"))
-        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
-            yield _report_failure(name, LockstitchError(describe_bug(error)))
-
-
-def _count_questions(work: list[SessionWork], how: RepairRequest) -> int:
-    """Count the sessions that a person will be asked about."""
-    if how.yes or how.diff or how.output is not None or len(work) == 1 or not terminal.can_ask():
+def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
+    """Return about how many sessions a person will be asked."""
+    is_shown = request.yes or request.diff or request.output is not None
+    if is_shown or len(work) == 1 or not terminal.can_ask():
         return 1
     count = 0
+    harmless = () if request.notes else (NOTE,)
     with ProgressBar("Checking", len(work), "sessions") as advance:
         for _, source in work:
             if not isinstance(source, LockstitchError):
                 found = sessions.check(source).findings
-                harmless = () if how.options.notes else (NOTE,)
                 count += any(one.fixable and one.severity not in harmless for one in found)
             advance(1)
     return count
 
 
-def _report_failure(target: str, error: LockstitchError) -> SessionOutcome:
-    terminal.complain(f"{render.target_name(target)}: {error}")
-    return public(target), error, False
+def _repair_each(
+    work: Iterable[SessionWork], request: RepairRequest, prompt: RepairPrompt
+) -> Iterator[SessionOutcome]:
+    for name, source in work:
+        if prompt.is_over and not prompt.was_alone:
+            return
+        failure: LockstitchError
+        try:
+            if not isinstance(source, LockstitchError):
+                yield _repair_one(name, source, request, prompt)
+                continue
+            failure = source
+        except LockstitchError as error:
+            failure = error
+        except OSError as error:
+            failure = Unreadable(error.strerror or type(error).__name__)
+        except (RecursionError, MemoryError):
+            failure = Unreadable("is too large or too deep")
+        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
+            failure = LockstitchError(describe_bug(error))
+        terminal.complain(f"{render.target_name(name)}: {failure}")
+        yield SessionOutcome(public(name), failure)
 
 
 def _repair_one(
-    name: str, source: Source, how: RepairRequest, asking: RepairPrompt
+    name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
     """Plan, show, ask and write the repair of one session."""
-    session = sessions.opened(source, follow_symlinks=how.follow)
-    if how.output is not None and not how.diff:
-        write_copy(how.output, None, source.path, force=how.force)
-    if how.branch is not None:
-        return _write_branch(name, session, how)
-    mended = sessions.planned(session, how.options)
-    outlook = sessions.outlook(session, mended)
+    session = sessions.opened(source, follow_symlinks=request.follow_symlinks)
+    output = request.output
+    if output is not None and not request.diff:
+        write_copy(output, None, source.path, force=request.force)
+    if request.branch is not None:
+        data = source.form.fork(session.transcript, request.branch)
+        write_copy(str(output), data, source.path, force=request.force)
+        where = render.target_name(str(output))
+        terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
+        return SessionOutcome(name, sessions.outlook(session, None), is_written=True)
+    plan = sessions.planned(session, request.options)
+    outlook = sessions.outlook(session, plan)
     label = render.session_name(name, source.format, source.session)
-    if not mended.changed or how.diff:
-        _show_plan(label, session, mended, how, is_done=False)
-        return name, outlook, False
-    if how.output is not None:
-        data = sessions.copied(session, mended, how.output)
-        write_copy(how.output, data, source.path, force=how.force)
-        _show_plan(label, session, mended, how, is_done=True)
-        return name, outlook, True
+    if not plan.changed or request.diff:
+        _show_plan(label, session, plan, request, is_done=False)
+        return SessionOutcome(name, outlook)
+    if output is not None:
+        data = sessions.copied(session, plan, output)
+        write_copy(output, data, source.path, force=request.force)
+        _show_plan(label, session, plan, request, is_done=True)
+        return SessionOutcome(name, outlook, is_written=True)
     # Asked before anything is shown: nothing is told as done that is then refused.
-    sessions.require_closed(session, sessions.COPY, is_named=how.is_named)
-    if not how.yes:
-        _show_plan(label, session, mended, how, is_done=False)
-        if not asking.wants(lambda: _show_difference(label, mended)):
-            return name, outlook, False
+    sessions.require_closed(session, sessions.COPY, is_named=request.session is not None)
+    if not request.yes:
+        _show_plan(label, session, plan, request, is_done=False)
+        if not prompt.wants(lambda: _show_difference(label, plan)):
+            return SessionOutcome(name, outlook)
     try:
-        done = _write_repair(session, mended, how)
+        done = write_repair(session, plan, request)
     except Moved:
         terminal.note(f"{render.target_name(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
-        return name, outlook, False
-    if how.yes:
-        _show_plan(label, session, mended, how, is_done=True)
-    return name, done, True
+        return SessionOutcome(name, outlook)
+    if request.yes:
+        _show_plan(label, session, plan, request, is_done=True)
+    return SessionOutcome(name, done, is_written=True)
 
 
-def _write_repair(session: Opened, mended: RepairPlan, how: RepairRequest) -> Repaired:
+def write_repair(
+    session: Opened, plan: RepairPlan, request: RepairRequest | None = None
+) -> Repaired:
+    """Write what was planned; a session that goes on meanwhile is read and planned again."""
+    run = request.run if request else backup.new_run()
     try:
-        return sessions.applied(session, mended, how.run)
+        return sessions.applied(session, plan, run)
     except (Busy, Moved):
         raise
     except Conflict:
-        again = sessions.repair(
-            session.source, how.options, run=how.run, follow_symlinks=how.follow
-        )
+        options = request.options if request else RepairOptions()
+        follow = bool(request and request.follow_symlinks)
+        done = sessions.repair(session.source, options, run=run, follow_symlinks=follow)
+    if request:
         terminal.note("The session was continued meanwhile; it was read and repaired again.")
-        return again
-
-
-def _write_branch(name: str, session: Opened, how: RepairRequest) -> SessionOutcome:
-    data = session.source.form.fork(session.transcript, str(how.branch))
-    write_copy(str(how.output), data, session.source.path, force=how.force)
-    outlook = sessions.outlook(session, None)
-    terminal.note(
-        f"Wrote the branch from line {how.branch} to {render.target_name(str(how.output))}."
-    )
-    return name, outlook, True
+    return done
 
 
 def _show_plan(
-    name: str, session: Opened, mended: RepairPlan, how: RepairRequest, *, is_done: bool
+    name: str, session: Opened, plan: RepairPlan, request: RepairRequest, *, is_done: bool
 ) -> None:
     """Print what was done, or what would be, and say which of the two it is."""
-    if how.quiet:
+    if request.as_json:
         return
-    if mended.changes and not is_done:
+    if plan.changes and not is_done:
         terminal.note(f"{render.target_name(name)}: {render.PLANNED}")
-    if how.diff:
-        _show_difference(name, mended)
-    for line in plans.describe_changes(name, mended.changes, is_done=is_done):
+    if request.diff:
+        _show_difference(name, plan)
+    for line in render.describe_changes(name, plan.changes, is_done=is_done):
         terminal.note(line)
     where = "kept with the backup" if is_done else "to be kept with the backup"
-    where = where if how.output is None else "stays in the original only"
-    for kept in mended.quarantine:
+    where = where if request.output is None else "stays in the original only"
+    for kept in plan.quarantine:
         terminal.note(render.describe_quarantined(name, kept, sys.stderr, where))
-    for found in mended.remaining:
-        terminal.note(
-            render.describe_finding(
-                name, str(session.transcript.history.dialect), found, sys.stderr
-            )
-        )
-    for note in mended.before.notes:
+    dialect = str(session.transcript.history.dialect)
+    for found in plan.remaining:
+        terminal.note(render.describe_finding(name, dialect, found, sys.stderr))
+    for note in plan.before.notes:
         terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
 
 
-def _show_difference(name: str, mended: RepairPlan) -> None:
-    from lockstitch.cli.render import difference_lines
-
-    for line in difference_lines(mended, name):
+def _show_difference(name: str, plan: RepairPlan) -> None:
+    for line in render.difference_lines(plan, name):
         terminal.say(line)
 
 
-def _json_fields(name: str, outcome: Repaired | LockstitchError, written: bool) -> dict[str, Any]:
-    from lockstitch.sources.source import Report, status_of_findings
-
-    if isinstance(outcome, LockstitchError):
-        report = Report(name, error=str(outcome))
+def _json_fields(outcome: SessionOutcome) -> dict[str, Any]:
+    done = outcome.done
+    if isinstance(done, LockstitchError):
+        fields = render.report_fields(Report(outcome.name, error=str(done)))
         rest: dict[str, Any] = {
             "edits": [],
             "backup": None,
             "remaining": [],
             "outcome": "unreadable",
         }
-        return {**render.report_fields(report), **rest}
-    outcome.report.target = name
-    fields = render.report_fields(outcome.report)
-    left = outcome.remaining if written else outcome.report.findings
-    fields["status"] = status_of_findings(left)
-    quarantine = [{"code": q.code, "place": q.place, "size": q.size} for q in outcome.quarantine]
+        return {**fields, **rest}
+    done.report.target = outcome.name
+    fields = render.report_fields(done.report)
+    fields["status"] = status_of_findings(_findings_left(outcome))
+    state = "broken" if is_broken(done.report.findings) else "ok"
+    state = "repaired" if outcome.is_written else "went on" if done.went_on else state
     return {
         **fields,
-        "edits": outcome.changes,
-        "quarantine": quarantine,
-        "backup": outcome.backup,
-        "remaining": outcome.remaining,
-        "applied": written,
-        "outcome": _outcome(outcome, written),
+        "edits": done.changes,
+        "quarantine": [{"code": q.code, "place": q.place, "size": q.size} for q in done.quarantine],
+        "backup": done.backup,
+        "remaining": done.remaining,
+        "applied": outcome.is_written,
+        "outcome": state,
     }
 
 
-def _outcome(made: Repaired, written: bool) -> str:
-    """Say in a word what became of a session, as the threads of a PostgreSQL are spoken of."""
-    if written:
-        return "repaired"
-    if made.went_on:
-        return "went on"
-    return "broken" if is_broken(made.report.findings) else "ok"
+def _findings_left(outcome: SessionOutcome) -> list[Any]:
+    if isinstance(outcome.done, LockstitchError):
+        return []
+    return outcome.done.remaining if outcome.is_written else outcome.done.report.findings
 
 
-def _exit_status(done: list[SessionOutcome], how: RepairRequest, targets: list[str]) -> int:
-    repaired = [
-        (outcome, written)
-        for _, outcome, written in done
-        if not isinstance(outcome, LockstitchError)
-    ]
-    findings = [found for outcome, _ in repaired for found in outcome.report.findings]
-    left = [f for o, written in repaired for f in (o.remaining if written else o.report.findings)]
-    say_outcome(repaired, findings, left, only_shown=how.diff, is_quiet=how.quiet)
-    if not how.quiet:
-        say_next_step([o.report for o, written in repaired if written and o.backup], targets)
+def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
+    """Say what became of all, how it is undone and how to go on; return the exit status."""
+    outcomes = [one for one in done if not isinstance(one.done, LockstitchError)]
+    repaired = [one.done for one in done if not isinstance(one.done, LockstitchError)]
+    findings = [found for one in repaired for found in one.report.findings]
+    left = [found for outcome in outcomes for found in _findings_left(outcome)]
+    count = sum(one.is_written for one in done)
+    said = render.count_findings(findings)
+    if count:
+        terminal.note(f"Repaired {several(count, 'session')}; {said or 'no findings'} before.")
+    elif repaired and not findings:
+        terminal.note("All clean. Nothing was changed.")
+    elif repaired and not is_broken(findings):
+        terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
+    elif not request.diff:
+        terminal.note("Nothing was changed.")
+    kept = [one for one in repaired if one.backup]
+    if kept and not request.as_json:
+        for one in kept[:_MOST_BACKUPS]:
+            terminal.note(f"Backup: {pasted(str(one.backup))}")
+        if len(kept) > _MOST_BACKUPS:
+            terminal.note(f"And {several(len(kept) - _MOST_BACKUPS, 'more backup')}.")
+        pieces = sum(len(one.quarantine) for one in kept)
+        if pieces:
+            terminal.note(f"What was quarantined ({several(pieces, 'piece')}) is kept with it.")
+    if left and count:
+        terminal.note(f"Left: {render.count_findings(left)}.")
+    if kept and not request.as_json:
+        reports = [one.report for one in kept]
+        paths = [report.target for report in reports]
+        # the folders of all programs are looked up only if they may have to be named
+        known = sessions.searched() if len(paths) > _MOST_BACKUPS else []
+        places = undo_places(paths, request.targets, known)
+        what = "it" if len(reports) == 1 else f"all {len(reports)}"
+        terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
+        line = summary_of_report(reports[0]).resume_line(current_folder())
+        if line and len(reports) == 1:
+            terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
         return FAILED
     return FINDINGS if is_broken(left) else CLEAN
+
+
+def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[str]:
+    """Return the fewest places that an undo of all these files can be given.
+
+    What a person gave counts first, then the files themselves, then the folders of programs.
+    """
+
+    def is_below(path: str, place: str) -> bool:
+        return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
+
+    named = [place for place in given if any(is_below(path, place) for path in paths)]
+    is_all = all(any(is_below(path, place) for place in named) for path in paths)
+    if is_all and len(named) <= _MOST_BACKUPS:
+        return named
+    files = [*dict.fromkeys(paths)]
+    roots = [root for root in known if any(is_below(path, root) for path in files)]
+    is_short = len(files) <= _MOST_BACKUPS or not roots
+    return files if is_short else roots
+
+
+# Threads of LangGraph's in a PostgreSQL
+
+
+def _repair_threads(target: str, request: RepairRequest, scope: threads.ThreadScope) -> int:
+    """Repair the threads of a database, and return the exit status."""
+    states: dict[str, int] = {}
+    found = left = failed = planned = 0
+
+    def repair() -> Iterator[dict[str, Any]]:
+        nonlocal found, left, failed, planned
+        how: dict[str, Any] = {"mends": True, "writes": request.yes and not request.diff}
+        how |= {"run": request.run, "options": request.options}
+        for one in threads.go_through(target, scope, "Repairing", **how):
+            states[one.state] = states.get(one.state, 0) + 1
+            is_written = one.state == "repaired"
+            found += len(one.report.findings)
+            left += len(one.remaining if is_written else one.report.findings)
+            failed += one.report.error is not None
+            planned += bool(one.changes)
+            if not request.as_json:
+                _show_thread(one)
+            done = sessions.Repaired(
+                one.report, one.remaining, one.changes, one.quarantine, one.backup
+            )
+            fields = _json_fields(SessionOutcome(one.report.target, done, is_written))
+            yield {**fields, "outcome": one.state}
+
+    with naming_target(target):
+        for piece in render.stream_json(repair()):
+            if request.as_json:
+                terminal.emit(piece)
+    if states.get("repaired"):
+        total = several(sum(states.values()), "thread")
+        terminal.note(f"Repaired {states['repaired']} of {total}.")
+        terminal.note(f"To undo it: lockstitch undo {pasted(public(target))}")
+    elif not found and not failed:
+        terminal.note("All clean.")
+    if states.get("went on"):
+        terminal.note(f"Left alone: {several(states['went on'], 'thread')} (went on).")
+    is_asked = planned and not (request.yes or request.diff or request.as_json)
+    if is_asked and terminal.confirm("Apply this? It can be undone.", "--yes applies this plan"):
+        return _repair_threads(target, structs.replace(request, yes=True), scope)
+    return FAILED if failed else FINDINGS if left else CLEAN
+
+
+def _show_thread(outcome: ThreadOutcome) -> None:
+    name = render.report_name(outcome.report)
+    shown = render.target_name(name)
+    if outcome.report.error is not None:
+        terminal.complain(f"{shown}: {outcome.report.error}")
+    is_left = outcome.state == "went on"
+    if outcome.changes and outcome.state == "broken":
+        terminal.note(f"{shown}: {render.PLANNED}")
+    for made in () if is_left else outcome.changes:
+        terminal.note(render.describe_change(name, made, sys.stderr))
+    for kept in () if is_left else outcome.quarantine:
+        where = "still in the old checkpoint"
+        terminal.note(render.describe_quarantined(name, kept, sys.stderr, where))
+    for found in outcome.report.findings if is_left else outcome.remaining:
+        terminal.note(render.describe_finding(name, str(outcome.report.dialect), found, sys.stderr))
+    for note in outcome.report.notes:
+        terminal.note(f"{shown}: note: {note}")
+    if is_left:
+        terminal.note(f"{shown}: went on meanwhile; it was left alone")
+
+
+# Stores of our own
+
+
+def _repair_store(target: str, request: RepairRequest) -> int:
+    """Repair the damaged sessions of a store, and return the exit status."""
+    from lockstitch import stored
+
+    if request.output is not None:
+        output = request.output
+        url = output if output.startswith(SCHEMES) else f"sqlite:///{output}"
+        with naming_target(target):
+            copies = list(stored.copy(target, url))
+        count, lost = several(len(copies), "session"), sum(one.lost for one in copies)
+        terminal.note(f"Wrote {count} to {render.target_name(output)}; {lost} pieces lost.")
+        return CLEAN
+    with naming_target(target):
+        found = list(stored.damaged(target, request.session))
+    for one in found:
+        name = render.session_name(public(target), OWN, one.session)
+        for finding in stored.findings_of(one):
+            terminal.note(render.describe_finding(name, "", finding, sys.stderr))
+        terminal.note(f"{render.target_name(name)}: {stored.summary_of(one)}.")
+    if not found:
+        terminal.note("All clean.")
+    writes = bool(found) and not request.diff and request.yes
+    if found and not (request.diff or request.yes or request.as_json):
+        question = "Rewrite what can be read? The damaged session is kept next to it."
+        writes = terminal.confirm(question, "--yes applies this plan")
+    done = [_rewrite_session(target, one, writes=writes) for one in found]
+    if request.as_json:
+        terminal.emit(render.encode_json(sessions=done))
+    if any(one["error"] for one in done):
+        return FAILED
+    return CLEAN if all(one["applied"] for one in done) else FINDINGS
+
+
+def _rewrite_session(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
+    """Write one session anew, if that is wanted, and return what became of it."""
+    from lockstitch import stored
+
+    findings = stored.findings_of(found)
+    report = Report(public(target), OWN, found.session, findings=findings)
+    name = render.target_name(render.report_name(report))
+    fields: dict[str, Any] = {"edits": [], "backup": None, "applied": False, "error": None}
+    left = findings
+    if writes:
+        try:
+            done = stored.repair(target, found.session)
+        except LockstitchError as error:
+            report.error = fields["error"] = brief(str(error), target, found.session)
+            terminal.complain(f"{name}: {report.error}")
+        else:
+            left = []
+            fields |= {"backup": done.aside, "applied": True}
+            terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
+            again = f"{pasted(public(target))} --session {pasted(found.session)}"
+            terminal.note(f"To undo it: lockstitch undo {again}")
+    return {**render.report_fields(report), **fields, "remaining": left}
 
 
 COMMAND = Command(
     name="repair",
     group="sessions",
     run=run,
+    bundle=RepairRequest,
     summary="Repair broken sessions in place: planned, shown, backed up, undoable.",
     details=(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
@@ -543,7 +594,7 @@ COMMAND = Command(
         Option("every", ("--all", "-a"), "Take all sessions of this machine."),
         LAST,
         Option("diff", ("--diff",), "Only show the lines that would change."),
-        Option("output", ("--output", "-o"), "Write a repaired copy here.", metavar="FILE"),
+        OUTPUT("Write a repaired copy here."),
         OVERWRITE,
         Option(
             "strategy",
@@ -571,8 +622,8 @@ COMMAND = Command(
         FORMAT,
         SESSION,
         FOLLOW,
-        databases.WORKERS,
-        databases.SHARD,
+        WORKERS,
+        SHARD,
         JSON,
     ),
 )

@@ -1,6 +1,7 @@
-"""How ``check`` and ``scan`` print what they find: which findings, counted or listed, for whom.
+"""How ``check`` and ``scan`` print what they find: which findings, in which style, for whom.
 
-Findings as the services show them that run checks: GitHub's annotations, JUnit's XML.
+For people as text, for programs as JSON, for code scanners as SARIF 2.1.0, and as the services show
+them that run checks: GitHub's annotations, JUnit's XML.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from msgspec import Struct, structs
 
 import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import Option
+from lockstitch.cli.options import Option
 from lockstitch.cli.terminal import escape_controls
 from lockstitch.errors import UsageError, suggestion
 from lockstitch.rules import NOTE
-from lockstitch.sources.targets import public
+from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from lockstitch.rules import Finding, Rule
+    from lockstitch.rules import Finding
     from lockstitch.sources.source import Report
 
 
@@ -68,52 +69,43 @@ class ReportOptions(Struct, frozen=True):
     statistics: bool
 
     @classmethod
-    def of(
-        cls,
-        output: str,
-        select: str | None,
-        ignore: str | None,
-        statistics: bool,
-        *,
-        as_json: bool,
-    ) -> ReportOptions:
+    def of(cls, asked: Any) -> ReportOptions:
         """Read the options; raise `UsageError` for a code that is not known, or a contradiction."""
-        if as_json and output not in (TEXT, JSON):
-            raise UsageError(f"--json and --output-format {output} exclude each other.")
-        style = JSON if as_json else output
-        if statistics and style not in (TEXT, JSON):
+        style = JSON if asked.as_json else asked.output
+        if asked.as_json and asked.output not in (TEXT, JSON):
+            raise UsageError(f"--json and --output-format {asked.output} exclude each other.")
+        if asked.statistics and style not in (TEXT, JSON):
             raise UsageError(f"--statistics and --output-format {style} exclude each other.")
-        return cls(
-            style, _parse_codes(select, "--select"), _parse_codes(ignore, "--ignore"), statistics
-        )
+        codes = _parse_codes(asked.select, "--select"), _parse_codes(asked.ignore, "--ignore")
+        return cls(style, *codes, asked.statistics)
 
-    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Return reports with the findings that are asked for."""
+    def select_findings(self, reports: Iterable[Report]) -> Iterator[Report]:
+        """Yield reports with the findings that are asked for."""
         for report in reports:
             if self.select or self.ignore:
-                wanted = [found for found in report.findings if self.wants(found.code)]
+                wanted = [
+                    found
+                    for found in report.findings
+                    if (not self.select or found.code.startswith(self.select))
+                    and not (self.ignore and found.code.startswith(self.ignore))
+                ]
                 yield structs.replace(report, findings=wanted)
             else:
                 yield report
-
-    def wants(self, code: str) -> bool:
-        """Whether findings of this code are asked for."""
-        is_selected = not self.select or code.startswith(self.select)
-        return is_selected and not (self.ignore and code.startswith(self.ignore))
 
     def emit(self, reports: Iterable[Report], others: Sequence[Report] | None = None) -> bool:
         """Print reports for a program, or statistics; false if they are to be printed for people.
 
         ``others`` are files of programs that are not known, which ``scan --json`` lists as well.
         """
-        if self.style == TEXT and not self.statistics:
-            return False
         if self.statistics:
             _emit_statistics(reports, self.style)
         elif self.style == JSON and others is not None:
-            terminal.emit(render.encode_scan(list(reports), others))
+            unknown = [{"target": public(other.target), "error": other.error} for other in others]
+            rows = [render.report_fields(report) for report in reports]
+            terminal.emit(render.encode_json(sessions=rows, unknown=unknown))
         elif self.style == JSON:
-            for piece in render.stream_reports(reports):
+            for piece in render.stream_json(map(render.report_fields, reports)):
                 terminal.emit(piece)
         elif self.style == "sarif":
             terminal.emit(encode_sarif(list(reports)))
@@ -122,6 +114,8 @@ class ReportOptions(Struct, frozen=True):
         elif self.style == "github":
             for line in (line for report in reports for line in github_lines(report)):
                 terminal.say(line)
+        else:
+            return False
         return True
 
 
@@ -228,92 +222,69 @@ def _junit_case(report: Report) -> Iterator[str]:
     name = quoteattr(render.target_name(render.report_name(report)))
     case = f'    <testcase classname="lockstitch.{report.format or "unknown"}" name={name}'
     harmful = [found for found in report.findings if found.severity != NOTE]
-    if report.error is not None:
-        yield f"{case}>"
-        yield f"      <error message={quoteattr(escape_controls(report.error))}/>"
-    elif harmful:
-        codes = ", ".join(sorted({found.code for found in harmful}))
-        yield f"{case}>"
-        yield f'      <failure type="{codes}" message={quoteattr(_first_message(harmful))}>'
-        yield from (escape(f"{_finding_text(found)}") for found in harmful)
-        yield "      </failure>"
-    else:
+    if report.error is None and not harmful:
         yield f"{case}/>"
         return
+    yield f"{case}>"
+    if report.error is not None:
+        yield f"      <error message={quoteattr(escape_controls(report.error))}/>"
+    else:
+        codes = ", ".join(sorted({found.code for found in harmful}))
+        more = f", and {len(harmful) - 1} more" if harmful[1:] else ""
+        first = quoteattr(f"{escape_controls(harmful[0].message)}{more}")
+        yield f'      <failure type="{codes}" message={first}>'
+        for found in harmful:
+            place, message = escape_controls(found.place), escape_controls(found.message)
+            yield escape(f"{place}: {found.severity} {found.code} {message}")
+        yield "      </failure>"
     yield "    </testcase>"
 
 
-def _first_message(findings: Sequence[Finding]) -> str:
-    more = f", and {len(findings) - 1} more" if findings[1:] else ""
-    return f"{escape_controls(findings[0].message)}{more}"
-
-
-def _finding_text(found: Finding) -> str:
-    place, message = escape_controls(found.place), escape_controls(found.message)
-    return f"{place}: {found.severity} {found.code} {message}"
-
-
 def encode_sarif(sessions: Sequence[Report]) -> bytes:
-    """The same findings as SARIF 2.1.0, with every rule described."""
-    rules = [lockstitch.RULES[code] for code in sorted(lockstitch.RULES)]
-    index = {rule.code: number for number, rule in enumerate(rules)}
-    driver = {
-        "name": "lockstitch",
-        "version": lockstitch.__version__,
-        "rules": [_sarif_rule(rule) for rule in rules],
-    }
-    results = [
-        _sarif_result(public(checked.target), found, index[found.code])
-        for checked in sessions
-        for found in checked.findings
-    ]
-    failures = [_sarif_failure(checked) for checked in sessions if checked.error is not None]
-    invocation = {"executionSuccessful": not failures, "toolExecutionNotifications": failures}
-    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
-    log = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [run],
-    }
-    return json.dumps(log).encode() + b"\n"
-
-
-def _sarif_rule(rule: Rule) -> dict[str, object]:
-    return {
-        "id": rule.code,
-        "name": rule.name,
-        "shortDescription": {"text": rule.summary},
-        "fullDescription": {"text": rule.what},
-        "help": {"text": f"{rule.cause}\n\n{rule.repair}"},
-        "defaultConfiguration": {"level": rule.severity},
-        "properties": {"fixable": rule.fixable, "lossy": rule.lossy, "tags": [*rule.dialects]},
-    }
-
-
-def _sarif_result(target: str, found: Finding, index: int) -> dict[str, object]:
-    return {
-        "ruleId": found.code,
-        "ruleIndex": index,
-        "level": found.severity,
-        "message": {"text": found.message},
-        "locations": [
-            {**_sarif_file(target), "logicalLocations": [{"fullyQualifiedName": found.place}]}
-        ],
-        "properties": {"fixable": found.fixable, "lossy": found.lossy},
-    }
-
-
-def _sarif_failure(checked: Report) -> dict[str, object]:
-    return {
-        "level": "error",
-        "message": {"text": checked.error},
-        "locations": [_sarif_file(public(checked.target))],
-    }
-
-
-def _sarif_file(target: str) -> dict[str, Any]:
+    """Return the findings as SARIF 2.1.0, with every rule described."""
     from os import fsencode
     from urllib.parse import quote
 
-    uri = "stdin" if target == "-" else quote(fsencode(target))
-    return {"physicalLocation": {"artifactLocation": {"uri": uri}}}
+    def file_of(checked: Report) -> dict[str, Any]:
+        target = public(checked.target)
+        uri = "stdin" if target == "-" else quote(fsencode(target))
+        return {"physicalLocation": {"artifactLocation": {"uri": uri}}}
+
+    rules = [lockstitch.RULES[code] for code in sorted(lockstitch.RULES)]
+    index = {rule.code: number for number, rule in enumerate(rules)}
+    described = [
+        {
+            "id": rule.code,
+            "name": rule.name,
+            "shortDescription": {"text": rule.summary},
+            "fullDescription": {"text": rule.what},
+            "help": {"text": f"{rule.cause}\n\n{rule.repair}"},
+            "defaultConfiguration": {"level": rule.severity},
+            "properties": {"fixable": rule.fixable, "lossy": rule.lossy, "tags": [*rule.dialects]},
+        }
+        for rule in rules
+    ]
+    results = [
+        {
+            "ruleId": found.code,
+            "ruleIndex": index[found.code],
+            "level": found.severity,
+            "message": {"text": found.message},
+            "locations": [
+                {**file_of(checked), "logicalLocations": [{"fullyQualifiedName": found.place}]}
+            ],
+            "properties": {"fixable": found.fixable, "lossy": found.lossy},
+        }
+        for checked in sessions
+        for found in checked.findings
+    ]
+    failures = [
+        {"level": "error", "message": {"text": one.error}, "locations": [file_of(one)]}
+        for one in sessions
+        if one.error is not None
+    ]
+    driver = {"name": "lockstitch", "version": lockstitch.__version__, "rules": described}
+    invocation = {"executionSuccessful": not failures, "toolExecutionNotifications": failures}
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}).encode() + b"\n"

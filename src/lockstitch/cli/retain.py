@@ -7,15 +7,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.rewind import WAIT, parse_seconds
+from lockstitch.cli.options import (
+    JSON,
+    SESSION,
+    WAIT,
+    Command,
+    Operand,
+    Option,
+    read_age,
+    read_number,
+)
 from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FINDINGS
-from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
 from lockstitch.transcript import several, size
 
@@ -24,16 +30,14 @@ if TYPE_CHECKING:
     from lockstitch.stores.base import Listed
 
 
-_AGE = re.compile(r"(\d+)([smhdw])")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHOWN = 20
 
 
 def run_retain(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
-    older_than: str | None,
-    keep: str | None,
+    older_than: float | None,
+    keep: int | None,
     tag: str | None,
     including_open: bool,
     dry_run: bool,
@@ -52,8 +56,8 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     with naming_target(target):
         planned = stored.retain(
             target,
-            older_than=None if older_than is None else parse_age(older_than),
-            keep=None if keep is None else parse_count(keep),
+            older_than=older_than,
+            keep=keep,
             tags=[] if tag is None else [tag],
             including_open=including_open,
             dry_run=True,
@@ -74,21 +78,6 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
         "`lockstitch retain --audit` shows it."
     )
     return CLEAN
-
-
-def parse_age(word: str) -> float:
-    """Return the seconds of an age such as ``30d``."""
-    found = _AGE.fullmatch(word)
-    if not found:
-        raise UsageError("--older-than takes an age such as 90d, 12h or 6w")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def parse_count(word: str) -> int:
-    """Return how many are to be kept."""
-    if not is_index(word):
-        raise UsageError("--keep takes a whole number")
-    return int(word)
 
 
 def _remove(target: str, planned: Retention) -> Retention:
@@ -219,8 +208,15 @@ RETAIN = Command(
             ("--older-than",),
             "Remove sessions not changed for so long: 90d, 12h, 6w.",
             metavar="AGE",
+            read=read_age,
         ),
-        Option("keep", ("--keep",), "Remove all but the N changed last.", metavar="N"),
+        Option(
+            "keep",
+            ("--keep",),
+            "Remove all but the N changed last.",
+            metavar="N",
+            read=read_number("a whole number"),
+        ),
         Option("tag", ("--tag",), "Only sessions with this tag.", metavar="TAG"),
         Option(
             "including_open", ("--including-open",), "Also sessions whose turn is open or waits."
@@ -237,14 +233,13 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
     session: str | None,
-    wait: str,
+    wait: float,
     reason: str | None,
     yes: bool,
     as_json: bool,
 ) -> int:
     """Delete one session, and return the exit status."""
     target = require_store(target)
-    patience = parse_seconds(wait)
     from lockstitch import stored
 
     with naming_target(target):
@@ -254,7 +249,7 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         return FINDINGS
     with naming_target(target):
         try:
-            done = stored.delete(target, found.session, wait=patience, reason=reason)
+            done = stored.delete(target, found.session, wait=wait, reason=reason)
         except Held as error:
             raise Held(f"{error}. --wait SECONDS waits for it") from error
     if as_json:

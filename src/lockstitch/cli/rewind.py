@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.options import JSON, SESSION, WAIT, Command, Operand, Option
 from lockstitch.cli.targets import naming_target, require_own_session
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
@@ -24,22 +24,13 @@ if TYPE_CHECKING:
     from lockstitch.stored import Moved as RewindDone
 
 
-WAIT = Option(
-    "wait",
-    ("--wait",),
-    "Wait this long for a writer to give the session back (default: 0).",
-    metavar="SECONDS",
-    default="0",
-)
-
-
 def run_rewind(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
     to: str | None,
     undo: bool,
     session: str | None,
-    wait: str,
+    wait: float,
     yes: bool,
     as_json: bool,
 ) -> int:
@@ -57,7 +48,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
     if not yes and not terminal.confirm("Go back?", "--yes goes back without asking"):
         return FINDINGS
     with naming_target(target):
-        moved = _rewind(target, journal.session, place, parse_seconds(wait))
+        moved = _rewind(target, journal.session, place, wait)
     _say_rewound(target, moved, as_json=as_json)
     return CLEAN
 
@@ -65,17 +56,6 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
 def parse_place(word: str) -> int | str:
     """A record by its number, or a checkpoint by its label."""
     return int(word) if is_index(word) else word
-
-
-def parse_seconds(word: str) -> float:
-    """A number of seconds, from 0 on."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise UsageError("--wait takes a number of seconds")
-    return number
 
 
 def _rewind(target: str, session: str, place: int | str | None, wait: float) -> RewindDone:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.cli.options import Command, Operand, Option
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.transcript import several
 

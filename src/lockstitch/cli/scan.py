@@ -1,8 +1,7 @@
 """``lockstitch scan``: every agent session of this machine, and what is wrong with it.
 
-Many sessions at a glance: a table by project, and each one that needs a look in words.
-
-Checks of many files: at once on all cores, or beside what a person does meanwhile.
+Many files are checked at once on all cores. What is found is shown at a glance: a table by project,
+and each session that needs a look in words.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from lockstitch import sessions
-from lockstitch.cli import render, terminal
-from lockstitch.cli import reports as printing
-from lockstitch.cli.databases import SHARD, WORKERS, Asked, cores, everything, number, shard_of
-from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli import render, terminal, threads
+from lockstitch.cli.check import check_own_store, check_threads
+from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
+from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
 from lockstitch.cli.targets import home_folder, shorten_path
 from lockstitch.cli.terminal import (
     CLEAN,
@@ -29,8 +28,7 @@ from lockstitch.cli.terminal import (
     fit,
     text_width,
 )
-from lockstitch.conversation.json_text import is_index
-from lockstitch.sources import targets
+from lockstitch.errors import LockstitchError
 from lockstitch.sources.listing import (
     BROKEN,
     HEALTHY,
@@ -44,16 +42,223 @@ from lockstitch.sources.listing import (
     summary_of_report,
 )
 from lockstitch.sources.source import OWN, Report, may_hold_many
-from lockstitch.sources.targets import pasted
+from lockstitch.sources.targets import brief, is_postgres, pasted
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from multiprocessing.pool import Pool
 
-
+# So many files of programs that are not known are named where nobody asked for all of them.
+_NAMED = 5
+# Below this many bytes in all, starting other processes costs more than it saves.
+WORTH_WORKERS = 32 << 20
+_DATABASES = (".db", ".sqlite", ".sqlite3")
 _HEADS = ("program", "project", "sessions", "broken", "warnings", "last used", "size")
-_LEVEL = len(UNREADABLE)
+_ABSENT = "no such file or folder"
+# A part of a file: which one, of how many.
+FilePart = tuple[str, int, int]
+
+
+class ScanRequest(Struct, frozen=True):
+    """What the command line asks for, by the names of its options."""
+
+    paths: list[str]
+    workers: int | None
+    shard: tuple[int, int] | None
+    every: bool
+    output: str
+    select: str | None
+    ignore: str | None
+    statistics: bool
+    as_json: bool
+
+
+def run(request: ScanRequest) -> int:
+    """Scan, print a table or a report, and return the exit status."""
+    options = ReportOptions.of(request)
+    stores = [path for path in request.paths if is_postgres(path)]
+    is_meant = len(stores) == len(request.paths)
+    shard = threads.require_shard(request.shard, request.paths, None, is_meant=is_meant)
+    missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
+    given = [path for path in request.paths if path not in stores and path not in missing]
+    files = list(sessions.paths(given)) if given or not request.paths else []
+    totals = ScanTotals()
+    absent = [Report(public(path), error=_ABSENT) for path in missing]
+    if stores:
+        scope = threads.ThreadScope(request.workers, None, shard)
+
+        def scan_everything() -> Iterator[Report]:
+            yield from absent
+            for report in _scan_files(files, request.workers):
+                if not report.is_unknown:
+                    yield report
+            for url in stores:
+                yield from _scan_database(url, scope)
+
+        # printed as they come, since a database may hold millions; the table comes last
+        reports = totals.count(options.select_findings(scan_everything()))
+        if not options.emit(reports):
+            titles, now, width = sessions.Summaries(), time.time(), terminal.width()
+            for one in map(titles.of, reports):
+                if one.level != HEALTHY or request.every:
+                    for line in entry_lines(one, now, width, repair_command(one, {})):
+                        terminal.say(line)
+            for line in table_lines(totals.sorted(), width, home_folder()):
+                terminal.say(line)
+        return totals.say()
+    for path in missing:
+        terminal.complain(f"{render.target_name(path)}: {_ABSENT}")
+    scanned = list(_scan_files(files, request.workers))
+    known = (report for report in scanned if not report.is_unknown)
+    found = list(totals.count(options.select_findings(known)))
+    others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
+    hint = ""
+    if not options.emit([*found, *absent], others):
+        hint = _print_overview(found, totals, given, every=request.every)
+        _say_unknown(others, given, every=request.every)
+    # a file that was named is asked about; those that only lie in a folder are not
+    declined = any(report.target in given for report in others)
+    status = totals.say(failed=bool(missing) or declined)
+    if hint:
+        terminal.note(hint)
+    return status
+
+
+def _scan_database(url: str, scope: threads.ThreadScope) -> Iterator[Report]:
+    """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
+    try:
+        known = threads.look_into(url)
+        # A store of our own is not divided: it goes with the first shard.
+        if known.is_own and scope.shard.number == 1:
+            yield from check_own_store(url)
+        if known.homes:
+            # Most of such a database is older checkpoints, of which a scan reads none.
+            yield from check_threads(url, scope, "Scanning", search=False)
+    except LockstitchError as error:
+        yield Report(public(url), error=brief(str(error), url))
+
+
+# Files
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file; 0 if nobody can say."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
+    except OSError:
+        return 0
+
+
+def count_parts(path: str) -> int:
+    """Return into how many parts a file is divided: many, for a large database."""
+    is_large = path.endswith(_DATABASES) and file_size(path) >= WORTH_WORKERS
+    return 4 * count_cores() if is_large else 1
+
+
+def scan_file(path: str, *part: int) -> list[Report]:
+    """Check the sessions of one file, or of a part of it.
+
+    A failure of our own is said and does not end the scan.
+    """
+    try:
+        return sessions.scan_file(path, *part)
+    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
+        return [Report(path, error=describe_bug(error))]
+
+
+def scan_part(part: FilePart) -> list[Report]:
+    """Check the sessions of a part of a file."""
+    return scan_file(*part)
+
+
+def start_workers(workers: int) -> Pool:
+    """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
+    import signal
+    from multiprocessing import get_context
+
+    # What is ignored while a process is started stays ignored in it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return get_context("spawn").Pool(workers)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _scan_files(files: Sequence[str], workers: int | None) -> Iterator[Report]:
+    """Check all files, the largest first so that no core waits for one at the end."""
+    if workers is None:
+        is_small = sum(map(file_size, files)) < WORTH_WORKERS
+        parts = 1 if is_small else max(sum(map(count_parts, files)), 1)
+        workers = min(count_cores(), parts)
+    order = [
+        (path, part, parts)
+        for path in sorted(files, key=file_size, reverse=True)
+        for parts in [count_parts(path)]
+        for part in range(parts)
+    ]
+    if workers == 1:
+        yield from _with_progress(order, map(scan_part, order))
+        return
+    with start_workers(workers) as pool:
+        yield from _with_progress(order, pool.imap(scan_part, order))
+
+
+def _with_progress(order: Sequence[FilePart], reports: Iterable[list[Report]]) -> Iterator[Report]:
+    sizes = [file_size(path) // parts for path, _, parts in order]
+    with ProgressBar("Scanning", sum(sizes)) as advance:
+        for done, found in zip(sizes, reports, strict=True):
+            advance(done)
+            yield from found
+
+
+class BackgroundChecks:
+    """Checks that go on while a person looks at a list; ``wake`` is called when some are done."""
+
+    def __init__(self, files: Sequence[str], wake: Callable[[], object]) -> None:
+        from queue import SimpleQueue
+
+        self.done: SimpleQueue[list[Report]] = SimpleQueue()
+        self.wake = wake
+        self.pool: Pool | None = None
+        self.is_over = False
+        if sum(map(file_size, files)) >= WORTH_WORKERS:
+            self.pool = start_workers(max(count_cores() - 1, 1))
+            for path in files:
+                # the newest first, one by one: a person looks at those
+                self.pool.apply_async(scan_file, (path,), callback=self._checked)
+            return
+        from threading import Thread
+
+        Thread(target=self._all, args=(files,), daemon=True).start()
+
+    def _all(self, files: Sequence[str]) -> None:
+        for path in files:
+            if self.is_over:
+                return
+            self._checked(scan_file(path))
+
+    def _checked(self, reports: list[Report]) -> None:
+        self.done.put(reports)
+        self.wake()
+
+    def reports(self) -> list[Report]:
+        """Return what was checked since the last time."""
+        found: list[Report] = []
+        while not self.done.empty():
+            found += self.done.get()
+        return found
+
+    def close(self) -> None:
+        """Stop; what was not checked stays so."""
+        self.is_over = True
+        if self.pool is not None:
+            self.pool.terminate()
+            self.pool.join()
+
+
+# What was found
 
 
 class ProjectRow(Struct):
@@ -67,15 +272,6 @@ class ProjectRow(Struct):
     size: int = 0
     updated: float = 0.0
 
-    def add(self, report: Report) -> None:
-        """Count a session in."""
-        self.sessions += 1
-        level, _ = state_in_words(report)
-        self.broken += level in (BROKEN, UNREADABLE)
-        self.warned += level == WARNINGS
-        self.size += report.size
-        self.updated = max(self.updated, report.updated)
-
 
 class ScanTotals(Struct):
     """What is counted of reports as they go by: the table, and how many are in which state."""
@@ -84,23 +280,27 @@ class ScanTotals(Struct):
     states: dict[str, int] = field(default_factory=dict)
     noted: int = 0
 
-    def over(self, reports: Iterable[Report]) -> Iterator[Report]:
+    def count(self, reports: Iterable[Report]) -> Iterator[Report]:
         """Pass reports on, and count them."""
         for report in reports:
-            base = targets.is_postgres(report.target)
-            folder = report.target if base else os.path.dirname(report.target)  # noqa: PTH120
+            target, (level, _) = report.target, state_in_words(report)
+            folder = target if is_postgres(target) else os.path.dirname(target)  # noqa: PTH120
             key = (report.format or "unknown", report.project or folder)
-            self.table.setdefault(key, ProjectRow(*key)).add(report)
-            level, _ = state_in_words(report)
+            row = self.table.setdefault(key, ProjectRow(*key))
+            row.sessions += 1
+            row.broken += level in (BROKEN, UNREADABLE)
+            row.warned += level == WARNINGS
+            row.size += report.size
+            row.updated = max(row.updated, report.updated)
             self.states[level] = self.states.get(level, 0) + 1
             self.noted += report.status == "notes"
             yield report
 
     def sorted(self) -> list[ProjectRow]:
-        """The table: by program and project, the last used first."""
+        """Return the table: by program and project, the last used first."""
         return sorted(self.table.values(), key=lambda row: (row.program, -row.updated))
 
-    def status(self, *, failed: bool = False) -> int:
+    def say(self, *, failed: bool = False) -> int:
         """Say how many there are, and return the exit status."""
         count = sum(self.states.values())
         broken, warned, unreadable = map(self.states.get, (BROKEN, WARNINGS, UNREADABLE), (0, 0, 0))
@@ -116,24 +316,18 @@ class ScanTotals(Struct):
         return FINDINGS if broken or warned else CLEAN
 
 
-def table_rows(reports: Iterable[Report]) -> list[ProjectRow]:
-    """The table: by program and project, the last used first."""
-    total = ScanTotals()
-    for _ in total.over(reports):
-        pass
-    return total.sorted()
-
-
-def print_overview(found: Sequence[Report], given: Sequence[str], *, every: bool) -> str:
+def _print_overview(
+    found: Sequence[Report], totals: ScanTotals, given: Sequence[str], *, every: bool
+) -> str:
     """Print the table, and below it each session that needs a look, the one used last first.
 
-    Gives what to type next, for the end.
+    Return what to type next, for the end.
     """
     if not found:
         if not given:
             say_nothing_found()
         return ""
-    for line in table_lines(table_rows(found), terminal.width(), home_folder()):
+    for line in table_lines(totals.sorted(), terminal.width(), home_folder()):
         terminal.say(line)
     titles, now = sessions.Summaries(), time.time()
     short = {} if given else short_ids(map(summary_of_report, found))
@@ -146,18 +340,6 @@ def print_overview(found: Sequence[Report], given: Sequence[str], *, every: bool
         return ""
     where = " ".join(map(pasted, given)) or "--all"
     return f"To repair all of them: lockstitch repair {where}"
-
-
-def print_stream(total: ScanTotals, reports: Iterator[Report], *, every: bool) -> None:
-    """Print sessions as they come, since a database may hold millions, and the table last."""
-    titles, now, width = sessions.Summaries(), time.time(), terminal.width()
-    for report in total.over(reports):
-        one = titles.of(report)
-        if one.level != HEALTHY or every:
-            for line in entry_lines(one, now, width, repair_command(one, {})):
-                terminal.say(line)
-    for line in table_lines(total.sorted(), width, home_folder()):
-        terminal.say(line)
 
 
 def say_nothing_found() -> None:
@@ -176,12 +358,12 @@ def repair_command(one: SessionSummary, short: Mapping[Key, str]) -> str:
         return f"lockstitch repair {pasted(short[one.key])}"
     is_one_of_many = one.session and (may_hold_many(one.target) or one.format in (OWN, "langgraph"))
     more = f" --session {pasted(str(one.session))}" if is_one_of_many else ""
-    return f"lockstitch repair {pasted(targets.public(one.target))}{more}"
+    return f"lockstitch repair {pasted(public(one.target))}{more}"
 
 
 def entry_lines(one: SessionSummary, now: float, width: int, command: str) -> Iterator[str]:
     """Return the lines of one session: which one it is, what is wrong, and what to type next."""
-    level = f"{one.level:<{_LEVEL}} "
+    level = f"{one.level:<{len(UNREADABLE)}} "
     age = one.age(now)
     room = max(width - len(level) - text_width(age) - 2, 8)
     title = fit(one.title or one.session or os.path.basename(one.target), room)  # noqa: PTH119
@@ -191,7 +373,7 @@ def entry_lines(one: SessionSummary, now: float, width: int, command: str) -> It
     facts = [one.program, shorten_path(one.project, home_folder()) if one.project else ""]
     about = " · ".join(filter(None, facts))
     if one.level == UNREADABLE:
-        yield f"{indent}{pasted(targets.public(one.target))}: {terminal.escape_controls(one.state)}"
+        yield f"{indent}{pasted(public(one.target))}: {terminal.escape_controls(one.state)}"
     elif one.state != HEALTHY:
         yield from wrap_text(one.state, width, indent)
     yield from wrap_text(about, width, indent) if about else ()
@@ -229,146 +411,6 @@ def _table_cells(row: ProjectRow, now: float, own: str) -> tuple[str, ...]:
     return (row.program, shorten_path(row.project, own), *map(str, counts), age, size(row.size))
 
 
-# Below this many bytes in all, starting other processes costs more than it saves.
-WORTH_WORKERS = 32 << 20
-_DATABASES = (".db", ".sqlite", ".sqlite3")
-# A part of a file: which one, of how many.
-FilePart = tuple[str, int, int]
-
-
-def file_size(path: str) -> int:
-    """Return the size of a file; 0 if nobody can say."""
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
-    except OSError:
-        return 0
-
-
-def count_parts(path: str) -> int:
-    """Return into how many parts a file is divided: many, for a large database."""
-    is_large = path.endswith(_DATABASES) and file_size(path) >= WORTH_WORKERS
-    return 4 * cores() if is_large else 1
-
-
-def scan_part(piece: FilePart) -> list[Report]:
-    """Check the sessions of a part of a file."""
-    return scan_file(*piece)
-
-
-def scan_file(path: str, *part: int) -> list[Report]:
-    """Check the sessions of one file, or of a part of it.
-
-    A failure of our own is said and does not end the scan.
-    """
-    try:
-        return sessions.scan_file(path, *part)
-    except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
-        return [Report(path, error=describe_bug(error))]
-
-
-def start_workers(workers: int) -> Pool:
-    """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
-    import signal
-    from multiprocessing import get_context
-
-    # What is ignored while a process is started stays ignored in it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return get_context("spawn").Pool(workers)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class BackgroundChecks:
-    """Checks that go on while a person looks at a list; ``wake`` is called when some are done."""
-
-    def __init__(self, files: Sequence[str], wake: Callable[[], object]) -> None:
-        from queue import SimpleQueue
-
-        self.done: SimpleQueue[list[Report]] = SimpleQueue()
-        self.wake = wake
-        self.pool: Pool | None = None
-        self.is_over = False
-        if sum(map(file_size, files)) >= WORTH_WORKERS:
-            self.pool = start_workers(max(cores() - 1, 1))
-            for path in files:
-                # the newest first, one by one: a person looks at those
-                self.pool.apply_async(scan_file, (path,), callback=self._checked)
-            return
-        from threading import Thread
-
-        Thread(target=self._all, args=(files,), daemon=True).start()
-
-    def _all(self, files: Sequence[str]) -> None:
-        for path in files:
-            if self.is_over:
-                return
-            self._checked(scan_file(path))
-
-    def _checked(self, reports: list[Report]) -> None:
-        self.done.put(reports)
-        self.wake()
-
-    def reports(self) -> list[Report]:
-        """Return what was checked since the last time."""
-        found: list[Report] = []
-        while not self.done.empty():
-            found += self.done.get()
-        return found
-
-    def close(self) -> None:
-        """Stop; what was not checked stays so."""
-        self.is_over = True
-        if self.pool is not None:
-            self.pool.terminate()
-            self.pool.join()
-
-
-# So many files of programs that are not known are named where nobody asked for all of them.
-_NAMED = 5
-
-
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    paths: list[str],
-    workers: str | None,
-    shard: str | None,
-    every: bool,
-    output: str,
-    select: str | None,
-    ignore: str | None,
-    statistics: bool,
-    as_json: bool,
-) -> int:
-    """Scan, print a table or a report, and return the exit status."""
-    asked_for = printing.ReportOptions.of(output, select, ignore, statistics, as_json=as_json)
-    stores = [path for path in paths if targets.is_postgres(path)]
-    part = shard_of(shard, paths, meant=lambda path, _: targets.is_postgres(path))
-    if stores:
-        asked = Asked(number(workers), shard=part)
-        files = [path for path in paths if path not in stores]
-        return _scan_stream(_scan_everything(stores, files, workers, asked), asked_for, every=every)
-    missing = [path for path in paths if not os.path.lexists(path)]
-    for path in missing:
-        terminal.complain(f"{render.target_name(path)}: no such file or folder")
-    given = [path for path in paths if path not in missing]
-    files = [] if missing and not given else list(sessions.paths(given))
-    scanned = list(_scan_files(files, _workers(workers, files)))
-    found = list(asked_for.over(report for report in scanned if not report.is_unknown))
-    others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
-    absent = [Report(targets.public(path), error="no such file or folder") for path in missing]
-    hint = ""
-    if not asked_for.emit([*found, *absent], others):
-        hint = print_overview(found, given, every=every)
-        _say_unknown(others, given, every=every)
-    # a file that was named is asked about; those that only lie in a folder are not
-    declined = any(report.target in given for report in others)
-    status = _status(found, failed=bool(missing) or declined)
-    if hint:
-        terminal.note(hint)
-    return status
-
-
 def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
     """Say which files are of programs that are not known: all, or the first of many."""
     named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
@@ -382,76 +424,11 @@ def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool)
         terminal.note(f"Skipped {skipped} in no known session format; --all names them.")
 
 
-def _scan_everything(
-    stores: list[str], paths: list[str], workers: str | None, asked: Asked
-) -> Iterator[Report]:
-    """The reports of databases, and of files and folders that were named with them."""
-    for path in paths:
-        if not os.path.lexists(path):
-            yield Report(path, error="no such file or folder")
-    files = list(sessions.paths([path for path in paths if os.path.lexists(path)])) if paths else []
-    for report in _scan_files(files, _workers(workers, files)):
-        if not report.is_unknown:
-            yield report
-    for url in stores:
-        yield from everything(url, asked)
-
-
-def _scan_stream(
-    reports: Iterator[Report], asked_for: printing.ReportOptions, *, every: bool
-) -> int:
-    """Print reports as they come, since a database may hold millions, and the table last."""
-    total = ScanTotals()
-    counted = asked_for.over(reports)
-    if not asked_for.emit(total.over(counted)):
-        print_stream(total, counted, every=every)
-    return total.status()
-
-
-def _workers(asked: str | None, files: Sequence[str]) -> int:
-    if asked is not None and is_index(asked):
-        return max(int(asked), 1)
-    small = sum(file_size(path) for path in files) < WORTH_WORKERS
-    return 1 if small else min(cores(), max(sum(map(count_parts, files)), 1))
-
-
-def _scan_files(files: Sequence[str], workers: int) -> Iterator[Report]:
-    """Check all files, the largest first so that no core waits for one at the end."""
-    order = sorted(files, key=file_size, reverse=True)
-    pieces = [
-        (path, part, parts)
-        for path in order
-        for parts in [count_parts(path)]
-        for part in range(parts)
-    ]
-    reports: Iterable[list[Report]]
-    if workers == 1:
-        reports = map(scan_part, pieces)
-        yield from _with_progress(pieces, reports)
-        return
-    with start_workers(workers) as started:
-        yield from _with_progress(pieces, started.imap(scan_part, pieces))
-
-
-def _with_progress(order: Sequence[FilePart], reports: Iterable[list[Report]]) -> Iterator[Report]:
-    sizes = [file_size(path) // parts for path, _, parts in order]
-    with ProgressBar("Scanning", sum(sizes)) as advance:
-        for done, found in zip(sizes, reports, strict=True):
-            advance(done)
-            yield from found
-
-
-def _status(found: Sequence[Report], *, failed: bool) -> int:
-    total = ScanTotals()
-    for _ in total.over(found):
-        pass
-    return total.status(failed=failed)
-
-
 COMMAND = Command(
     name="scan",
     group="sessions",
     run=run,
+    bundle=ScanRequest,
     summary="Find every agent session on this machine, or below PATH, and check them all.",
     details=(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
@@ -476,7 +453,7 @@ COMMAND = Command(
         WORKERS,
         SHARD,
         Option("every", ("--all", "-a"), "List the healthy sessions, too."),
-        *printing.REPORT_OPTIONS,
+        *REPORT_OPTIONS,
         JSON,
     ),
 )

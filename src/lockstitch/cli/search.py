@@ -8,10 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option, read_number
 from lockstitch.cli.targets import is_own_store, own_stores_below
 from lockstitch.cli.terminal import CLEAN, FAILED
-from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 
 if TYPE_CHECKING:
@@ -20,33 +19,26 @@ if TYPE_CHECKING:
     from lockstitch.journal.queries import Match, SearchWords
     from lockstitch.sessions import Summaries
 
-_MOST = "50"
+_MOST = 50
 Found = tuple[str, str, "Match"]
 
 
-def run(*, words: list[str], limit: str, session: str | None, as_json: bool) -> int:
+def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> int:
     """Search, print what was found as it is found, and return the exit status."""
     if not words:
         raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
-    most = _number(limit)
     from lockstitch.journal.queries import SearchWords
 
     wanted, targets = SearchWords(words[0]), words[1:]
     failures: list[tuple[str, str]] = []
-    found = islice(_searched(wanted, words[0], targets, session, failures), most)
+    found = islice(_searched(wanted, words[0], targets, session, failures), limit)
     if as_json:
         _print_json(found, failures)
     else:
-        _print(found, most)
+        _print(found, limit)
     for target, error in failures:
         terminal.complain(f"{render.target_name(target)}: {error}")
     return FAILED if failures else CLEAN
-
-
-def _number(limit: str) -> int:
-    if not is_index(limit) or not int(limit):
-        raise UsageError("--limit takes a number of matches, 1 or more")
-    return int(limit)
 
 
 def _searched(
@@ -206,6 +198,7 @@ COMMAND = Command(
             f"Stop after so many matches (default: {_MOST}).",
             metavar="N",
             default=_MOST,
+            read=read_number("a number of matches, 1 or more", 1),
         ),
         SESSION,
         JSON,

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from lockstitch import sessions
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import FORMAT, LAST, SESSION, Command, Operand, Option
+from lockstitch.cli.options import FORMAT, LAST, SESSION, Command, Operand, Option, read_number
 from lockstitch.cli.render import COLOURS
 from lockstitch.cli.targets import find_one, is_own_store, last_used_session, naming_target
 from lockstitch.cli.terminal import (
@@ -281,7 +281,7 @@ def message_lines(  # noqa: PLR0913 - two by keyword
 def run(  # noqa: PLR0913 - one keyword an option
     *,
     target: str | None,
-    last: str | None,
+    last: int | None,
     place: str | None,
     full: bool,
     dropped: bool,
@@ -308,7 +308,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 
 def _show_journal(
-    target: str, last: str | None, place: str | None, session: str | None, *, full: bool
+    target: str, last: int | None, place: str | None, session: str | None, *, full: bool
 ) -> int:
     from lockstitch import stored
 
@@ -316,7 +316,7 @@ def _show_journal(
         journal = stored.read(target, session)
     chosen = None
     if last is not None:
-        chosen = last_journal_turns(journal, _number(last, "--tail takes a number of turns"))
+        chosen = last_journal_turns(journal, last)
     elif place is not None:
         chosen = journal_turns_around(journal, _number(place, "--around takes a record's number"))
     width = shutil.get_terminal_size((100, 24)).columns
@@ -344,7 +344,7 @@ def _number(word: str, mistake: str) -> int:
 def _session_lines(
     stored: sessions.Opened,
     findings: list[Finding],
-    last: str | None,
+    last: int | None,
     place: str | None,
     *,
     full: bool,
@@ -396,10 +396,10 @@ def _session_head(
     yield ""
 
 
-def _choose_messages(stored: sessions.Opened, last: str | None, place: str | None) -> range | None:
+def _choose_messages(stored: sessions.Opened, last: int | None, place: str | None) -> range | None:
     history = stored.transcript.history
     if last is not None:
-        turns = _number(last, "--tail takes a number of turns")
+        turns = last
         return last_turns(history.messages, history.dialect, turns)
     if place is not None:
         return turns_around(history.messages, history.dialect, _message_at(stored, place))
@@ -439,7 +439,13 @@ COMMAND = Command(
     ),
     operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
-        Option("last", ("--tail",), "Only the last N turns.", metavar="N"),
+        Option(
+            "last",
+            ("--tail",),
+            "Only the last N turns.",
+            metavar="N",
+            read=read_number("a number of turns"),
+        ),
         Option(
             "place", ("--around",), "Only the turns around a place of a finding.", metavar="PLACE"
         ),

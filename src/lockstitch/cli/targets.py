@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lockstitch.cli.documents import STDIN
+from lockstitch.cli.render import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
 from lockstitch.sources.source import OWN
@@ -31,9 +31,9 @@ def is_own_store(target: str | None, form: str | None) -> bool:
     if target is None or target == STDIN or form not in (None, OWN):
         return False
     if form is None and is_postgres(target):
-        from lockstitch.cli.databases import is_meant
+        from lockstitch.cli.threads import hold_threads
 
-        return not is_meant(target, form)
+        return not hold_threads(target, form)
     looks_so = places.may_be(target) or os.path.isdir(target)  # noqa: PTH112 - start-up time
     if form is None and not looks_so:
         return False
@@ -42,6 +42,12 @@ def is_own_store(target: str | None, form: str | None) -> bool:
     if form is not None:
         raise Unreadable("is not a store of Lockstitch's own")
     return False
+
+
+def is_store_to_repair(target: str, form: str | None) -> bool:
+    """Whether a target is a store of Lockstitch's own; a folder is one only if that is said."""
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+    return (form == OWN or not is_folder) and is_own_store(target, form)
 
 
 @contextmanager

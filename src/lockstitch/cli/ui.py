@@ -8,20 +8,18 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.parser import JSON, Command, Operand, Option
+from lockstitch.cli.options import JSON, Command, Operand, Option, read_port
 from lockstitch.cli.targets import naming_target
 from lockstitch.cli.terminal import CLEAN, describe_bug
-from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import UsageError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-_HIGHEST_PORT = 65535
 _MISSING = "the page needs aiohttp, which is not installed: pip install 'lockstitch[ui]'"
 
 
-def run(*, target: str | None, port: str | None, no_browser: bool, as_json: bool) -> int:
+def run(*, target: str | None, port: int | None, no_browser: bool, as_json: bool) -> int:
     """Serve until interrupted, and return the exit status."""
     server = _server()
     from lockstitch.inspector import actions
@@ -37,7 +35,7 @@ def run(*, target: str | None, port: str | None, no_browser: bool, as_json: bool
             if not no_browser and not as_json:
                 _open(address, stack)
 
-        server.run(inspector, None if port is None else _number(port), ready)
+        server.run(inspector, port, ready)
     if not as_json:
         terminal.note("Ended.")
     return CLEAN
@@ -51,12 +49,6 @@ def _server() -> ModuleType:
             raise
         raise UsageError(_MISSING) from error
     return server
-
-
-def _number(port: str) -> int:
-    if not is_index(port) or int(port) > _HIGHEST_PORT:
-        raise UsageError(f"--port takes a number from 0 to {_HIGHEST_PORT}")
-    return int(port)
 
 
 def _announce(address: str, *, as_json: bool) -> None:
@@ -123,6 +115,7 @@ COMMAND = Command(
             ("--port", "-p"),
             "Port to listen on; 0 takes a free one (default: 8407, or a free one).",
             metavar="PORT",
+            read=read_port,
         ),
         Option("no_browser", ("--no-browser",), "Only print the address."),
         JSON,

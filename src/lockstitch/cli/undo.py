@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from lockstitch import sessions
-from lockstitch.cli import databases, migrate, render, salvage, terminal
+from lockstitch.cli import migrate, render, terminal, threads
 from lockstitch.cli.backups import backup_fields
-from lockstitch.cli.parser import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import naming_target
+from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
+from lockstitch.cli.targets import is_store_to_repair, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
-from lockstitch.sources import targets as places
+from lockstitch.sources.targets import brief, is_postgres
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
@@ -25,52 +26,16 @@ if TYPE_CHECKING:
     from lockstitch.files.backup import Backup
 
 
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    targets: list[str],
-    listing: bool,
-    run_id: str | None,
-    force: bool,
-    session: str | None,
-    yes: bool,
-    as_json: bool,
-) -> int:
-    """Undo the last repair of every target, or list the backups, and return the exit status."""
-    if not targets:
-        raise UsageError("nothing to undo: give a file or a folder that was repaired")
-    if run_id is not None and run_id.startswith(migrate.RUN) and not listing:
-        if len(targets) > 1:
-            raise UsageError("a migration is taken back in one store: give one target")
-        return migrate.undo(targets[0], session, run_id, as_json=as_json)
-    if any(salvage.takes_back(target) for target in targets) and not listing:
-        salvage.require_alone(targets)
-        return salvage.undo(targets[0], session, as_json=as_json)
-    if any(places.is_postgres(target) for target in targets):
-        if force or len(targets) > 1:
-            raise UsageError("a database is taken back alone, and never by force")
-        with naming_target(targets[0]):
-            return _undo_database(targets[0], session, run_id, listing=listing, as_json=as_json)
-    if listing:
-        return _list(targets, session, run_id, as_json=as_json)
-    wish = UndoRequest(session, run_id, force)
-    due, refused = _find_due(targets, wish)
-    is_wanted = bool(refused) or _confirm(due, yes=yes)
-    done = refused or (
-        _restore(due, force=force) if is_wanted else [_unchanged_fields(one) for one in due]
-    )
-    if as_json:
-        terminal.emit(render.encode_json(sessions=done))
-    if wish.declined or any(one["error"] for one in done):
-        return FAILED
-    return CLEAN if is_wanted else FINDINGS
-
-
 class UndoRequest(Struct):
     """What is to be taken back; ``declined`` are the places that could not be looked at."""
 
-    session: str | None
+    targets: list[str]
+    listing: bool
     run_id: str | None
-    force: bool = False
+    force: bool
+    session: str | None
+    yes: bool
+    as_json: bool
     declined: list[str] = field(default_factory=list)
 
     def decline(self, place: str, error: Exception) -> None:
@@ -80,28 +45,166 @@ class UndoRequest(Struct):
         terminal.complain(f"{render.target_name(place)}: {reason}")
 
 
-def _confirm(due: list[Backup], *, yes: bool) -> bool:
-    """Show what would be replaced by what, and ask."""
-    if yes:
-        return True
+def run(request: UndoRequest) -> int:
+    """Undo the last repair of every target, or list the backups, and return the exit status."""
+    targets, session, run_id = request.targets, request.session, request.run_id
+    if not targets:
+        raise UsageError("nothing to undo: give a file or a folder that was repaired")
+    if run_id is not None and run_id.startswith(migrate.RUN) and not request.listing:
+        if len(targets) > 1:
+            raise UsageError("a migration is taken back in one store: give one target")
+        return migrate.undo(targets[0], session, run_id, as_json=request.as_json)
+    if any(map(_is_repaired_store, targets)) and not request.listing:
+        if len(targets) > 1:
+            raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
+        return _undo_store(request)
+    if any(map(is_postgres, targets)):
+        if request.force or len(targets) > 1:
+            raise UsageError("a database is taken back alone, and never by force")
+        with naming_target(targets[0]):
+            return _list_threads(request) if request.listing else _undo_threads(request)
+    if request.listing:
+        return _list(request)
+    due, refused = _find_due(request)
+    is_wanted = bool(refused) or request.yes or _confirm(due)
+    done = refused
+    if not refused:
+        done = _restore(due, force=request.force) if is_wanted else [_outcome(one) for one in due]
+    if request.as_json:
+        terminal.emit(render.encode_json(sessions=done))
+    if request.declined or any(one["error"] for one in done):
+        return FAILED
+    return CLEAN if is_wanted else FINDINGS
+
+
+# Stores of our own
+
+
+def _is_repaired_store(target: str) -> bool:
+    """Whether a target is a store of Lockstitch's own to take a repair back in.
+
+    A PostgreSQL may hold LangGraph's checkpoints as well, and their repairs.
+    """
+    from lockstitch import stored
+
+    is_store = is_store_to_repair(target, None)
+    return is_store and (not is_postgres(target) or stored.can_undo(target))
+
+
+def _undo_store(request: UndoRequest) -> int:
+    from lockstitch import stored
+
+    [target] = request.targets
+    with naming_target(target):
+        done = stored.undo(target, request.session)
+    terminal.note(
+        f"{render.target_name(public(target))}:{done.session}: as it was before its repair; what "
+        f"it had become is kept as {done.aside}."
+    )
+    if request.as_json:
+        fields = {"target": public(target), "session": done.session, "restored": done.session}
+        terminal.emit(render.encode_json(sessions=[{**fields, "aside": done.aside, "error": None}]))
+    return CLEAN
+
+
+# Threads of LangGraph's in a PostgreSQL
+
+
+def _list_threads(request: UndoRequest) -> int:
+    """List the runs that repaired something in a database, newest first."""
+    from lockstitch.formats.langgraph.postgres import repairs
+    from lockstitch.formats.langgraph.postgres.database import Database
+
+    rows: list[dict[str, Any]] = []
+    for task in threads.schema_tasks(request.targets[0]):
+        with Database(task.url, task.home.schema) as database:
+            for one in repairs.past_runs(database, task.home):
+                status = "undone" if one.undone == one.repairs else "done"
+                facts = {"target": task.name, "run": one.run, "time": one.made.isoformat()}
+                counts = {"repairs": one.repairs, "undone": one.undone}
+                rows.append({**facts, "status": status, **counts})
+    if request.as_json:
+        terminal.emit(render.encode_json(backups=rows))
+        return CLEAN
+    for row in rows:
+        counted = f"{row['repairs']:>10} repaired  {row['undone']:>10} undone"
+        name = render.target_name(row["target"])
+        terminal.say(f"{row['time'][:19]}  {row['run']}  {counted}  {name}")
+    if not rows:
+        terminal.note("No repairs.")
+    return CLEAN
+
+
+def _undo_threads(request: UndoRequest) -> int:
+    """Undo the repairs of threads in a database, and return the exit status."""
+    done = failed = 0
+
+    def undo() -> Iterator[dict[str, Any]]:
+        nonlocal done, failed
+        undone = sessions.undo_threads(request.targets[0], request.session, request.run_id)
+        for name, one in undone:
+            label = render.SessionName(f"{name}:{one.session}")
+            done += one.error is None
+            failed += one.error is not None
+            if one.error is not None:
+                terminal.complain(f"{render.target_name(label)}: {brief(one.error, name)}")
+            restored = None if one.error else one.session
+            yield {"target": str(label), "restored": restored, "error": one.error}
+
+    for piece in render.stream_json(undo()):
+        if request.as_json:
+            terminal.emit(piece)
+    terminal.note(f"Took {several(done, 'repair')} back.")
+    return FAILED if failed else CLEAN
+
+
+# Files and databases of other programs
+
+
+def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]:
+    """Return what is to be restored, and what stands against it; anything stops all of it."""
+    due: list[Backup] = []
+    refused: list[dict[str, Any]] = []
+    for target in request.targets:
+        try:
+            due += sessions.undoable(
+                target, session=request.session, run=request.run_id, declined=request.decline
+            )
+        except (LockstitchError, OSError) as error:
+            refused.append(_report_failure(target, request.session, error))
     for backup in due:
-        terminal.note(f"{_name(backup)}: {_describe_restore(backup)}")
+        try:
+            sessions.require_undoable(backup, force=request.force)
+        except (LockstitchError, OSError) as error:
+            refused.append(_report_failure(backup.path, sessions.session_of(backup), error))
+    return due, refused
+
+
+def _report_failure(target: str, session: str | None, error: Exception) -> dict[str, Any]:
+    label = target if session is None else render.SessionName(f"{public(target)}:{session}")
+    terminal.complain(f"{render.target_name(label)}: {error}")
+    facts = {"target": public(target), "session": session}
+    return {**facts, "restored": None, "error": str(error)}
+
+
+def _confirm(due: list[Backup]) -> bool:
+    """Show what would be replaced by what, and ask."""
+    for backup in due:
+        when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
+        if backup.rows is not None:
+            what = f"{several(len(backup.rows['rows']), 'row')} will be as before {when}"
+        else:
+            before = f"the {size(backup.file.lstat().st_size)} of before {when}"
+            try:
+                found = Path(backup.path).lstat()
+            except FileNotFoundError:
+                what = f"is gone; {before} will be brought back"
+            else:
+                changed = datetime.fromtimestamp(found.st_mtime, UTC)
+                now = f"{size(found.st_size)}, last changed {changed:%Y-%m-%d %H:%M:%S} UTC"
+                what = f"{now}; {before} will take its place"
+        terminal.note(f"{_name(backup)}: {what}")
     return terminal.confirm("Take this back?", "--yes takes it back without asking")
-
-
-def _describe_restore(backup: Backup) -> str:
-    """Say what stands there now and what will."""
-    when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
-    if backup.rows is not None:
-        return f"{several(len(backup.rows['rows']), 'row')} will be as before {when}"
-    before = f"the {size(backup.file.lstat().st_size)} of before {when}"
-    try:
-        found = Path(backup.path).lstat()
-    except FileNotFoundError:
-        return f"is gone; {before} will be brought back"
-    changed = datetime.fromtimestamp(found.st_mtime, UTC)
-    now = f"{size(found.st_size)}, last changed {changed:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{now}; {before} will take its place"
 
 
 def _name(backup: Backup) -> str:
@@ -109,118 +212,55 @@ def _name(backup: Backup) -> str:
     return render.target_name(backup.path if own is None else f"{backup.path}:{own}")
 
 
-def _unchanged_fields(backup: Backup) -> dict[str, Any]:
-    own = sessions.session_of(backup)
-    return {"target": backup.path, "session": own, "restored": None, "error": None}
-
-
-def _undo_database(
-    target: str, session: str | None, run_id: str | None, *, listing: bool, as_json: bool
-) -> int:
-    """Undo the repairs of threads in a database, or list them, and return the exit status."""
-    if listing:
-        found = databases.past(target)
-        if as_json:
-            terminal.emit(render.encode_json(backups=found))
-        for one in found if not as_json else ():
-            counts = f"{one['repairs']:>10} repaired  {one['undone']:>10} undone"
-            terminal.say(
-                f"{one['time'][:19]}  {one['run']}  {counts}  {render.target_name(one['target'])}"
-            )
-        if not found and not as_json:
-            terminal.note("No repairs.")
-        return CLEAN
-    done = failed = 0
-
-    def each() -> Iterator[dict[str, Any]]:
-        nonlocal done, failed
-        for one in databases.undo(target, session, run_id):
-            done += one["error"] is None
-            failed += one["error"] is not None
-            yield one
-
-    for piece in render.stream_json(each()):
-        if as_json:
-            terminal.emit(piece)
-    terminal.note(f"Took {several(done, 'repair')} back.")
-    return FAILED if failed else CLEAN
-
-
-def _find_due(targets: list[str], wish: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]:
-    """What is to be restored, and what stands against it; nothing is undone if anything does."""
-    due: list[Backup] = []
-    refused: list[dict[str, Any]] = []
-    for target in targets:
-        try:
-            due += sessions.undoable(
-                target, session=wish.session, run=wish.run_id, declined=wish.decline
-            )
-        except (LockstitchError, OSError) as error:
-            refused.append(_report_failure(target, wish.session, error))
-    for backup in due:
-        try:
-            sessions.require_undoable(backup, force=wish.force)
-        except (LockstitchError, OSError) as error:
-            refused.append(_report_failure(backup.path, sessions.session_of(backup), error))
-    return due, refused
-
-
-def _report_failure(target: str, session: str | None, error: Exception) -> dict[str, Any]:
-    shown = render.target_name(
-        target if session is None else render.SessionName(f"{places.public(target)}:{session}")
-    )
-    terminal.complain(f"{shown}: {error}")
-    name = places.public(target)
-    return {"target": name, "session": session, "restored": None, "error": str(error)}
+def _outcome(backup: Backup, restored: str | None = None) -> dict[str, Any]:
+    facts = {"target": backup.path, "session": sessions.session_of(backup)}
+    return {**facts, "restored": restored, "error": None}
 
 
 def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
-    """Restore all of these, and say what became of each file and each database."""
+    """Restore all of these, and return what became of each file and each database."""
     as_run = backups.new_run()
     done: list[dict[str, Any]] = []
     restored: dict[str, list[Backup]] = {}
     for backup in due:
-        own = sessions.session_of(backup)
         try:
             sessions.undo(backup, force=force, as_run=as_run)
         except (LockstitchError, OSError) as error:
-            done.append(_report_failure(backup.path, own, error))
-            continue
-        restored.setdefault(backup.path, []).append(backup)
-        facts = {"target": backup.path, "session": own}
-        done.append({**facts, "restored": backup.stem, "error": None})
+            done.append(_report_failure(backup.path, sessions.session_of(backup), error))
+        else:
+            restored.setdefault(backup.path, []).append(backup)
+            done.append(_outcome(backup, backup.stem))
     for path, found in restored.items():
         when = f"{found[-1].time:%Y-%m-%d %H:%M:%S}"
         if len(found) > 1:
-            terminal.note(
-                f"{render.target_name(path)}: {len(found)} sessions as they were before {when}."
-            )
+            name = render.target_name(path)
+            terminal.note(f"{name}: {len(found)} sessions as they were before {when}.")
         else:
             terminal.note(f"{_name(found[0])}: as it was before {when}.")
     return done
 
 
-def _list(targets: list[str], session: str | None, run_id: str | None, *, as_json: bool) -> int:
-    wish = UndoRequest(session, run_id)
+def _list(request: UndoRequest) -> int:
     found = [
         backup
-        for target in targets
+        for target in request.targets
         for backup in sessions.backups_of(
-            target, session=session, run=run_id, declined=wish.decline
+            target, session=request.session, run=request.run_id, declined=request.decline
         )
     ]
-    status = FAILED if wish.declined else CLEAN
-    if as_json:
+    status = FAILED if request.declined else CLEAN
+    if request.as_json:
         terminal.emit(render.encode_json(backups=[backup_fields(backup) for backup in found]))
         return status
     for backup in found:
-        count = backup.manifest.before_size
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
         kind = "undo" if backups.is_undo(backup) else "repair"
+        count = backup.manifest.before_size
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = sessions.session_of(backup)
         more = "" if own is None else f"  {own}"
-        terminal.say(f"{row}  {render.target_name(str(backup.record))}{render.target_name(more)}")
+        record = render.target_name(str(backup.record))
+        terminal.say(f"{row}  {record}{render.target_name(more)}")
     if not found:
         terminal.note("No backups.")
     return status
@@ -230,6 +270,7 @@ COMMAND = Command(
     name="undo",
     group="sessions",
     run=run,
+    bundle=UndoRequest,
     summary="Take the last repair of a session back, byte for byte.",
     details=(
         "Shows what will replace what, with sizes and dates, and asks; --yes does not "

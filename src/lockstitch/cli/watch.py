@@ -6,8 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from lockstitch.cli import databases, render, terminal
-from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.cli import render, terminal
+from lockstitch.cli.options import Command, Operand, Option, read_seconds
 from lockstitch.cli.terminal import CLEAN, INTERRUPTED
 from lockstitch.errors import UsageError
 from lockstitch.transcript import several
@@ -26,7 +26,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     *,
     paths: list[str],
     repair: bool,
-    idle: str | None,
+    idle: float,
     notify: bool,
     command: str | None,
     as_json: bool,
@@ -68,15 +68,14 @@ def _end(loop: WatchLoop, _signal: int, _frame: FrameType | None) -> None:
     loop.end()
 
 
-def _loop(paths: list[str], idle: str | None, *, repair: bool) -> WatchLoop:
+def _loop(paths: list[str], idle: float, *, repair: bool) -> WatchLoop:
     from pathlib import Path
     from time import monotonic
 
     from lockstitch.watch import changes
     from lockstitch.watch.watcher import Watcher, WatchLoop
 
-    quiet = _IDLE if idle is None else databases.seconds(idle, "--idle")
-    watcher = Watcher(monotonic, os.environ, idle=quiet, repair=repair)
+    watcher = Watcher(monotonic, os.environ, idle=idle, repair=repair)
     meant = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
     return WatchLoop(meant, watcher)
 
@@ -145,6 +144,8 @@ COMMAND = Command(
             ("--idle",),
             "How long nothing is written until a session is at rest (default: 30).",
             metavar="SECONDS",
+            default=_IDLE,
+            read=read_seconds,
         ),
         Option("notify", ("--notify",), "Show a notice on the desktop, too."),
         Option("command", ("--exec",), "Run this command for every event.", metavar="CMD"),

@@ -1,0 +1,182 @@
+"""The options that several commands take, and how the values of options are read."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.conversation.json_text import is_index
+from lockstitch.dialects.profiles import DIALECTS, profile_named
+from lockstitch.sources.interface import NAMES as FORMAT_NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "DIALECT",
+    "FOLLOW",
+    "FORMAT",
+    "JSON",
+    "LAST",
+    "MODEL",
+    "OUTPUT",
+    "OVERWRITE",
+    "SESSION",
+    "SHARD",
+    "WAIT",
+    "WORKERS",
+    "YES",
+    "Command",
+    "Operand",
+    "Option",
+    "count_cores",
+    "read_age",
+    "read_number",
+    "read_port",
+    "read_seconds",
+]
+_AGE = re.compile(r"(\d+)([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_HIGHEST_PORT = 65535
+
+
+# Values
+
+
+def read_number(what: str = "a number", least: int = 0) -> Callable[[str], int]:
+    """Return how a whole number is read; ``what`` says what the option takes."""
+
+    def read(text: str) -> int:
+        if not is_index(text) or int(text) < least:
+            raise ValueError(what)
+        return int(text)
+
+    return read
+
+
+def read_port(text: str) -> int:
+    """Return the number of a port."""
+    if not is_index(text) or int(text) > _HIGHEST_PORT:
+        raise ValueError(f"a number from 0 to {_HIGHEST_PORT}")
+    return int(text)
+
+
+def read_seconds(text: str) -> float:
+    """Return a number of seconds, from 0 on."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError("a number of seconds")
+    return number
+
+
+def read_age(text: str) -> float:
+    """Return the seconds of an age such as ``30d``."""
+    found = _AGE.fullmatch(text)
+    if not found:
+        raise ValueError("an age such as 90d, 12h or 6w")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _read_dialect(text: str) -> str:
+    profile_named(text)
+    return text
+
+
+def _read_workers(text: str) -> int:
+    return max(read_number()(text), 1)
+
+
+def _read_shard(text: str) -> tuple[int, int]:
+    first, slash, count = text.partition("/")
+    if not (slash and is_index(first) and is_index(count) and 0 < int(first) <= int(count)):
+        raise ValueError(
+            "a part and the number of parts, counted from 1: --shard 2/4 is the second of four"
+        )
+    return int(first), int(count)
+
+
+def count_cores() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+# Options
+
+DIALECT = Option(
+    "dialect",
+    ("--dialect", "-d"),
+    f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
+    "Detected when not given.",
+    metavar="DIALECT",
+    known=DIALECTS,
+    read=_read_dialect,
+)
+MODEL = Option(
+    "model",
+    ("--model", "-m"),
+    "Model the request goes to, where its rules differ from the dialect's.",
+    metavar="MODEL",
+)
+JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
+YES = Option("yes", ("--yes", "-y"), "Do not ask.")
+FORMAT = Option(
+    "form",
+    ("--format",),
+    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
+    metavar="NAME",
+    known=(*FORMAT_NAMES, "lockstitch"),
+)
+SESSION = Option(
+    "session",
+    ("--session",),
+    "Id of one session where a store holds many.",
+    metavar="ID",
+)
+LAST = Option(
+    "newest",
+    ("--last",),
+    "Take the session that was used last: in this folder, or else on this machine.",
+)
+OVERWRITE = Option(
+    "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
+)
+FOLLOW = Option(
+    "follow_symlinks",
+    ("--follow-symlinks",),
+    "Work on the file that a symbolic link leads to; refused otherwise.",
+)
+WAIT = Option(
+    "wait",
+    ("--wait",),
+    "Wait this long for a writer to give the session back (default: 0).",
+    metavar="SECONDS",
+    default=0.0,
+    read=read_seconds,
+)
+WORKERS = Option(
+    "workers",
+    ("--workers", "-w"),
+    "How many processes to use.",
+    metavar="N",
+    read=_read_workers,
+)
+SHARD = Option(
+    "shard",
+    ("--shard",),
+    "PostgreSQL only: take part I of N of all threads, as in 2/4, one on each machine.",
+    metavar="I/N",
+    read=_read_shard,
+)
+
+
+def OUTPUT(help: str) -> Option:  # noqa: A002, N802 - an option with a text of its own
+    """Return the option for a file to write, with what is written there."""
+    return Option("output", ("--output", "-o"), help, metavar="FILE")
