@@ -253,9 +253,10 @@ def text_payload(text: str) -> Raw:
 
 def entry_of(event: Event, key: str, at: int) -> JournalEntry:
     """Write an event; a large payload goes into a blob."""
-    lean = as_stored(event)
-    blobs = () if lean is event else (bytes(event.payload),)
-    return JournalEntry(key, at, _ENCODER.encode(lean), blobs)
+    large = bytes(event.payload)
+    if len(large) <= INLINE:
+        return JournalEntry(key, at, _ENCODER.encode(event))
+    return JournalEntry(key, at, _ENCODER.encode(as_stored(event)), (large,))
 
 
 def as_stored(event: Event) -> Event:
@@ -285,17 +286,13 @@ def _read_leniently(body: bytes) -> Event:
     return event
 
 
-def value_of(payload: Raw, *, inner: bool = False) -> Any:
+def value_of(payload: Raw | str, *, inner: bool = False) -> Any:
     """Decode a payload; ``inner`` is for those of :func:`payload_of`. Raises ``ValueError``."""
-    value = _value_in(payload)
-    return _value_in(value) if inner and isinstance(value, str) else value
-
-
-def _value_in(raw: Raw | str) -> Any:
     try:
-        return _DECODE(raw)
+        value = _DECODE(payload)
     except ValueError:
-        return json.loads(raw if isinstance(raw, str) else bytes(raw))
+        value = json.loads(payload if isinstance(payload, str) else bytes(payload))
+    return value_of(value) if inner and isinstance(value, str) else value
 
 
 BEGINNING = b'{"kind":"described"'

@@ -23,6 +23,7 @@ START = bytes(DIGEST_SIZE)
 BLOB_NAME_SIZE = 32
 _SESSION = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _INBOX = "~inbox"
+_JOURNAL = re.compile(rf"{_SESSION.pattern}(?:{_INBOX})?")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -118,8 +119,8 @@ def is_inbox(name: str) -> bool:
 
 def check_session_name(name: object) -> str:
     """Give the name of a session's journal back, or of its inbox, if it may be one."""
-    if isinstance(name, str) and is_inbox(name):
-        return check_name(name.removesuffix(_INBOX)) + _INBOX
+    if isinstance(name, str) and _JOURNAL.fullmatch(name):
+        return name
     return check_name(name)
 
 

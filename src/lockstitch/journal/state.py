@@ -307,10 +307,10 @@ class JournalState:
     """A journal as far as it was read: every fact, and the view along the line that counts.
 
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
-    what lies between is off the line, and still there. What a tool gave while its call was off
-    the line (``strays``) counts wherever the call is seen again: it happened in the world. So does
-    how often a call was started, and under which idempotency key (``starts``). How
-    the session was last ``described`` holds whatever was rewound.
+    what lies between is off the line, and still there. What a tool gave while its call was there
+    (``off_line``) counts wherever the call is seen again: it happened in the world. So does how
+    often a call was started, and under which idempotency key (``starts``). How the session was
+    last ``described`` holds whatever was rewound.
     """
 
     def __init__(self) -> None:
@@ -318,7 +318,7 @@ class JournalState:
         self.keys: dict[str, int] = {}
         self.facts: dict[int, Fact] = {}
         self.view = JournalView()
-        self.strays: list[Fact] = []
+        self.off_line: list[Fact] = []
         self.described: Described | None = None
         self.starts: dict[tuple[int, int], tuple[int, str]] = {}
 
@@ -333,49 +333,45 @@ class JournalState:
             event = REPEATED
         if type(event) is Described:
             self.described = event
-        if type(event) is Rewound and self._is_there(event.to):
+        # A rewind to nowhere changes nothing.
+        if type(event) is Rewound and (event.to == 0 or event.to in self.facts):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
-            self.view = self._seen()
+            self.view = self._view_along_line()
             return
         fact = self.facts[seq] = Fact(seq, record.at, event, before)
-        if type(event) is Finished and self._is_stray(event):
-            self.strays.append(fact)
+        if type(event) is Finished:
+            if self.view.call(event.reply, event.index) is None and self._is_off_line(event):
+                self.off_line.append(fact)
         elif type(event) is Started:
-            self._count_start(event)
+            attempts, effect = self.starts.get((event.reply, event.index), (0, ""))
+            attempts = max(attempts + 1, event.attempt)
+            self.starts[event.reply, event.index] = (attempts, effect or event.effect)
         _add(self.view, fact, event)
 
-    def _count_start(self, event: Started) -> None:
-        attempts, effect = self.starts.get((event.reply, event.index), (0, ""))
-        attempts = max(attempts + 1, event.attempt)
-        self.starts[event.reply, event.index] = (attempts, effect or event.effect)
-
-    def _is_there(self, seq: int) -> bool:
-        """Whether a rewind can lead to a place; one to nowhere changes nothing."""
-        return seq == 0 or seq in self.facts
-
-    def _is_stray(self, event: Finished) -> bool:
+    def _is_off_line(self, event: Finished) -> bool:
         """Whether a tool's own result is for a reply that is off the line."""
         if event.synthetic or event.reply not in self.facts:
-            return False
-        if self.view.call(event.reply, event.index) is not None:
             return False
         at = self.seq
         while at > event.reply:
             at = self.facts[at].parent
         return at != event.reply
 
-    def _seen(self) -> JournalView:
+    def _view_along_line(self) -> JournalView:
         """Return the view along the line."""
         line = self.line(self.seq)
-        if self.strays:
+        if self.off_line:
             on_it = {fact.seq for fact in line}
-            strays = (fact for fact in self.strays if fact.seq not in on_it)
-            line = sorted([*line, *strays], key=lambda fact: fact.seq)
-        return _seen(line)
+            others = (fact for fact in self.off_line if fact.seq not in on_it)
+            line = sorted([*line, *others], key=lambda fact: fact.seq)
+        view = JournalView()
+        for fact in line:
+            _add(view, fact, fact.event)
+        return view
 
     def snapshot(self, *events: Event) -> JournalView:
         """Return the view by itself, as it would be with some more events."""
-        view = self._seen()
+        view = self._view_along_line()
         for seq, event in enumerate(events, start=self.seq + 1):
             _add(view, Fact(seq, 0, event, seq - 1), event)
         return view
@@ -397,23 +393,12 @@ def fold(records: Iterable[JournalRecord]) -> JournalState:
     return state
 
 
-def _seen(line: Iterable[Fact]) -> JournalView:
-    view = JournalView()
-    for fact in line:
-        _add(view, fact, fact.event)
-    return view
-
-
 def _add(view: JournalView, fact: Fact, event: Event) -> None:
-    if event.blob and not (type(event) is Finished and _is_unknown(view, event)):
+    if event.blob and not (type(event) is Finished and view.call(event.reply, event.index) is None):
         view.has_large = True
     step = _STEPS.get(type(event))
     if step is not None:
         step(view, fact, event)
-
-
-def _is_unknown(view: JournalView, event: Finished) -> bool:
-    return view.call(event.reply, event.index) is None
 
 
 def _said(view: JournalView, fact: Fact, event: Said) -> None:
@@ -512,7 +497,7 @@ def _finished(view: JournalView, fact: Fact, event: Finished) -> None:
             call.is_news = view.replied > call.reply
             # who broke the turn off is not overruled by a result
             view.turn = view.turn or (0 if view.interrupted else fact.seq)
-        if call.is_news or view.hides(call.reply):
+        if call.is_news or (view.summary is not None and view.hides(call.reply)):
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"

@@ -16,17 +16,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Struct
 
 from lockstitch.errors import Moved, UsageError
-from lockstitch.journal.events import Event, Finished, Noted, as_stored, entry_of, event_of
+from lockstitch.journal.events import Finished, Noted, as_stored, entry_of, event_of
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_key, inbox_of
 from lockstitch.journal.state import JournalState
 from lockstitch.session import decisions
 from lockstitch.session.decisions import CHILD, Call
 from lockstitch.session.reader import SessionView
 from lockstitch.session.tool_run import make_finished
-from lockstitch.session.writing import SessionWriter, now
+from lockstitch.session.writing import now
 from lockstitch.stores.base import Backend, Listed, Listing
 
 _NAME = re.compile(r"(?:\.\d+-\d+)+")
@@ -141,37 +141,3 @@ def _is_there(state: JournalState, records: list[JournalRecord], key: str, event
             " nothing was delivered"
         )
     return True
-
-
-class Inbox:
-    """What others delivered to a session, as its holder takes it over."""
-
-    def __init__(self, writer: SessionWriter) -> None:
-        self._writer = writer
-        self._name = inbox_of(writer.session)
-        self._taken = NEW
-
-    def take_over(self) -> None:
-        """Add what was delivered since the last time to the session, each result once."""
-        backend = self._writer.backend
-        head = backend.head(self._name)
-        if head is None or head.seq <= self._taken.seq:
-            return
-        for record in backend.read(self._name, self._taken):
-            self._take(record)
-            self._taken = Head(record.seq, record.digest, record.epoch)
-
-    def _take(self, record: JournalRecord) -> None:
-        event = event_of(record)
-        if event.blob:
-            large = self._writer.backend.blobs([event.blob])[event.blob]
-            event = structs.replace(event, payload=Raw(large), blob="")
-
-        def decide(state: JournalState) -> list[Event]:
-            return [] if record.key in state.keys else [event]
-
-        self._writer.decide(decide, record.key)
-
-    def wait(self, seconds: float) -> None:
-        """Wait until something is delivered, for so many seconds at most."""
-        self._writer.backend.wait(self._name, self._taken.seq, seconds)

@@ -47,7 +47,7 @@ from lockstitch.journal.queries import Usage
 from lockstitch.journal.records import check_name
 from lockstitch.journal.state import ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
-from lockstitch.session.children import Inbox, Parent, delivered_outcome
+from lockstitch.session.children import Parent, delivered_outcome
 from lockstitch.session.compacting import Compacting, is_over
 from lockstitch.session.content import json_payload, reply_event, said_payload
 from lockstitch.session.decisions import Call, Recovered, Turn
@@ -62,7 +62,7 @@ from lockstitch.session.tool_run import (
     read_tools,
     run_in_threads,
 )
-from lockstitch.session.writing import DeferredSignals, SessionWriter, named_key, reason_of
+from lockstitch.session.writing import DeferredSignals, Inbox, SessionWriter, named_key, reason_of
 from lockstitch.stores.base import Backend
 
 MOMENT = 0.25

@@ -428,15 +428,13 @@ class ToolRun:
 
     def outcome(self) -> list[Call]:
         """Return the calls that this run was about, as they stand, or stood before a rewind."""
-
-        def taken(state: JournalState) -> list[Call]:
-            calls, touched = state.view.calls, self._touched
-            return [
-                self._writer.call(calls[key]) if key in calls else touched[key]
+        writer, touched = self._writer, self._touched
+        return writer.look(
+            lambda state: [
+                writer.call(call) if (call := state.view.calls.get(key)) else touched[key]
                 for key in sorted(touched)
             ]
-
-        return self._writer.look(taken)
+        )
 
 
 class Abort(Protocol):

@@ -15,11 +15,19 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError
-from lockstitch.journal.events import Event, Replied, entry_of
-from lockstitch.journal.records import Head, JournalEntry, JournalRecord, chain_entries, check_key
+from lockstitch.journal.events import Event, Replied, entry_of, event_of
+from lockstitch.journal.records import (
+    NEW,
+    Head,
+    JournalEntry,
+    JournalRecord,
+    chain_entries,
+    check_key,
+    inbox_of,
+)
 from lockstitch.journal.state import JournalState
 from lockstitch.session.decisions import free_key, reply_events
 from lockstitch.session.reader import SessionView
@@ -296,3 +304,37 @@ class SessionWriter(SessionView):
 
 def _release_later(backend: Backend, lease: Lease) -> None:
     threading.Thread(target=backend.release, args=(lease,), daemon=True).start()
+
+
+class Inbox:
+    """What others delivered to a session, as its holder takes it over."""
+
+    def __init__(self, writer: SessionWriter) -> None:
+        self._writer = writer
+        self._name = inbox_of(writer.session)
+        self._taken = NEW
+
+    def take_over(self) -> None:
+        """Add what was delivered since the last time to the session, each result once."""
+        backend = self._writer.backend
+        head = backend.head(self._name)
+        if head is None or head.seq <= self._taken.seq:
+            return
+        for record in backend.read(self._name, self._taken):
+            self._take(record)
+            self._taken = Head(record.seq, record.digest, record.epoch)
+
+    def _take(self, record: JournalRecord) -> None:
+        event = event_of(record)
+        if event.blob:
+            large = self._writer.backend.blobs([event.blob])[event.blob]
+            event = structs.replace(event, payload=Raw(large), blob="")
+
+        def decide(state: JournalState) -> list[Event]:
+            return [] if record.key in state.keys else [event]
+
+        self._writer.decide(decide, record.key)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something is delivered, for so many seconds at most."""
+        self._writer.backend.wait(self._name, self._taken.seq, seconds)

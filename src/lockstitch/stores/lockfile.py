@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstitch.errors import Busy, Unreadable, reason_of
@@ -48,7 +48,10 @@ class LockFile:
         try:
             yield
         finally:
-            self._let_go()
+            try:
+                _unlock(self._handle)
+            except OSError:
+                self.close()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -56,17 +59,12 @@ class LockFile:
         if handle >= 0:
             os.close(handle)
 
-    def _let_go(self) -> None:
-        try:
-            _unlock(self._handle)
-        except OSError:
-            self.close()
-
     def _take(self, deadline: float, seconds: float) -> None:
         while True:
             if self._handle < 0:
                 self._handle = _opened(self.path)
-                self._file = _identity(os.fstat(self._handle))
+                found = os.fstat(self._handle)
+                self._file = (found.st_dev, found.st_ino)
             try:
                 if not _locked_at_once(self._handle):
                     self._wait(deadline)
@@ -78,8 +76,11 @@ class LockFile:
                 ) from error
             except OSError as error:
                 raise Unreadable(f"{self.path}: cannot be locked: {reason_of(error)}") from error
-            if self._is_current():
-                return
+            # The lock is worth nothing if another file has the name by now.
+            with suppress(FileNotFoundError):
+                found = os.lstat(self._name)
+                if (found.st_dev, found.st_ino) == self._file:
+                    return
             self.close()
 
     def _wait(self, deadline: float) -> None:
@@ -107,13 +108,6 @@ class LockFile:
             if left <= 0:
                 raise TimeoutError
             time.sleep(min(left, _PAUSE))
-
-    def _is_current(self) -> bool:
-        """Whether the locked file is still the one at the path."""
-        try:
-            return _identity(os.lstat(self._name)) == self._file
-        except FileNotFoundError:
-            return False
 
 
 class _LockWait:
@@ -159,10 +153,6 @@ class _LockWait:
             self._is_given_up = True
             if self.is_over:
                 os.close(self._handle)
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
 
 
 def _opened(path: Path) -> int:

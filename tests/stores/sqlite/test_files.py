@@ -17,7 +17,7 @@ import lockstitch
 from lockstitch.errors import Damaged, Held, Unreadable, UsageError
 from lockstitch.journal.records import Head, JournalEntry, blob_name
 from lockstitch.stores.base import StoreFault
-from lockstitch.stores.sqlite import SqliteBackend, connections, files
+from lockstitch.stores.sqlite import SqliteBackend, connections
 from tests.stores.sqlite import older
 from tests.stores.sqlite.conftest import entries
 
@@ -351,9 +351,9 @@ def test_a_name_tells_which_file_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_call: bool
 ) -> None:
     if not has_call:
-        monkeypatch.setattr(files, "_statx", lambda: None)
+        monkeypatch.setattr(connections, "_statx", lambda: None)
     path, other = tmp_path / "a", tmp_path / "other"
-    name = files.WatchedName(path)
+    name = connections.WatchedName(path)
     assert name.identity() == (0, 0)
     for one in (path, other):
         one.write_bytes(b"")

@@ -41,9 +41,8 @@ from lockstitch.stores.base import (
     StoreFault,
     check_blob,
 )
-from lockstitch.stores.leases import Heartbeat
+from lockstitch.stores.leases import Heartbeat, clock
 from lockstitch.stores.sqlite import connections, files, pieces, records, rows, salvage
-from lockstitch.stores.sqlite import rows as listing
 from lockstitch.stores.sqlite.changes import (
     Adding,
     Appending,
@@ -91,13 +90,13 @@ class SqliteBackend(Backend):
         self._process = os.getpid()
         self._compress = compress
         self._tails = Tails()
-        self._bells = WriteNotifier()
+        self._notifier = WriteNotifier()
         self._is_closed = False
         self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
         readonly = readonly or self._is_protected
         self._writer = None
         if not readonly:
-            self._writer = SqliteWriter(self.path, connect, self._bells.ring, timeout)
+            self._writer = SqliteWriter(self.path, connect, self._notifier.notify, timeout)
         self._leases = HeldLeases(lease_seconds)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
@@ -128,7 +127,7 @@ class SqliteBackend(Backend):
             self._wait_until_free(session, deadline, pauses)
 
     def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
-        self._check_open()
+        self._for_writing()
         row = rows.session_named(connection, session, self._where(session))
         if row is None and not create:
             raise self._unknown(session)
@@ -140,18 +139,18 @@ class SqliteBackend(Backend):
         number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
         self._leases.add(hold)
-        holder, deadline = self._leases.holder(hold), self._leases.deadline()
+        holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
         rows.take(connection, hold, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
 
     def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
-        with self._bells.bell() as bell:
+        with self._notifier.waiting() as wait:
             while (left := deadline - time.monotonic()) > 0:
-                with self._for_reading().snapshot() as connection:
+                with self._readers.snapshot() as connection:
                     row = rows.session_named(connection, session, self._where(session))
                 if row is None or not self._leases.is_held(row, self._generation()):
                     return
-                bell.wait(min(left, next(pauses, PAUSES[-1])))
+                wait(min(left, next(pauses, PAUSES[-1])))
 
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
@@ -175,7 +174,7 @@ class SqliteBackend(Backend):
             return
 
     def _keep(self, connection: Connection) -> None:
-        deadline = self._leases.deadline()
+        deadline = clock() + self._leases.seconds
         for hold in self._leases.live():
             if hold.generation != self._generation():
                 continue
@@ -186,14 +185,14 @@ class SqliteBackend(Backend):
 
     def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
-        hold = self._held(lease)
+        hold = self._held(lease, writer)
         where = self._where(lease.session)
         appending = Appending(hold, entries, after, where, compress=self._compress)
 
         def run(connection: Connection) -> Head:
-            self._check_hold(hold)
-            writer.weigh(appending.size)
-            return appending.run(connection, self._leases.deadline())
+            self._held(lease, writer)
+            writer.unchecked += appending.size
+            return appending.run(connection, clock() + self._leases.seconds)
 
         head: Head = writer.do(run)
         hold.head, hold.tail = head, appending.tail
@@ -209,8 +208,7 @@ class SqliteBackend(Backend):
         pauses = iter(PAUSES)
 
         def run(connection: Connection) -> Head:
-            self._check_open()
-            writer.weigh(adding.size)
+            self._for_writing().unchecked += adding.size
             return adding.run(connection, self._is_held, self._tails)
 
         while True:
@@ -227,40 +225,47 @@ class SqliteBackend(Backend):
         return self._leases.is_held(row, self._generation())
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
-        hold = self._held(lease)
+        writer = self._for_writing()
+        hold = self._held(lease, writer)
         where = self._where(lease.session)
         replacing = Replacing(hold, entries, after, where, compress=self._compress)
 
         def run(connection: Connection) -> Head:
-            self._check_hold(hold)
-            self._for_writing().weigh(replacing.size)
-            return replacing.run(connection, self._leases.deadline())
+            self._held(lease, writer)
+            writer.unchecked += replacing.size
+            return replacing.run(connection, clock() + self._leases.seconds)
 
-        head: Head = self._for_writing().scrub(run)
+        head: Head = writer.scrub(run)
         hold.head, hold.tail = head, None
         return head
 
     def delete(self, lease: Lease) -> None:
-        hold = self._held(lease)
+        writer = self._for_writing()
+        hold = self._held(lease, writer)
         where = self._where(lease.session)
 
         def run(connection: Connection) -> None:
-            self._check_hold(hold)
+            self._held(lease, writer)
             remove_records(connection, hold, where)
 
-        self._for_writing().scrub(run)
+        writer.scrub(run)
         self._leases.drop(hold.token)
         self._rest()
         self._leases.forget(hold.token)
 
-    def _held(self, lease: Lease) -> Hold:
-        hold = self._leases.get(lease.token)
+    def _held(self, lease: Lease, writer: SqliteWriter) -> Hold:
+        """Find a lease of ours; raises if nothing may be written under it any more."""
+        hold = self._leases.held.get(lease.token)
         if hold is None:
             raise Fenced(
                 f"{self._where(lease.session)}: the lease was given back or taken over; nothing"
                 " was written"
             )
-        self._check_hold(hold)
+        if hold.generation != writer.generation:
+            raise Unsure(
+                f"{self._where(hold.session)}: a write failed since this lease was taken, and what"
+                " is in the store is not known: open the session again"
+            )
         return hold
 
     def fork(self, source: str, upto: int, target: str) -> Head:
@@ -274,9 +279,8 @@ class SqliteBackend(Backend):
         if head.seq != upto:
             raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
 
-        described = [about] if about else []
         make = partial(self._fork, source=source, target=target, head=head, changed=changed)
-        forked: Head = writer.do(lambda connection: make(connection, bodies=described))
+        forked: Head = writer.do(lambda connection: make(connection, about=about))
         return forked
 
     def _fork(  # noqa: PLR0913 - a fork is what it is
@@ -287,7 +291,7 @@ class SqliteBackend(Backend):
         target: str,
         head: Head,
         changed: int,
-        bodies: list[bytes],
+        about: bytes | None,
     ) -> Head:
         there = rows.session_named(connection, target, self._where(target))
         if there is not None:
@@ -299,7 +303,7 @@ class SqliteBackend(Backend):
             raise self._unknown(source)
         number = rows.add_session(connection, target, head, _now(), changed)
         records.join(connection, number, origin.number, head.seq)
-        listing.describe(connection, number, bodies)
+        rows.describe(connection, number, about)
         return head
 
     def receive(self, incoming: IncomingSession) -> Head:
@@ -308,11 +312,13 @@ class SqliteBackend(Backend):
         writer = self._for_writing()
 
         def run(connection: Connection) -> Head:
-            self._check_open()
+            writer = self._for_writing()
             found = rows.session_named(connection, session, where)
             if found is not None and incoming.is_there(found.head):
                 return found.head
-            writer.weigh(receive_session(connection, incoming, _now(), compress=self._compress))
+            writer.unchecked += receive_session(
+                connection, incoming, _now(), compress=self._compress
+            )
             return incoming.head
 
         head: Head = writer.do(run)
@@ -329,7 +335,7 @@ class SqliteBackend(Backend):
 
     def _records(self, session: str, after: Head, upto: int | None) -> Iterator[JournalRecord]:
         where = self._where(session)
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             row = rows.session_named(connection, session, where)
             if row is None:
                 raise self._unknown(session)
@@ -341,31 +347,31 @@ class SqliteBackend(Backend):
 
     def head(self, session: str) -> Head | None:
         check_session_name(session)
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             row = rows.session_named(connection, session, self._where(session))
         return None if row is None else row.head
 
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         found = {}
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             for name in names:
                 found[name] = check_blob(name, rows.blob(connection, name), str(self.path))
         return found
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
         asked = list(names)
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             found = {name: rows.blob_size(connection, name) for name in asked}
         sizes = {name: size for name, size in found.items() if size is not None}
         return {**sizes, **super().sizes(name for name in asked if name not in sizes)}
 
     def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             found = rows.blob_ends(connection, name, head, tail)
         return found or super().ends(name, head, tail)
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
-        readers = self._for_reading()
+        readers = self._readers
         left = limit
         while left is None or left > 0:
             count = rows.CHUNK if left is None else min(left, rows.CHUNK)
@@ -388,7 +394,7 @@ class SqliteBackend(Backend):
 
     def remains(self, session: str) -> Remains:
         check_session_name(session)
-        with self._for_reading().snapshot() as connection:
+        with self._readers.snapshot() as connection:
             return salvage.remains(connection, session, str(self.path))
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
@@ -405,7 +411,7 @@ class SqliteBackend(Backend):
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         pause = iter(PAUSES)
-        with self._bells.bell() as bell:
+        with self._notifier.waiting() as wait:
             while True:
                 head = self.head(session)
                 if head is not None and head.seq > after:
@@ -413,10 +419,11 @@ class SqliteBackend(Backend):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                bell.wait(min(left, next(pause, PAUSES[-1])))
+                wait(min(left, next(pause, PAUSES[-1])))
 
     def verify(self) -> Iterator[StoreFault | Listed]:
-        return records.verify(self._for_reading(), self._listed)
+        self._readers.require_open()
+        return records.verify(self._readers, self._listed)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         return self._for_writing().vacuum(_deadlines(wait)[1])
@@ -426,7 +433,7 @@ class SqliteBackend(Backend):
             self._is_closed = True
             return
         self._is_closed = True
-        self._bells.ring()
+        self._notifier.notify()
         self._heartbeat.stop(wait=True)
         self._readers.close()
         if self._writer is not None:
@@ -448,29 +455,15 @@ class SqliteBackend(Backend):
     def _generation(self) -> int:
         return 0 if self._writer is None else self._writer.generation
 
-    def _check_hold(self, hold: Hold) -> None:
-        if hold.generation != self._generation():
-            raise Unsure(
-                f"{self._where(hold.session)}: a write failed since this lease was taken, and what"
-                " is in the store is not known: open the session again"
-            )
-
-    def _check_open(self) -> None:
+    def _for_writing(self) -> SqliteWriter:
         if self._process != os.getpid():
             raise Closed(f"{self.path}: was opened by another process, before a fork")
         if self._is_closed:
             raise Closed(f"{self.path}: the store was closed")
-
-    def _for_writing(self) -> SqliteWriter:
-        self._check_open()
         if self._writer is None:
             why = ", because this process may not write to it" if self._is_protected else ""
             raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
         return self._writer
-
-    def _for_reading(self) -> Readers:
-        self._check_open()
-        return self._readers
 
     def _where(self, session: str) -> str:
         return f"{self.path}: session {session}"

@@ -36,7 +36,6 @@ from lockstitch.stores.base import IncomingSession, require_same
 from lockstitch.stores.leases import Holder
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite import records as lineage
-from lockstitch.stores.sqlite import rows as listing
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.pieces import PieceTail
 from lockstitch.stores.sqlite.rows import SessionHeadRow
@@ -65,28 +64,25 @@ class HeldLeases:
         self.seconds = seconds
         self._me = leases.myself()
         self._guard = threading.Lock()
-        self._live: dict[str, Hold] = {}
+        # Those that were neither given back nor found taken over, by their tokens.
+        self.held: dict[str, Hold] = {}
         self._given: set[str] = set()
 
     def add(self, hold: Hold) -> None:
         """Keep a lease that was taken."""
         with self._guard:
-            self._live[hold.token] = hold
+            self.held[hold.token] = hold
             self._given.add(hold.token)
-
-    def get(self, token: str) -> Hold | None:
-        """Find a lease that was neither given back nor found taken over."""
-        return self._live.get(token)
 
     def live(self) -> list[Hold]:
         """List those."""
         with self._guard:
-            return list(self._live.values())
+            return list(self.held.values())
 
     def drop(self, token: str) -> Hold | None:
         """Stop keeping one of them."""
         with self._guard:
-            return self._live.pop(token, None)
+            return self.held.pop(token, None)
 
     def forget(self, token: str) -> None:
         """Forget one of them that is no longer in the store."""
@@ -96,16 +92,12 @@ class HeldLeases:
     def drop_all(self) -> list[Hold]:
         """Stop keeping all of them."""
         with self._guard:
-            dropped, self._live = list(self._live.values()), {}
+            dropped, self.held = list(self.held.values()), {}
         return dropped
 
     def holder(self, hold: Hold) -> Holder:
         """Describe the holder of a lease of ours."""
         return replace(self._me, token=hold.token)
-
-    def deadline(self) -> float:
-        """Say until when a lease counts that was heard of now."""
-        return leases.clock() + self.seconds
 
     def is_held(self, row: SessionHeadRow, generation: int) -> bool:
         """Whether a session's holder may still be there."""
@@ -114,7 +106,7 @@ class HeldLeases:
             return False
         with self._guard:
             if holder.token in self._given:
-                hold = self._live.get(holder.token)
+                hold = self.held.get(holder.token)
                 return hold is not None and hold.generation == generation
         # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
         is_elsewhere = holder.boot and self._me.boot and holder.boot != self._me.boot
@@ -140,8 +132,8 @@ class Appending:
         self.after = after
         self.where = where
         self.compress = compress
-        self.blobs = check_entries(entries, compress=compress)
-        self.size = weight(entries, self.blobs)
+        self.blobs, self.size = check_entries(entries, compress=compress)
+        self.about = about_in(entry.body for entry in entries)
         head, tail = hold.head, hold.tail
         self.chain = self._chain(head) if head.seq == after else None
         # Other threads may have written under the lease meanwhile: it is that of this head or none.
@@ -174,7 +166,8 @@ class Appending:
             connection, self.hold.number, made, self.blobs, compress=self.compress, tail=known
         )
         self.tail = None if tail is None else (head.digest, tail)
-        listing.describe(connection, self.hold.number, (entry.body for entry in self.entries))
+        if self.about is not None:
+            rows.describe(connection, self.hold.number, self.about)
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
@@ -201,15 +194,29 @@ class Appending:
         return [(record.epoch, record.key) for record in found] == sent
 
 
-def check_entries(entries: Sequence[JournalEntry], *, compress: bool) -> list[rows.BlobRow]:
-    """Make sure that entries can be kept; gives the rows of their large values."""
-    for entry in entries:
-        _check(entry)
-    return [
-        (blob_name(blob), *rows.pack(blob, compress=compress), index)
-        for index, entry in enumerate(entries)
-        for blob in entry.blobs
-    ]
+def check_entries(
+    entries: Sequence[JournalEntry], *, compress: bool
+) -> tuple[list[rows.BlobRow], int]:
+    """Make sure that entries can be kept.
+
+    Returns the rows of their large values, and how many bytes they all add to the log.
+    """
+    blobs: list[rows.BlobRow] = []
+    size = 0
+    for index, entry in enumerate(entries):
+        check_key(entry.key)
+        if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
+            raise UsageError("an entry's time is a whole number of milliseconds since 1970")
+        if b"\n" in entry.body:
+            raise UsageError("an entry's body is one line of JSON, without a line break")
+        if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
+            raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
+        size += len(entry.body)
+        for blob in entry.blobs:
+            codec, body = rows.pack(blob, compress=compress)
+            blobs.append((blob_name(blob), codec, body, index))
+            size += len(body)
+    return blobs, size
 
 
 def write_records(  # noqa: PLR0913 - all that a write consists of
@@ -244,21 +251,6 @@ def true_head(connection: Connection, row: rows.SessionHeadRow, where: str) -> H
     if digest != row.head.digest:
         raise Damaged(f"{where}: record {seq} is not what was written")
     return row.head
-
-
-def weight(entries: Sequence[JournalEntry], blobs: Sequence[rows.BlobRow]) -> int:
-    """Count the bytes that entries add to the log."""
-    return sum(len(entry.body) for entry in entries) + sum(len(blob[2]) for blob in blobs)
-
-
-def _check(entry: JournalEntry) -> None:
-    check_key(entry.key)
-    if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
-        raise UsageError("an entry's time is a whole number of milliseconds since 1970")
-    if b"\n" in entry.body:
-        raise UsageError("an entry's body is one line of JSON, without a line break")
-    if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
-        raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
 
 
 # So many sessions.
@@ -317,8 +309,7 @@ class Adding:
         self._after = after
         self._where = where
         self._compress = compress
-        self._blobs = check_entries(entries, compress=compress)
-        self.size = weight(entries, self._blobs)
+        self._blobs, self.size = check_entries(entries, compress=compress)
 
     def run(
         self, connection: Connection, is_held: Callable[[SessionHeadRow], bool], tails: Tails
@@ -363,14 +354,14 @@ class Adding:
         tail = write_records(
             connection, number, made, self._blobs, compress=self._compress, tail=tail
         )
-        listing.describe(connection, number, (entry.body for entry in self._entries))
+        rows.describe(connection, number, about_in(entry.body for entry in self._entries))
         return number, now, tail
 
 
 def remove_records(connection: Connection, hold: Hold, where: str) -> None:
     """Remove a session; its number is never given to another one."""
     _require_last(connection, hold, where)
-    listing.forget(connection, hold.number)
+    rows.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
     lineage.let_go(connection, hold.number)
 
@@ -393,8 +384,7 @@ class Replacing:
         self._after = after
         self._where = where
         self._compress = compress
-        self._blobs = check_entries(entries, compress=compress)
-        self.size = weight(entries, self._blobs)
+        self._blobs, self.size = check_entries(entries, compress=compress)
 
     def run(self, connection: Connection, deadline: float) -> Head:
         """Write them, and remove what was there."""
@@ -407,13 +397,13 @@ class Replacing:
         records = chain_entries(NEW, epoch, self._entries)
         last = records[-1] if records else None
         now = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
-        listing.forget(connection, number)
+        rows.forget(connection, number)
         lineage.remove(connection, number)
         move = rows.HeadMove(number, self._after, now, last.at if last else 0, deadline)
         rows.move_head(connection, move)
         made = pieces.encode_records(records)
         write_records(connection, number, made, self._blobs, compress=self._compress)
-        listing.describe(connection, number, (entry.body for entry in self._entries))
+        rows.describe(connection, number, about_in(entry.body for entry in self._entries))
         return now
 
 
@@ -432,5 +422,5 @@ def receive_session(
         size += len(record.body) + sum(map(len, values))
     if compress:
         pieces.seal(connection, number, last=True)
-    listing.describe(connection, number, [about] if about else [])
+    rows.describe(connection, number, about)
     return size

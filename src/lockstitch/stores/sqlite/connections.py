@@ -22,13 +22,15 @@ import os
 import re
 import shutil
 import sqlite3
+import struct
+import sys
 import tempfile
 import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +38,87 @@ from urllib.parse import quote
 
 from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure
 from lockstitch.stores.sqlite import files
+
+Identity = tuple[int, int]
+_NOWHERE: Identity = (0, 0)
+
+# Databases whose log was taken away under a connection of this process. SQLite shares what it
+# knows of a log among all connections of a process, so no new one would see what is there.
+_LOST: set[Identity] = set()
+
+
+def identity(path: str) -> Identity:
+    """Tell which file has a name at the moment."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return _NOWHERE
+    return found.st_dev, found.st_ino
+
+
+class WatchedName:
+    """Tells which file has a name, again and again, and does not look at its times.
+
+    Since Linux 6.13, a file whose times were looked at gets finer ones with the next write, and a
+    sync then waits for the file system's journal, too: it takes a third longer. Used by one thread
+    at a time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._found = ctypes.create_string_buffer(_STATX_SIZE)
+        call = _statx()
+        name = os.fsencode(path)
+        self._ask = call and partial(call, _HERE, name, _NO_LINKS, _INODE, self._found)
+
+    def identity(self) -> Identity:
+        """Tell which file has the name at the moment."""
+        if self._ask is None or self._ask() != 0:
+            return identity(self._path)
+        number, major, minor = _PARTS.unpack_from(self._found, _START)
+        return os.makedev(major, minor), number
+
+
+_STATX_SIZE = 256
+_HERE = -100  # AT_FDCWD
+_NO_LINKS = 0x100  # AT_SYMLINK_NOFOLLOW
+_INODE = 0x100  # STATX_INO
+# Where a struct statx has the inode's number, and both halves of its device's.
+_START = 32
+_PARTS = struct.Struct("=Q96xII")
+
+
+@cache
+def _statx() -> Callable[..., int] | None:
+    """Give Linux's call that looks at no more of a file than is asked for, None without one."""
+    if sys.platform != "linux":
+        return None
+    try:
+        call: Callable[..., int] = ctypes.CDLL(None).statx
+    except (OSError, AttributeError):
+        return None
+    return call
+
+
+def lose(found: Identity) -> None:
+    """Remember that this process can no longer use a database."""
+    _LOST.add(found)
+
+
+def check_usable(path: Path) -> None:
+    """Refuse a database that this process can no longer use."""
+    if _LOST and identity(str(path)) in _LOST:
+        raise Unsure(
+            f"{path}: another program removed the database's log while it was in use; what was"
+            " written last may be lost: start this process anew"
+        )
+
+
+def stamp(path: Path) -> tuple[int, int, int, int]:
+    """Tell which file has a name, its size and when it was last written."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
 
 # What a large value may unpack to, and what the records of a session may, at least.
 MOST = 1 << 29
@@ -340,27 +423,43 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-IDLE = 8
 _TRIES = 3
 
 
 class Readers:
-    """Reading connections to the database at a path, which exists and is known to be a store."""
+    """Reading connections to the database at a path, which exists and is known to be a store.
+
+    ``kept`` of them are, while nobody uses them.
+    """
+
+    kept = 8
 
     def __init__(self, path: Path, connect: Connect) -> None:
         self.path = path
         self._connect = connect
         self._guard = threading.Lock()
         self._idle: list[Connection] = []
-        self._file = files.identity(str(path))
+        self._file = identity(str(path))
         self._is_closed = False
+        self._process = os.getpid()
         forget_in_children(self)
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Give a connection on which everything is read in one and the same state."""
+        """Lend a connection on which everything is read in one and the same state."""
+        self.require_open()
         try:
-            connection = self._taken()
+            found, connection = identity(str(self.path)), None
+            with self._guard:
+                idle, self._idle = self._idle, []
+                if idle and found == self._file:
+                    self._idle, connection = idle, idle.pop()
+                self._file = found
+            if connection is None:
+                for other in idle:
+                    other.close()
+                connection = self.open()
+                connection.execute("pragma cell_size_check=on")
             try:
                 connection.execute("begin")
                 yield connection
@@ -369,12 +468,16 @@ class Readers:
                 connection.close()
                 raise
         except sqlite3.Error as error:
-            self._check_open()
+            self.require_open()
             raise translate_error(error, self.path) from error
         except UnicodeDecodeError as error:
             # SQLite wants to say what it cannot read, and that is no text.
             raise Damaged(f"{self.path}: the database is damaged: its names are no text") from error
-        self._give_back(connection)
+        with self._guard:
+            if not self._is_closed and len(self._idle) < self.kept:
+                self._idle.append(connection)
+                return
+        connection.close()
 
     def close(self) -> None:
         """Close the connections that nobody uses; the others are closed when they come back."""
@@ -383,7 +486,10 @@ class Readers:
         for connection in idle:
             connection.close()
 
-    def _check_open(self) -> None:
+    def require_open(self) -> None:
+        """Raise ``Closed`` if nothing is read any more, or this is a forked child."""
+        if self._process != os.getpid():
+            raise Closed(f"{self.path}: was opened by another process, before a fork")
         if self._is_closed:
             raise Closed(f"{self.path}: the store was closed")
 
@@ -394,30 +500,8 @@ class Readers:
 
     def open(self) -> Connection:
         """Open one more connection."""
-        files.check_usable(self.path)
+        check_usable(self.path)
         return self._connect(uri_of(self.path, mode="ro"))
-
-    def _taken(self) -> Connection:
-        found = files.identity(str(self.path))
-        with self._guard:
-            self._check_open()
-            idle, self._idle = self._idle, []
-            if idle and found == self._file:
-                self._idle = idle
-                return idle.pop()
-            self._file = found
-        for connection in idle:
-            connection.close()
-        connection = self.open()
-        connection.execute("pragma cell_size_check=on")
-        return connection
-
-    def _give_back(self, connection: Connection) -> None:
-        with self._guard:
-            if not self._is_closed and len(self._idle) < IDLE:
-                self._idle.append(connection)
-                return
-        connection.close()
 
 
 class Onlookers(Readers):
@@ -427,6 +511,8 @@ class Onlookers(Readers):
     there is no log, the database is read as it lies there; where the log lies there alone, which
     a copy by hand can leave, both are copied aside.
     """
+
+    kept = 0
 
     def __init__(self, path: Path, connect: Connect) -> None:
         super().__init__(path, connect)
@@ -470,7 +556,7 @@ class Onlookers(Readers):
             return self._connect(uri_of(self.path, mode="ro", readonly_shm="1"))
         if files.size_of(files.wal_of(self.path)):
             return self._connect(uri_of(self._copied(), mode="ro"))
-        self._lying = files.stamp(self.path)
+        self._lying = stamp(self.path)
         return self._connect(uri_of(self.path, mode="ro", immutable="1"))
 
     def close(self) -> None:
@@ -480,12 +566,9 @@ class Onlookers(Readers):
         if aside is not None:
             aside.cleanup()
 
-    def _give_back(self, connection: Connection) -> None:
-        connection.close()
-
     def _is_disturbed(self) -> bool:
         with suppress(OSError):
-            return self._lying is not None and files.stamp(self.path) != self._lying
+            return self._lying is not None and stamp(self.path) != self._lying
         return True
 
     def _copied(self) -> Path:

@@ -6,25 +6,14 @@ would drop SQLite's locks on it, and acknowledged commits with them.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import stat
-import struct
-import sys
 from collections.abc import Callable
-from functools import cache, partial
 from pathlib import Path
 
-from lockstitch.errors import Unreadable, Unsure, reason_of
+from lockstitch.errors import Unreadable, reason_of
 from lockstitch.files import os_files
-
-Identity = tuple[int, int]
-_NOWHERE: Identity = (0, 0)
-
-# Databases whose log was taken away under a connection of this process. SQLite shares what it
-# knows of a log among all connections of a process, so no new one would see what is there.
-_LOST: set[Identity] = set()
 
 
 def wal_of(path: Path) -> Path:
@@ -87,79 +76,6 @@ def is_writable(path: Path) -> bool:
 def _may_write(path: Path) -> bool:
     """Ask the system, for whom the process acts: it knows of read-only file systems, too."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def identity(path: str) -> Identity:
-    """Tell which file has a name at the moment."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return _NOWHERE
-    return found.st_dev, found.st_ino
-
-
-class WatchedName:
-    """Tells which file has a name, again and again, and does not look at its times.
-
-    Since Linux 6.13, a file whose times were looked at gets finer ones with the next write, and a
-    sync then waits for the file system's journal, too: it takes a third longer. Used by one thread
-    at a time.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._found = ctypes.create_string_buffer(_STATX_SIZE)
-        call = _statx()
-        name = os.fsencode(path)
-        self._ask = call and partial(call, _HERE, name, _NO_LINKS, _INODE, self._found)
-
-    def identity(self) -> Identity:
-        """Tell which file has the name at the moment."""
-        if self._ask is None or self._ask() != 0:
-            return identity(self._path)
-        number, major, minor = _PARTS.unpack_from(self._found, _START)
-        return os.makedev(major, minor), number
-
-
-_STATX_SIZE = 256
-_HERE = -100  # AT_FDCWD
-_NO_LINKS = 0x100  # AT_SYMLINK_NOFOLLOW
-_INODE = 0x100  # STATX_INO
-# Where a struct statx has the inode's number, and both halves of its device's.
-_START = 32
-_PARTS = struct.Struct("=Q96xII")
-
-
-@cache
-def _statx() -> Callable[..., int] | None:
-    """Give Linux's call that looks at no more of a file than is asked for, None without one."""
-    if sys.platform != "linux":
-        return None
-    try:
-        call: Callable[..., int] = ctypes.CDLL(None).statx
-    except (OSError, AttributeError):
-        return None
-    return call
-
-
-def lose(found: Identity) -> None:
-    """Remember that this process can no longer use a database."""
-    _LOST.add(found)
-
-
-def check_usable(path: Path) -> None:
-    """Refuse a database that this process can no longer use."""
-    if _LOST and identity(str(path)) in _LOST:
-        raise Unsure(
-            f"{path}: another program removed the database's log while it was in use; what was"
-            " written last may be lost: start this process anew"
-        )
-
-
-def stamp(path: Path) -> tuple[int, int, int, int]:
-    """Tell which file has a name, its size and when it was last written."""
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def make_folders(folder: Path) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from struct import Struct
 from typing import Any
@@ -68,28 +69,20 @@ def encode_records(records: Sequence[JournalRecord]) -> Encoded:
     starts: list[int] = []
     place = 0
     for record in records:
-        head = _head(record)
+        epoch, size, at, key = record.epoch, len(record.body), record.at, record.key
+        head = raw = None
+        if epoch < 1 << 16 and size < 1 << 16 and 0 <= at < 1 << 48 and len(key) == _KEY:
+            with suppress(ValueError):
+                raw = bytes.fromhex(key)
+            if raw is not None and raw.hex() == key:
+                head = _SHORT.pack(0, epoch, size, at & 0xFFFFFFFF, at >> 32, record.digest, raw)
+        if head is None:
+            long = _LONG.pack(1, epoch, size, at, record.digest, len(key))
+            head = long + key.encode("ascii")
         parts += [head, record.body]
         starts.append(place)
-        place += len(head) + len(record.body)
+        place += len(head) + size
     return Encoded(records[0].seq if records else 0, starts, b"".join(parts))
-
-
-def _head(record: JournalRecord) -> bytes:
-    epoch, size, at, key = record.epoch, len(record.body), record.at, record.key
-    if epoch < 1 << 16 and size < 1 << 16 and 0 <= at < 1 << 48 and len(key) == _KEY:
-        raw = _from_hex(key)
-        if raw is not None:
-            return _SHORT.pack(0, epoch, size, at & 0xFFFFFFFF, at >> 32, record.digest, raw)
-    return _LONG.pack(1, epoch, size, at, record.digest, len(key)) + key.encode("ascii")
-
-
-def _from_hex(key: str) -> bytes | None:
-    try:
-        raw = bytes.fromhex(key)
-    except ValueError:
-        return None
-    return raw if raw.hex() == key else None
 
 
 def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord], int]:

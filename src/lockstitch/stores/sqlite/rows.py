@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import Damaged
-from lockstitch.journal.events import About, about_in, about_of
+from lockstitch.journal.events import About, about_of
 from lockstitch.journal.records import DIGEST_SIZE, Head, JournalRecord
 from lockstitch.stores.base import Listing
 from lockstitch.stores.leases import Holder
@@ -411,9 +411,8 @@ _LISTED_COLUMNS = (
 )
 
 
-def describe(connection: Connection, number: int, bodies: Iterable[bytes]) -> None:
-    """Keep how new records describe their session, if any does."""
-    body = about_in(bodies)
+def describe(connection: Connection, number: int, body: bytes | None) -> None:
+    """Keep how the last of new records describes their session, if any does."""
     if body is None:
         return
     _drop_labels(connection, number)

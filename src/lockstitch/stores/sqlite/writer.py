@@ -1,6 +1,4 @@
-"""Who in this process waits for something to be written.
-
-The one connection that writes: many jobs to a commit, durable before anybody is told.
+"""The one connection that writes: many jobs to a commit, durable before anybody is told.
 
 After any failure the connection is thrown away, and ``generation`` moves on: what was promised
 under an older one is no longer certain.
@@ -25,42 +23,34 @@ from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Co
 
 
 class WriteNotifier:
-    """Wakes the threads that wait.
+    """Wakes the threads of this process that wait for something to be written.
 
     Made of the interpreter's own locks, which an interrupt in the thread that writes cannot
     leave locked, as it can a condition.
     """
 
     def __init__(self) -> None:
-        self._bells: set[threading.Lock] = set()
+        self._waiting: set[threading.Lock] = set()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait."""
-        for bell in tuple(self._bells):
+        for lock in tuple(self._waiting):
             with suppress(RuntimeError):
-                bell.release()
+                lock.release()
 
     @contextmanager
-    def bell(self) -> Iterator[WriteNotice]:
-        """Wait for what is written from now on."""
+    def waiting(self) -> Iterator[Callable[[float], object]]:
+        """Return a function that waits for what is written from now on, for so many seconds.
+
+        Once something was, it does not wait at all.
+        """
         lock = threading.Lock()
         lock.acquire()
-        self._bells.add(lock)
+        self._waiting.add(lock)
         try:
-            yield WriteNotice(lock)
+            yield lambda seconds: lock.acquire(timeout=max(seconds, 0.0))
         finally:
-            self._bells.discard(lock)
-
-
-class WriteNotice:
-    """What one thread waits for."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-
-    def wait(self, seconds: float) -> None:
-        """Wait until it rings, or until the time is up; once it has rung, not at all."""
-        self._lock.acquire(timeout=max(seconds, 0.0))
+            self._waiting.discard(lock)
 
 
 # Small enough that the log of an open database is not larger than what is kept in it for long.
@@ -87,16 +77,17 @@ class SqliteWriter:
         timeout: float | None = None,
     ) -> None:
         self.path = path
-        self._timeout = timeout
+        self._timeout = BUSY_SECONDS if timeout is None else timeout
         self.generation = 0
         self._name = str(path)
-        self._log = files.WatchedName(files.wal_of(path))
+        self._log = connections.WatchedName(files.wal_of(path))
         self._connect = connect
         self._written = written
-        self._sidecar = LockFile(files.lock_of(path))
+        self._lock = LockFile(files.lock_of(path))
         self._connection: Connection | None = None
-        self._files: tuple[files.Identity, files.Identity] | None = None
-        self._unchecked = 0
+        self._files: tuple[connections.Identity, connections.Identity] | None = None
+        # The bytes in the log that were not moved to the database yet; a job adds its own.
+        self.unchecked = 0
         self._patience = -1.0
         self._is_there = False
         self._is_committing = False
@@ -113,10 +104,7 @@ class SqliteWriter:
         It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
         ``Busy`` if it could not begin ``until`` then.
         """
-        return self._commits.do(run, self._latest() if until is None else until)
-
-    def _latest(self) -> float:
-        return time.monotonic() + (BUSY_SECONDS if self._timeout is None else self._timeout)
+        return self._commits.do(run, time.monotonic() + self._timeout if until is None else until)
 
     def scrub(self, run: Callable[[Connection], Any]) -> Any:
         """Run something that removes rows, and leave nothing of them in the files."""
@@ -168,16 +156,12 @@ class SqliteWriter:
             if not self._is_there:
                 raise
         except BaseException:
-            self._sidecar.close()
+            self._lock.close()
             raise
-
-    def weigh(self, count: int) -> None:
-        """Say how many bytes a job adds to the log; called from inside the job."""
-        self._unchecked += count
 
     def close(self) -> None:
         """Write no more; the connection is closed under the lock, since that may checkpoint."""
-        until = self._latest()
+        until = time.monotonic() + self._timeout
         with suppress(LockstitchError):
             self.do(self._end, until)
         self._refusal = self._closed()
@@ -185,7 +169,7 @@ class SqliteWriter:
         with suppress(LockstitchError):
             self.do(self._end, until)
         self._drop()
-        self._sidecar.close()
+        self._lock.close()
 
     def _closed(self) -> Closed:
         return Closed(f"{self.path}: the store was closed")
@@ -199,10 +183,15 @@ class SqliteWriter:
         self._is_ending = True
 
     def _transact(self, jobs: list[CommitJob]) -> None:
+        until = jobs[0].until
+        assert until is not None  # noqa: S101
+        if self._refusal is not None:
+            for job in jobs:
+                job.end(own_copy(self._refusal))
+            return
         try:
-            self._check_open()
-            with self._sidecar.held(self._left(jobs)):
-                self._work(jobs)
+            with self._lock.held(max(until - time.monotonic(), 0.0)):
+                self._work(jobs, until)
         except LockstitchError as error:
             for job in jobs:
                 job.end(own_copy(error))
@@ -210,20 +199,10 @@ class SqliteWriter:
             self._commits.put_back(jobs)
             raise
 
-    def _left(self, jobs: list[CommitJob]) -> float:
-        """Tell how many seconds a leader would still wait."""
-        until = jobs[0].until
-        assert until is not None  # noqa: S101
-        return max(until - time.monotonic(), 0.0)
-
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal
-
-    def _work(self, jobs: list[CommitJob]) -> None:
+    def _work(self, jobs: list[CommitJob], until: float) -> None:
         self._is_committing = False
         try:
-            self._commit(self._opened(self._left(jobs)), jobs)
+            self._commit(self._connection or self._opened(until), jobs, until)
         except LockstitchError:
             raise
         except Exception as error:
@@ -232,34 +211,44 @@ class SqliteWriter:
         except BaseException as error:
             self._interrupted(jobs, error)
             raise
-        self._tidy()
+        self.unchecked += _COMMIT
+        if self.unchecked >= CHECKPOINT or self._must_scrub or self._is_ending:
+            self._tidy()
 
-    def _commit(self, connection: Connection, jobs: list[CommitJob]) -> None:
+    def _commit(self, connection: Connection, jobs: list[CommitJob], until: float) -> None:
         if jobs[0].alone:
             jobs[0].result = jobs[0].run(connection)
             self._acknowledge(jobs)
             return
-        self._begin(connection, jobs)
+        if self._patience:
+            self._be_patient(connection, 0.0)
+        try:
+            connection.execute("begin immediate")
+        except sqlite3.Error as error:
+            self._begin_patiently(connection, error, until)
         self._commits.gather(jobs)
-        is_changed = _run(connection, jobs)
+        is_changed = False
+        for job in jobs:
+            try:
+                job.result = job.run(connection)
+                is_changed = True
+            except LockstitchError as error:
+                job.error = error
         self._is_committing = is_changed
         connection.execute("commit" if is_changed else "rollback")
         self._acknowledge(jobs)
 
-    def _begin(self, connection: Connection, jobs: list[CommitJob]) -> None:
-        """Begin a transaction; another program's may have to be waited for."""
+    def _begin_patiently(self, connection: Connection, error: sqlite3.Error, until: float) -> None:
+        """Begin a transaction behind another program's, if that is all that is in the way."""
         try:
-            try:
-                connection.execute("begin immediate")
-            except sqlite3.Error as error:
-                if not connections.is_busy(error):
-                    raise
-                self._be_patient(connection, self._left(jobs))
-                connection.execute("begin immediate")
-        except sqlite3.Error as error:
             if not connections.is_busy(error):
+                raise error
+            self._be_patient(connection, max(until - time.monotonic(), 0.0))
+            connection.execute("begin immediate")
+        except sqlite3.Error as again:
+            if not connections.is_busy(again):
                 raise
-            raise self._busy() from error
+            raise self._busy() from again
         finally:
             self._be_patient(connection, 0.0)
 
@@ -283,8 +272,7 @@ class SqliteWriter:
 
     def _tidy(self) -> None:
         """Do what nobody waits for: move the log, or close the connection in the end."""
-        self._unchecked += _COMMIT
-        if self._unchecked >= CHECKPOINT or self._must_scrub:
+        if self.unchecked >= CHECKPOINT or self._must_scrub:
             self._checkpoint()
         if self._is_ending:
             self._drop()
@@ -298,36 +286,35 @@ class SqliteWriter:
         jobs of others, if not done, stay for others to do.
         """
         connection = self._connection
+        failure: Exception | None = None
         if isinstance(error.__context__, sqlite3.Error):
-            self._spoil(jobs, error.__context__)
-            return
-        try:
-            if connection is not None and connection.in_transaction:
-                connection.execute("rollback")
-            elif self._is_committing:
-                self._acknowledge(jobs)
-        except Exception as failure:  # noqa: BLE001
-            self._spoil(jobs, failure)
-
-    def _spoil(self, jobs: list[CommitJob], failure: BaseException) -> None:
-        self._fail()
-        for job in jobs:
-            job.end(connections.unsure_error(failure, self.path))
-
-    def _opened(self, seconds: float) -> Connection:
-        if self._connection is None:
-            self._look()
+            failure = error.__context__
+        if failure is None:
             try:
-                self._connection = self._open(seconds)
-            except sqlite3.Error as error:
-                raise connections.translate_error(error, self.path) from error
-            except OSError as error:
-                raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
+                if connection is not None and connection.in_transaction:
+                    connection.execute("rollback")
+                elif self._is_committing:
+                    self._acknowledge(jobs)
+            except Exception as other:  # noqa: BLE001
+                failure = other
+        if failure is not None:
+            self._fail()
+            for job in jobs:
+                job.end(connections.unsure_error(failure, self.path))
+
+    def _opened(self, until: float) -> Connection:
+        self._look()
+        try:
+            self._connection = self._open(max(until - time.monotonic(), 0.0))
+        except sqlite3.Error as error:
+            raise connections.translate_error(error, self.path) from error
+        except OSError as error:
+            raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
         return self._connection
 
     def _look(self) -> None:
         """Look whose database it is before any file is made and SQLite may mend anything."""
-        files.check_usable(self.path)
+        connections.check_usable(self.path)
         files.check_one_name(self.path)
         self._is_there = bool(files.size_of(self.path))
         if not self._is_there:
@@ -348,35 +335,29 @@ class SqliteWriter:
             files.create(self.path, lambda draft: connections.fill(self._connect, draft))
         connection = connections.open_writable(self._connect, self.path, seconds)
         try:
-            self._settle_in(connection)
+            connection.execute("begin immediate")
+            connections.check_kind(connection, self.path)
+            connections.migrate(connection)
+            connection.execute("commit")
+            self._files = (connections.identity(self._name), self._log.identity())
+            self.unchecked = files.size_of(files.wal_of(self.path)) or 0
+            # SQLite passes over a failure to make the log's name durable.
+            os_files.sync_folder(self.path.parent)
         except BaseException:
             connection.close()
             raise
         self._patience = seconds
         return connection
 
-    def _settle_in(self, connection: Connection) -> None:
-        connection.execute("begin immediate")
-        connections.check_kind(connection, self.path)
-        connections.migrate(connection)
-        connection.execute("commit")
-        self._files = self._found()
-        self._unchecked = files.size_of(files.wal_of(self.path)) or 0
-        # SQLite passes over a failure to make the log's name durable.
-        os_files.sync_folder(self.path.parent)
-
-    def _found(self) -> tuple[files.Identity, files.Identity]:
-        return files.identity(self._name), self._log.identity()
-
     def _check_files(self) -> None:
         """Acknowledge nothing that went into a file which is no longer the store's."""
-        if self._found() == self._files:
+        if (connections.identity(self._name), self._log.identity()) == self._files:
             return
         self.generation += 1
         connection, self._connection = self._connection, None
         if connection is not None and self._files is not None:
             connections.abandon(connection)
-            files.lose(self._files[0])
+            connections.lose(self._files[0])
         raise Unsure(
             f"{self.path}: another program removed or replaced the database or its log while it"
             " was in use; the last write may be lost: open the session again"
@@ -398,7 +379,7 @@ class SqliteWriter:
 
     def _checkpoint(self) -> None:
         """Move what is in the log to its place; what cannot be moved now stays safe in the log."""
-        self._unchecked = 0
+        self.unchecked = 0
         try:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
@@ -413,15 +394,3 @@ class SqliteWriter:
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)
         self._be_patient(connection, 0.0)
-
-
-def _run(connection: Connection, jobs: list[CommitJob]) -> bool:
-    """Run each job; whether any of them went well."""
-    is_changed = False
-    for job in jobs:
-        try:
-            job.result = job.run(connection)
-            is_changed = True
-        except LockstitchError as error:
-            job.error = error
-    return is_changed
