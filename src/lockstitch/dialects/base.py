@@ -71,6 +71,11 @@ class Dialect(ABC):
     ``also_reads`` names dialects whose lists are read as well. ``signature_keys`` are fields in
     which a part carries the signature of the thought that led to it. ``ids_never_repeat`` says
     that every receiver refuses an id that comes again, a variant of the vendor's, too.
+
+    Of a stream ``stream_end`` says that the reply is whole; it cannot stand inside a string of
+    JSON, in which quotes are escaped and lines do not break. Of ``newest_models`` all is asked that
+    is asked of any, for names that say nothing of their version. ``previous_key`` is the field by
+    which a request goes on from a response that the provider keeps.
     """
 
     name: str
@@ -83,6 +88,9 @@ class Dialect(ABC):
     also_reads: frozenset[str] = frozenset()
     signature_keys: tuple[str, ...] = ()
     ids_never_repeat = False
+    stream_end: re.Pattern[bytes] | None = None
+    newest_models: tuple[str, ...] = ()
+    previous_key = ""
 
     @abstractmethod
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -127,6 +135,23 @@ class Dialect(ABC):
     def walker(self) -> Walker | None:
         """Make a quick walker over this format's everyday shapes, if there is one."""
         return None
+
+    def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        """Whether a request, clean text of a usual size, certainly breaks no rule of the dialect.
+
+        May raise KeyError, IndexError, TypeError or AttributeError for what is not everyday.
+        """
+        return self.ends_well(body, raw, model) and self.first_odd(raw) == len(raw)
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        """Whether what surrounds everyday messages, and how they end, is certainly fine."""
+        return False
+
+    def first_odd(self, raw: list[Any]) -> int:
+        """Return the number of the first message that is not plain; of all if every one is."""
+        proof = self.proof()
+        at = proof.run(raw, 0, [])
+        return at if at < len(raw) or proof.is_sound() else 0
 
     def owns(self, message: dict[str, Any]) -> bool:
         """Whether a message is written as only this format does, whatever it holds."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lockstitch.conversation.parts import Message, Part
 from lockstitch.dialects.base import Dialect, copy_part
 from lockstitch.dialects.script import TurnWriter
-from lockstitch.dialects.streams import Accumulator
+from lockstitch.dialects.streams import Accumulator, events_in
 
 Fields = dict[str, Any]
 # The words of a reply, and the id, name and arguments of each call in it.
@@ -91,6 +91,10 @@ class Exchange(ABC):
     def system_parameter(self, text: str) -> Any:
         """Return the parameter with the instructions beside the messages; None if it has none."""
         return None
+
+    def events_in(self, data: bytes) -> Iterator[Any]:
+        """Return the events in the body of a stream, as far as they came."""
+        return events_in(data)
 
     def unbind(self, view: Dialect, message: Message) -> Any:
         """Return an assistant's message without what is bound to its issuer; None if empty then.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from datetime import date
 from enum import Enum
 from typing import Any
@@ -21,6 +23,7 @@ Fields = dict[str, Any]
 # and no tool takes it for its own.
 UNREADABLE = "INVALID_JSON"
 # Said once, and by some servers again in every chunk; anything else a chunk adds to.
+_GAP = re.compile(r"[, \r\n\t]*")
 _SAID_ONCE = frozenset({"role", "type", "id", "name", "format", "index", "object"})
 
 # What google-genai hangs on a response of its own accord.
@@ -49,6 +52,39 @@ def _plain_google(value: Any) -> Any:
         for name, inner in vars(value).items()
         if inner is not None and name not in _NOT_RECEIVED
     }
+
+
+def events_in(data: bytes) -> Iterator[Any]:
+    """Return the events of a stream, as far as they came; nothing for what is no stream."""
+    begin, text = data[:64].lstrip()[:1], data.decode("utf-8", "replace")
+    if begin == b"[":
+        # as Gemini streams without ``alt=sse``: a list that may be cut off
+        decoder, at = json.JSONDecoder(), text.find("[") + 1
+        while 0 < at < len(text):
+            gap = _GAP.match(text, at)
+            try:
+                value, at = decoder.raw_decode(text, gap.end() if gap else at)
+            except (ValueError, RecursionError):
+                return
+            yield value
+    elif begin != b"{":
+        for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
+            lines = (line[5:] for line in block.split("\n") if line.startswith("data:"))
+            said = "\n".join(line.removeprefix(" ") for line in lines)
+            value = _event_value(said) if said and said.strip() != "[DONE]" else None
+            if value is not None:
+                yield value
+
+
+def _event_value(text: str) -> Any:
+    """Return an event's value; None for one that was cut off."""
+    try:
+        return msgspec.json.decode(text)
+    except ValueError:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
 
 
 class Accumulator(ABC):

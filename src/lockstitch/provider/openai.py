@@ -162,6 +162,7 @@ class ResponsesApi(Wire):
     """``POST /v1/responses``."""
 
     dialect = OPENAI_RESPONSES
+    takes_text = True
     routes = (ApiRoute("/v1/responses"),)
     paths = re.compile(r"/v1/responses\b")
     required = ("model", "input")

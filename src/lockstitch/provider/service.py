@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.conversation.parts import TEXT, USER
-from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError, UsageError
@@ -87,7 +86,7 @@ def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
 
 
 def _examined(body: dict[str, Any], wire: Wire, profile: str, model: str | None) -> Verdict:
-    if isinstance(body[wire.list_key], str) and wire.dialect == OPENAI_RESPONSES:
+    if isinstance(body[wire.list_key], str) and wire.takes_text:
         return Verdict(body)
     try:
         findings = check(body, profile, model=model)

@@ -100,6 +100,8 @@ class Wire(ABC):
     list_key: ClassVar[str]
     # What the API says with a status that is no fault of the request.
     failures: ClassVar[dict[int, str]]
+    # Whether a text may stand in the place of the list.
+    takes_text: ClassVar[bool] = False
 
     @abstractmethod
     def tools(self, body: Mapping[str, Any]) -> set[str]:

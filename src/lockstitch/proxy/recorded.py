@@ -1,16 +1,12 @@
-"""A reply on its way to the client, kept before its last bytes go there.
-
-What the proxy asks of a recorder: where requests and replies are kept.
-"""
+"""A reply on its way to the client, kept before its last bytes go there; what a recorder is."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
+from lockstitch.dialects.registry import VIEWS
 from lockstitch.proxy.http import DecodedReply
 
 if TYPE_CHECKING:
@@ -47,17 +43,6 @@ class Recorder(Protocol):
         """Write what is left and release the store."""
 
 
-# How a stream says that the reply is whole. None of these can stand inside a string of JSON, in
-# which quotes are escaped and lines do not break.
-_ENDS = {
-    ANTHROPIC: re.compile(rb'"type": ?"(?:message_stop|error)"'),
-    OPENAI_CHAT: re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]'),
-    OPENAI_RESPONSES: re.compile(
-        rb'"type": ?"(?:response\.(?:completed|failed|incomplete)|error)"'
-    ),
-    GEMINI: re.compile(rb'"finishReason": ?"'),
-    BEDROCK: re.compile(rb"messageStop"),
-}
 _LONGEST_MARK = 64
 # What comes behind the end of a reply comes at once; who waits for more waits for nothing.
 _SILENCE = 2.0
@@ -113,7 +98,7 @@ class Passage:
         self.exchange = exchange
         self.failed = failed
         self.is_stream = reply.content_type in _STREAMS
-        self.end = _ENDS[dialect]
+        self.end = VIEWS[dialect].stream_end
         self.decoded = DecodedReply(reply.headers.get("Content-Encoding", ""))
         self.tail = b""
         self.held: list[bytes] = []
@@ -156,7 +141,7 @@ class Passage:
             return False
         seen = self.tail + text
         self.tail = seen[-_LONGEST_MARK:]
-        return self.end.search(seen) is not None
+        return self.end is not None and self.end.search(seen) is not None
 
     def _ready(self, chunk: bytes, *, has_ended: bool) -> bytes:
         if self.is_stream and not has_ended:

@@ -20,6 +20,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects import ANTHROPIC, BEDROCK, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
+from lockstitch.dialects.anthropic import markers_outside
 from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.repair.draft import RepairDraft
@@ -277,7 +278,7 @@ def unmark_cache(draft: RepairDraft) -> None:
     for message, part in marked:
         if rules.cannot_be_marked(part):
             _unmark(draft, message, part, rules.CACHE_MARKER)
-    surplus = len(good) + rules.markers_outside(draft.body) - draft.profile.max_markers
+    surplus = len(good) + markers_outside(draft.body) - draft.profile.max_markers
     for message, part in good[: max(surplus, 0)] if draft.profile.max_markers else ():
         _unmark(draft, message, part, rules.CACHE_MARKERS)
 

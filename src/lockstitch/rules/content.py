@@ -21,6 +21,7 @@ from lockstitch.conversation.parts import (
     Message,
     Part,
 )
+from lockstitch.dialects.anthropic import markers_outside
 from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
@@ -270,13 +271,6 @@ def cache_markers(case: Case) -> Iterator[Finding]:
 def cannot_be_marked(part: Part) -> bool:
     """Tell whether a block may not carry a cache marker."""
     return part.kind == REASONING or (part.kind == TEXT and not part.text.strip())
-
-
-def markers_outside(body: dict[str, Any] | None) -> int:
-    """Count the cache markers of ``system`` and ``tools``."""
-    fields = [(body or {}).get(key) for key in ("system", "tools")]
-    blocks = [block for field in fields if isinstance(field, list) for block in field]
-    return sum(isinstance(b, dict) and b.get("cache_control") is not None for b in blocks)
 
 
 @finder()

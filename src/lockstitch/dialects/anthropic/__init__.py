@@ -43,6 +43,8 @@ _RESPONSE = ("model", "usage", "stop_reason")
 _ANSWER_WORDS = frozenset(
     {"toolUseID", "toolUseId", "tool_call_id", "toolCallId", "call_id", "callId"}
 )
+_THINKING = ("thinking", "redacted_thinking")
+_MOST_MARKERS = 4
 _PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
 EVENTS = frozenset(
     {
@@ -73,6 +75,8 @@ class Anthropic(BlockDialect):
     )
     body_keys = frozenset({"anthropic_version", "stop_sequences", "top_k"})
     sdk_modules = ("anthropic.",)
+    stream_end = re.compile(rb'"type": ?"(?:message_stop|error)"')
+    newest_models = ("claude-opus-5-5",)
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         return [self._message(index, message) for index, message in enumerate(raw)]
@@ -120,7 +124,7 @@ class Anthropic(BlockDialect):
     def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
         if type(kind) is not str or not kind:
             return broken_part(raw, at, home, "type")
-        if kind in ("thinking", "redacted_thinking"):
+        if kind in _THINKING:
             return Part(REASONING, raw, at, home, flavor=kind)
         if kind in _MEDIA:
             return Part(MEDIA, raw, at, home, flavor=kind)
@@ -174,6 +178,43 @@ class Anthropic(BlockDialect):
 
     def proof(self) -> AnthropicProof:
         return AnthropicProof()
+
+    def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        if not self.ends_well(body, raw, model):
+            return False
+        odd = self.first_odd(raw)
+        if odd == len(raw) or _plainer(raw[odd]) is raw[odd]:
+            return odd == len(raw)
+        marked = [
+            block
+            for message in raw
+            if type(message["content"]) is list
+            for block in message["content"]
+            if "cache_control" in block
+        ]
+        if len(marked) + markers_outside(body) > _MOST_MARKERS:
+            return False
+        if any(block["type"] in _THINKING for block in marked):
+            return False
+        return self.first_odd([*map(_plainer, raw)]) == len(raw)
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        is_bare = all(len(message) == 2 for message in raw)  # noqa: PLR2004 - role and content
+        if not is_bare or raw[-1]["role"] != "user":
+            return False
+        tools = body.get("tools")
+        names = [tool["name"] for tool in tools] if tools else []
+        if not names or len(set(names)) != len(names):
+            # without tools a call anywhere counts
+            return not tools and len(raw) == 1
+        thinking = body.get("thinking")
+        if thinking is None or thinking["type"] in ("adaptive", "disabled"):
+            return True
+        last = raw[-1]["content"]
+        if type(last) is str or all(block["type"] != "tool_result" for block in last):
+            return True
+        said = raw[-2]["content"]
+        return raw[-3]["role"] == "user" and type(said) is list and said[0]["type"] in _THINKING
 
     def marks_body(self, body: dict[str, Any]) -> bool:
         if super().marks_body(body):
@@ -359,3 +400,32 @@ def _answers(content: Any, waiting: list[str]) -> bool:
         elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
             return False
     return answered == len(waiting)
+
+
+def markers_outside(body: dict[str, Any] | None) -> int:
+    """Count the cache markers of ``system`` and ``tools``."""
+    fields = [(body or {}).get(key) for key in ("system", "tools")]
+    blocks = [block for field in fields if isinstance(field, list) for block in field]
+    return sum(isinstance(b, dict) and b.get("cache_control") is not None for b in blocks)
+
+
+def _plainer(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without what is usual and cannot be wrong here: markers, texts in lists."""
+    content = message["content"]
+    if type(content) is str:
+        return message
+    if not any("cache_control" in b or type(b.get("content")) is list for b in content):
+        return message
+    return {"role": message["role"], "content": [*map(_undressed, content)]}
+
+
+def _undressed(block: dict[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in block.items() if key != "cache_control"}
+    held = plain.get("content")
+    if plain["type"] != "tool_result" or type(held) is not list:
+        return plain
+    if all(b.keys() == {"type", "text"} and b["type"] == "text" for b in held) and not any(
+        is_blank(b["text"]) for b in held
+    ):
+        plain["content"] = ""
+    return plain

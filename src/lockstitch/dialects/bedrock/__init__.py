@@ -67,6 +67,8 @@ class Bedrock(BlockDialect):
     name = "bedrock"
     layout = GROUPED
     ids_never_repeat = True
+    stream_end = re.compile(rb"messageStop")
+    newest_models = ("anthropic.claude-opus-5-5",)
     message_fields = frozenset({"role", "content"})
     body_keys = frozenset(
         {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
@@ -199,6 +201,9 @@ class Bedrock(BlockDialect):
 
     def proof(self) -> BedrockProof:
         return BedrockProof()
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        return raw[-1]["role"] == "user" and bool(body.get("toolConfig") or len(raw) == 1)
 
     def marks_block(self, block: dict[str, Any]) -> bool:
         return not _OWN_KEYS.isdisjoint(block) or set(block) == {"text"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 from base64 import b64decode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import (
@@ -17,6 +18,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.base import replace_at
+from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.exchange import (
     Exchange,
     Spoken,
@@ -46,6 +48,7 @@ from lockstitch.dialects.streams import (
     number_at,
     text_at,
 )
+from lockstitch.errors import Unreadable
 
 # Where AWS's SDK wants bytes; JSON has them in base64.
 _BYTES = (("reasoningContent", "redactedContent"), ("image", "source", "bytes"))
@@ -221,6 +224,13 @@ class BedrockExchange(Exchange):
             spelled = list(map(_with_bytes, content))
             content = content if all(map(operator.is_, spelled, content)) else spelled
         return [same_or(message, {"role": role, "content": content})]
+
+    def events_in(self, data: bytes) -> Iterator[Any]:
+        if data[:64].lstrip()[:1] == b"{":
+            return
+        with suppress(Unreadable, ValueError):
+            for frame in EventDecoder().feed(data):
+                yield {frame.event: msgspec.json.decode(frame.payload or b"{}")}
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": [{"text": text}]}

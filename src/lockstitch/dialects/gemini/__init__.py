@@ -5,6 +5,7 @@ The view, its marks, and a quick proof of everyday lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any
@@ -37,6 +38,7 @@ from lockstitch.dialects.base import (
     slot_path,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
+from lockstitch.dialects.profiles import traits_of
 
 _ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
 _CALLS = ("functionCall", "function_call")
@@ -66,6 +68,8 @@ class Gemini(BlockDialect):
     roles = frozenset({"user", "model", "function", "system", None})
     message_fields = frozenset({"role", "parts"})
     sdk_modules = ("google.genai.",)
+    stream_end = re.compile(rb'"finishReason": ?"')
+    newest_models = ("gemini-3-pro",)
     signature_keys = SIGNATURES
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -212,6 +216,14 @@ class Gemini(BlockDialect):
 
     def proof(self) -> GeminiProof:
         return GeminiProof()
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        if raw[-1]["role"] != "user":
+            return False
+        if not traits_of(model).thought_signatures:
+            return True
+        calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
+        return all(bool(made[0].get("thoughtSignature")) for made in calls if made)
 
     def owns(self, message: dict[str, Any]) -> bool:
         return "parts" in message and "content" not in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -80,6 +81,7 @@ class OpenAIChat(Dialect):
     )
     own_blocks = frozenset({"image_url", "input_audio"})
     body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
+    stream_end = re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]')
     sdk_modules = ("openai.types.chat.", "openai.lib.streaming.chat.")
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -234,6 +236,9 @@ class OpenAIChat(Dialect):
 
     def proof(self) -> ChatWalker:
         return ChatWalker()
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        return raw[-1]["role"] in ("user", "tool")
 
     def marks_message(self, message: dict[str, Any]) -> bool:
         if message.get("type") is not None:

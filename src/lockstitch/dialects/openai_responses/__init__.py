@@ -5,6 +5,7 @@ The view, its marks, and a quick proof of everyday lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -91,6 +92,8 @@ class OpenAIResponses(Dialect):
     layout = FLAT
     roles = SPEAKERS | {"developer"}
     own_blocks = frozenset({"input_text", "output_text", "input_image", "input_file"})
+    stream_end = re.compile(rb'"type": ?"(?:response\.(?:completed|failed|incomplete)|error)"')
+    previous_key = "previous_response_id"
     sdk_modules = ("openai.types.responses.", "openai.lib.streaming.responses.")
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -245,6 +248,14 @@ class OpenAIResponses(Dialect):
 
     def proof(self) -> ResponsesProof:
         return ResponsesProof()
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        # what the provider does not store it must get back, sealed
+        return body.get("store") is not False or all(
+            type(item.get("encrypted_content")) is str
+            for item in raw
+            if item["type"] == "reasoning"
+        )
 
     def owns(self, message: dict[str, Any]) -> bool:
         kind = message.get("type")

@@ -15,9 +15,8 @@ from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import ASSISTANT, SYSTEM
-from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.registry import VIEWS, new_dialect
 from lockstitch.errors import Unreadable
 from lockstitch.journal.events import (
     AskedCall,
@@ -99,7 +98,7 @@ def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Par
         instructions(name, system, [_DECODE(raw) for raw in raws[:begun]]),
         beside,
         model or _text(others.get("model")),
-        _text(others.get(_PREVIOUS)) if name == OPENAI_RESPONSES else "",
+        _text(others.get(_PREVIOUS)) if VIEWS[name].previous_key else "",
     )
 
 

@@ -8,20 +8,17 @@ What a provider answered, whole or streamed, as the fact of a journal.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.parts import TEXT, USER
-from lockstitch.dialects import BEDROCK, OPENAI_RESPONSES
-from lockstitch.dialects.bedrock.event_stream import EventDecoder
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.registry import VIEWS, exchange_of, new_dialect
 from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in, provider_of
-from lockstitch.errors import Held, Moved, Unreadable, UsageError
+from lockstitch.errors import Held, Moved, UsageError
 from lockstitch.journal import events as about
 from lockstitch.journal.events import (
     NOTHING,
@@ -63,7 +60,6 @@ from lockstitch.session.writing import new_name, now
 
 # The note that holds what came and is no reply.
 UNREAD = "reply"
-_DONE = "[DONE]"
 _REFUSED = 400
 _DECODE = msgspec.json.Decoder().decode
 
@@ -87,7 +83,7 @@ def read_reply(
     """Make what came into the fact to keep; of a refusal only that it was one is kept."""
     if status >= _REFUSED:
         return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
-    events = list(_events(dialect, data))
+    events = list(exchange_of(dialect).events_in(data))
     if events:
         return _streamed(dialect, events, model)
     try:
@@ -121,70 +117,13 @@ def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
 def _came(event: Replied | Partial, model: str) -> ReceivedReply:
     named = event if event.model or not model else structs.replace(event, model=model)
     value = value_of(event.payload, inner=True)
-    response = _text(value, "id") if event.dialect == OPENAI_RESPONSES else ""
+    response = _text(value, "id") if VIEWS[event.dialect].previous_key else ""
     return ReceivedReply(named, messages_in(event.dialect, value), response)
 
 
 def _text(value: Any, key: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
-
-
-def _events(dialect: str, data: bytes) -> Iterator[Any]:
-    """Return the events of a stream, as far as they came; nothing for what is no stream."""
-    begin = data[:64].lstrip()
-    if dialect == BEDROCK and begin[:1] != b"{":
-        yield from _framed(data)
-    elif begin[:1] == b"[":
-        yield from _listed(data)
-    elif begin[:1] != b"{":
-        yield from _sent(data)
-
-
-def _sent(data: bytes) -> Iterator[Any]:
-    """Return the events of a stream of server-sent events."""
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-    blocks = text.split("\n\n")
-    for block in blocks:
-        lines = (line[5:] for line in block.split("\n") if line.startswith("data:"))
-        said = "\n".join(line.removeprefix(" ") for line in lines)
-        if said and said.strip() != _DONE:
-            value = _value(said)
-            if value is not None:
-                yield value
-
-
-def _value(text: str) -> Any:
-    """Return an event's value; None for one that was cut off."""
-    try:
-        return _DECODE(text)
-    except ValueError:
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-
-
-def _listed(data: bytes) -> Iterator[Any]:
-    """Return the elements of a list that may be cut off, as Gemini streams without ``alt=sse``."""
-    text, decoder = data.decode("utf-8", "replace"), json.JSONDecoder()
-    at = text.find("[") + 1
-    while 0 < at < len(text):
-        at += len(text[at:]) - len(text[at:].lstrip(", \r\n\t"))
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return
-        yield value
-
-
-def _framed(data: bytes) -> Iterator[Any]:
-    """Return the events of Amazon's framing, as far as whole frames came."""
-    try:
-        for frame in EventDecoder().feed(data):
-            yield {frame.event: _DECODE(frame.payload or b"{}")}
-    except (Unreadable, ValueError):
-        return
 
 
 TAG = "proxy"
