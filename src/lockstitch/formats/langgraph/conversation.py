@@ -1,12 +1,7 @@
 """The conversation of a thread: that of its head, with what hangs on it merged in.
 
-What a run was told, and what its finished tasks returned, stays beside the checkpoint until the
-whole step is done.
-
-Calls that failed: the error that a task left beside the checkpoint, told as what it was.
-
-LangGraph stores what a task raised, and under which task; which call that was is said by the list
-of tasks in the checkpoint.
+What a run was told, what its finished tasks returned and what others failed with stays beside the
+checkpoint until the whole step is done.
 """
 
 from __future__ import annotations
@@ -60,105 +55,12 @@ from lockstitch.formats.langgraph.snapshot import (
     wanted,
 )
 
-_LONGEST = 10_000
-
-
-def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
-    """Give, for the calls that lack a result and failed, the messages that say so."""
-    for write in reading.snapshot.head.writes if lacking else ():
-        text = _text(reading, write) if write.channel == ERROR else ""
-        call = _call(reading, write, lacking) if text else None
-        if call is not None:
-            told = error_text(text)
-            view = {
-                "type": "tool",
-                "content": CANCELLED if told is None else f"{FAILED} {told}",
-                "tool_call_id": call,
-                "name": _names(reading).get(call),
-                "status": "error",
-            }
-            raw = reading.coding.written(view, None)
-            item = reading.coding.message(raw) or StoredMessage(view, raw, reading.coding.tag)
-            item.record = write.record
-            yield item
-
-
-def _text(reading: ThreadReading, write: StoredWrite) -> str:
-    """Return what was raised, as LangGraph has written it; empty if that cannot be read."""
-    try:
-        found = codec_of(reading.codings, write.value).plain(write.value.data)
-    except Undecodable:
-        return ""
-    if type(found) is dict:
-        found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
-    return found[:_LONGEST] if type(found) is str else ""
-
-
-def _call(reading: ThreadReading, write: StoredWrite, lacking: set[str]) -> str | None:
-    """Return the call that a task was for; None if that cannot be told."""
-    sent = _sent_tasks(reading)
-    for number, (node, arg) in enumerate(sent):
-        call = call_in(arg)
-        if call in lacking and _is_task(reading, write, number, node):
-            return call
-    # One node for a whole batch; with one call in it, there is no other that can have failed.
-    is_batch = not sent and not write.path.startswith(f"~{PUSH}")
-    return next(iter(lacking)) if is_batch and len(lacking) == 1 else None
-
-
-def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str) -> bool:
-    """Whether a write is of the task with that number; LangGraph.js keeps only the task's id."""
-    if write.path:
-        steps = write.path.removeprefix("~").split(", ")
-        return (
-            steps[0] == PUSH and len(steps) > 1 and is_index(steps[1]) and int(steps[1]) == number
-        )
-    head, space = reading.snapshot.head, reading.snapshot.namespace
-    step = head.metadata.get("step")
-    try:
-        start = UUID(head.id)
-    except ValueError:
-        return False
-    within = f"{space}{WITHIN}{node}" if space else node
-    words = [within, str(step + 1 if type(step) is int else 0), node, PUSH, str(number)]
-    name = json.dumps(words, separators=(",", ":"), ensure_ascii=False)
-    return str(uuid5(start, name)) == write.task
-
-
-def _sent_tasks(reading: ThreadReading) -> list[tuple[str, Any]]:
-    """Return the node and the argument of every task in the list of a head."""
-    value = reading.snapshot.head.values.get(TASKS)
-    return [] if value is None else [*_tasks(value)]
-
-
-def _tasks(value: Coded) -> Iterator[tuple[str, Any]]:
-    try:
-        is_text = value.tag == JSON
-        found = msgspec.json.decode(value.data) if is_text else msgspec.msgpack.decode(value.data)
-        for one in found if type(found) is list else ():
-            if is_text:
-                yield str(one["node"]), one.get("args", one.get("arg"))
-            elif isinstance(one, Ext):
-                _, _, [node, arg, *_] = msgspec.msgpack.decode(bytes(one.data))
-                yield str(node), arg
-    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return
-
-
-def _names(reading: ThreadReading) -> dict[str, str]:
-    views = LangChain().read([item.view for item in reading.items])
-    return {
-        part.id: part.name
-        for view in views
-        for part in view.parts
-        if part.kind == CALL and part.id and part.name
-    }
-
-
 # Codings of what is no value to look into.
 OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
 _NEW_NAMES = 3
 _NO_TASKS = (b"", b"[]", b"\x90")
+# Of an error, in characters.
+_LONGEST = 10_000
 
 
 class ThreadReading(Struct):
@@ -189,18 +91,6 @@ class ThreadReading(Struct):
         return self.codings[self.snapshot.coding]
 
     @property
-    def is_old(self) -> bool:
-        """Tell checkpoints of before the names of today's channels."""
-        version = self.snapshot.head.body.get("v")
-        return type(version) is int and version < _NEW_NAMES
-
-    @property
-    def nodes(self) -> set[str]:
-        """The nodes that have run."""
-        seen = self.snapshot.head.body.get("versions_seen")
-        return set(seen) if type(seen) is dict else set()
-
-    @property
     def is_workflow(self) -> bool:
         """Whether it is surely of a function with tasks, and not of a graph with a state."""
         head = self.snapshot.head
@@ -215,7 +105,7 @@ class ThreadReading(Struct):
 
     @property
     def is_folded(self) -> bool:
-        """Tell whether anything hangs on the head that its conversation lacks."""
+        """Whether anything hangs on the head that its conversation lacks."""
         return len(self.base) != len(self.items) or any(
             one is not other for one, other in zip(self.base, self.items, strict=False)
         )
@@ -277,33 +167,18 @@ def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
     """Merge what hangs on the head: the input of its run, then what its tasks returned."""
     head = reading.snapshot.head
     items = list(reading.base)
-    start = _start(reading, channel)
-    if start is not None:
-        coding, data = start
-        items = merge_messages(items, read_update(coding, data, head.record, (START, channel)))
     on_channel = [write for write in head.writes if write.channel == channel]
+    start = head.values.get(START)
+    # Once the node that takes an input up has returned, its messages are among the writes; and a
+    # repair that keeps an input has put them into the conversation.
+    if start is not None and not on_channel and OWN not in head.metadata:
+        data = (fields_in(reading, start) or {}).get(channel)
+        if data is not None:
+            coding = codec_of(reading.codings, start)
+            items = merge_messages(items, read_update(coding, data, head.record, (START, channel)))
     said = [write for write in on_channel if write.task == NO_TASK]
     returned = [write for write in on_channel if write.task != NO_TASK]
     return apply_writes(apply_writes(items, said, reading.codings), returned, reading.codings)
-
-
-def _start(reading: ThreadReading, channel: str) -> tuple[Codec, bytes] | None:
-    """Give the messages of an input that no node has taken up yet.
-
-    Once the node that takes it up has returned, they are among its writes; and a repair that keeps
-    an input has put them into the conversation.
-    """
-    value = reading.snapshot.head.values.get(START)
-    if (
-        value is None
-        or OWN in reading.snapshot.head.metadata
-        or any(w.channel == channel for w in reading.snapshot.head.writes)
-    ):
-        return None
-    fields = fields_in(reading, value)
-    if fields is None or channel not in fields:
-        return None
-    return codec_of(reading.codings, value), fields[channel]
 
 
 def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
@@ -351,7 +226,7 @@ def _holds(reading: ThreadReading, channel: str) -> bool:
 
 
 def is_due(reading: ThreadReading, name: str) -> bool:
-    """Tell whether a channel makes a node run next: an edge from several, once all have come.
+    """Whether a channel makes a node run next: an edge from several, once all have come.
 
     In old checkpoints a node that has run stands under its own name for those behind it.
     """
@@ -362,13 +237,16 @@ def is_due(reading: ThreadReading, name: str) -> bool:
         return is_trigger(name)
     if name.startswith(JOIN):
         return codec_of(reading.codings, value).members(value.data) == joined_nodes(name)
-    if reading.is_old and name in reading.nodes:
+    body = reading.snapshot.head.body
+    version, seen = body.get("v"), body.get("versions_seen")
+    is_old = type(version) is int and version < _NEW_NAMES
+    if is_old and type(seen) is dict and name in seen:
         return value.data == codec_of(reading.codings, value).encoded(name)
     return False
 
 
 def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
-    """Give the ids of the calls in a conversation that have no answer in it.
+    """Return the ids of the calls in a conversation that have no answer in it.
 
     With ``real`` a placeholder is no answer.
     """
@@ -382,3 +260,89 @@ def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str
             elif part.id and part.kind == RESULT and not (real and dialect.is_placeholder(part)):
                 answered.add(part.id)
     return calls - answered
+
+
+# Calls that failed. LangGraph stores what a task raised, and under which task; which call that was
+# is said by the list of tasks in the checkpoint.
+
+
+def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
+    """Return, for the calls that lack a result and failed, the messages that say so."""
+    errors = [write for write in reading.snapshot.head.writes if write.channel == ERROR]
+    if not errors or not lacking:
+        return
+    views = LangChain().read([item.view for item in reading.items])
+    parts = [part for view in views for part in view.parts if part.kind == CALL]
+    tools = {part.id: part.name for part in parts if part.id and part.name}
+    sent = [*_sent_tasks(reading.snapshot.head.values.get(TASKS))]
+    for write in errors:
+        try:
+            found = codec_of(reading.codings, write.value).plain(write.value.data)
+        except Undecodable:
+            continue
+        if type(found) is dict:
+            found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
+        text = found[:_LONGEST] if type(found) is str else ""
+        call = _failed_call(reading, write, sent, lacking) if text else None
+        if call is not None:
+            error = error_text(text)
+            view = {
+                "type": "tool",
+                "content": CANCELLED if error is None else f"{FAILED} {error}",
+                "tool_call_id": call,
+                "name": tools.get(call),
+                "status": "error",
+            }
+            raw = reading.coding.written(view, None)
+            item = reading.coding.message(raw) or StoredMessage(view, raw, reading.coding.tag)
+            item.record = write.record
+            yield item
+
+
+def _failed_call(
+    reading: ThreadReading, write: StoredWrite, sent: list[tuple[str, Any]], lacking: set[str]
+) -> str | None:
+    """Return the call that the task of an error was for; None if that cannot be told."""
+    for number, (node, arg) in enumerate(sent):
+        call = call_in(arg)
+        if call in lacking and _is_task(reading, write, number, node):
+            return call
+    # One node for a whole batch; with one call in it, there is no other that can have failed.
+    is_batch = not sent and not write.path.startswith(f"~{PUSH}")
+    return next(iter(lacking)) if is_batch and len(lacking) == 1 else None
+
+
+def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str) -> bool:
+    """Whether a write is of the task with that number; LangGraph.js keeps only the task's id."""
+    if write.path:
+        steps = write.path.removeprefix("~").split(", ")
+        return (
+            steps[0] == PUSH and len(steps) > 1 and is_index(steps[1]) and int(steps[1]) == number
+        )
+    head, space = reading.snapshot.head, reading.snapshot.namespace
+    step = head.metadata.get("step")
+    try:
+        start = UUID(head.id)
+    except ValueError:
+        return False
+    within = f"{space}{WITHIN}{node}" if space else node
+    words = [within, str(step + 1 if type(step) is int else 0), node, PUSH, str(number)]
+    name = json.dumps(words, separators=(",", ":"), ensure_ascii=False)
+    return str(uuid5(start, name)) == write.task
+
+
+def _sent_tasks(value: Coded | None) -> Iterator[tuple[str, Any]]:
+    """Return the node and the argument of every task in the list of a head."""
+    try:
+        if value is None:
+            return
+        is_text = value.tag == JSON
+        found = msgspec.json.decode(value.data) if is_text else msgspec.msgpack.decode(value.data)
+        for one in found if type(found) is list else ():
+            if is_text:
+                yield str(one["node"]), one.get("args", one.get("arg"))
+            elif isinstance(one, Ext):
+                _, _, [node, arg, *_] = msgspec.msgpack.decode(bytes(one.data))
+                yield str(node), arg
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return

@@ -74,7 +74,7 @@ def repeated_ids(messages: Sequence[Any]) -> list[int]:
 
 
 def make_distinct(messages: Sequence[M]) -> list[M]:
-    """Give every message an id of its own: equal copies become one, others get a derived id."""
+    """Make ids distinct: equal copies of a message become one, others get a derived id."""
     seen: dict[str, M] = {}
     kept: list[M] = []
     for message in messages:
@@ -91,7 +91,7 @@ def make_distinct(messages: Sequence[M]) -> list[M]:
 
 
 def add_ids(messages: Sequence[M], known: Sequence[M], *, always: bool = False) -> list[M]:
-    """Give ids to messages that are new: derived from their call and which answer to it they are.
+    """Add ids to messages that are new: derived from their call and which answer to it they are.
 
     Messages that were there before keep what they have; where none of them has an id, none gets
     one, unless they ``always`` do.

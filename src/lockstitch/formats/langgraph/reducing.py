@@ -130,7 +130,7 @@ def _changes(stored: StoredCheckpoint, channel: str) -> list[StoredWrite]:
 
 
 def _chain(snapshot: ThreadSnapshot, channel: str) -> list[StoredCheckpoint]:
-    """Give the ancestors that make up a value, nearest first; raises if one of them is gone."""
+    """Return the ancestors that make up a value, nearest first; raises if one of them is gone."""
     chain: list[StoredCheckpoint] = []
     for stored in snapshot.ancestors:
         if stored.fault:

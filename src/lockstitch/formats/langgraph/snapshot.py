@@ -1,11 +1,9 @@
 """A thread as a store holds it: its last checkpoint, what hangs on it, and what a repair adds.
 
-These types know nothing of where they are stored. A reader of some database makes a ``Snapshot``
-of a thread and one namespace of it; ``understanding.understood`` makes a transcript of that; and
-``settling.settled`` gives the checkpoint that a repair adds, which a writer then stores. The one
-doctor of all formats calls them through ``thread.ThreadFormat``.
-
-The names in a checkpoint: which channels mean work to do, which writes mean a person is asked.
+These types know nothing of where they are stored. A reader of some database makes a
+``ThreadSnapshot`` of a thread and one namespace of it; ``repair.read_thread`` makes a transcript of
+that; and ``repair.repair_checkpoint`` gives the checkpoint that a repair adds, which a writer then
+stores.
 
 What LangGraph writes under names of its own, and the order of its ids and versions, is written
 down once, here: for the databases that are read from outside and for the graphs that run.
@@ -71,12 +69,12 @@ def session_name(thread: str, namespace: str) -> str:
 
 
 def is_trigger(channel: str) -> bool:
-    """Tell whether a value in this channel makes a node run next, in a graph of states."""
+    """Whether a value in this channel makes a node run next, in a graph of states."""
     return channel in {START, TASKS} or channel.startswith(_TRIGGERS)
 
 
 def is_control(channel: str) -> bool:
-    """Tell the writes that steer a run from those that hold what a node returned."""
+    """Whether a write steers a run, and does not hold what a node returned."""
     own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
 
@@ -125,7 +123,7 @@ def error_text(text: str) -> str | None:
 
 
 def waiting_tasks(writes: Iterable[tuple[str, str]]) -> set[str]:
-    """Give the tasks that ask a person and have returned nothing, of pairs of task and channel.
+    """Return the tasks that ask a person and have returned nothing, of pairs of task and channel.
 
     A task that was answered once may ask again, so an answer that stands there is no proof that
     nobody is asked any more.
@@ -141,7 +139,7 @@ def waiting_tasks(writes: Iterable[tuple[str, str]]) -> set[str]:
 
 
 def successor(checkpoint: str) -> str | None:
-    """Give the id that sorts right behind a checkpoint's; None for an id that is no time.
+    """Return the id that sorts right behind a checkpoint's; None for an id that is no time.
 
     A repair takes this one and not that of the moment: a run that is still alive has a later id
     for whatever it writes next, so that its turn is never hidden behind a repair.
@@ -155,7 +153,7 @@ def successor(checkpoint: str) -> str | None:
 
 
 def ticks_of(checkpoint: str) -> int | None:
-    """Give the time in a checkpoint's id, in steps of 100 nanoseconds; None if it is no time."""
+    """Return the time in a checkpoint's id, in steps of 100 nanoseconds; None if it is no time."""
     try:
         found = UUID(checkpoint).int
     except ValueError:
@@ -165,7 +163,7 @@ def ticks_of(checkpoint: str) -> int | None:
 
 
 def next_version(versions: Iterable[Version]) -> Version:
-    """Give the version behind all versions of a checkpoint, in the way in which they are written.
+    """Return the version behind all versions of a checkpoint, in the way in which they are written.
 
     The savers of LangGraph write numbers, or texts of a number with leading zeros and a fraction.
     """
@@ -306,7 +304,7 @@ class RepairedCheckpoint(Struct):
 
 
 def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
-    """Give the channels of a head whose value its ancestors hold: a snapshot, and writes on it.
+    """Return the channels of a head whose value its ancestors hold: a snapshot, and writes on it.
 
     A channel that has a version, but no value, is either empty or such a channel; which of them
     it is, is told by what LangGraph counts for it. Only the conversation is wanted, if it is clear
@@ -369,7 +367,7 @@ def is_run_in(own: str, namespace: str) -> bool:
 
 
 def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[str]]:
-    """Give the branches that a head does not descend from, each from its last checkpoint back.
+    """Return the branches that a head does not descend from, each from its last checkpoint back.
 
     ``parents`` are all checkpoints of one namespace, with what they hang on. A branch ends where
     it leaves the line of the head, or that of a branch that was given before.
@@ -386,7 +384,7 @@ def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[
 
 
 def _line(leaf: str, known: dict[str, str | None], seen: set[str]) -> list[str]:
-    """Give a checkpoint and those it hangs on, up to one that was seen; loops end, too."""
+    """Return a checkpoint and those it hangs on, up to one that was seen; loops end, too."""
     line: dict[str, None] = {}
     own: str | None = leaf
     while own is not None and own in known and own not in seen and own not in line:

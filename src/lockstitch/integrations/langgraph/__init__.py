@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints that agree with the conversation: mended, guarded, or kept by us.
+"""LangGraph's checkpoints that agree with the conversation: repaired, guarded, or kept by us.
 
 ``reconcile`` and ``areconcile`` make a thread's checkpoint valid after whatever broke a run off.
 ``HealMiddleware`` and ``heal_hook`` heal what goes to the model. ``Guard`` wraps a checkpointer,

@@ -327,7 +327,7 @@ class CheckpointRepair:
         self.report.next = pending_writes.nodes_due(self.stored)
 
     def _names(self) -> list[str]:
-        """Name the channels that hold messages, or that nothing but messages wait to be put in."""
+        """Return the channels that hold messages, or that only messages wait to be put in."""
         holding = pending_writes.message_channels(self._values)
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
@@ -506,7 +506,7 @@ class CheckpointRepair:
         return BREAKPOINT if may_be and any(c.is_open for c in self.channels.values()) else ""
 
     def _others(self) -> list[str]:
-        """Name the channels beside the messages that something is kept for."""
+        """Return the channels beside the messages that something is kept for."""
         inputs = self._input() if not self.finished else ()
         names = [*(name for _, name, _ in self.finished), *inputs]
         return [name for name in names if name not in self.channels]

@@ -1,7 +1,7 @@
 """What goes to a model, healed: for graphs that let a function look at it before.
 
 Two things are apart. What is sent is healed on every call, because only then is it known what
-is sent. The state is mended once, with results that the thread has beside its checkpoints, so
+is sent. The state is repaired once, with results that the thread has beside its checkpoints, so
 that the next call finds nothing to do: the same messages with the same ids, and so the same bytes
 for the provider's cache.
 """
@@ -54,7 +54,7 @@ def heal_hook(
     model: str | None = None,
     channel: str = MESSAGES,
 ) -> Any:
-    """Mend the state before a model is called: the ``pre_model_hook`` of ``create_react_agent``.
+    """Repair the state before a model is called: the ``pre_model_hook`` of ``create_react_agent``.
 
     It is the hook itself, and with options it makes one: ``heal_hook(dialect=...)`` names a
     profile such as ``langchain:mistral``, ``model`` a version that rules depend on. Those are for
@@ -131,7 +131,7 @@ class ResultSearch:
 
 
 def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
-    """Give the checkpointer of the run that this is called in, and the namespace of its graph."""
+    """Return the checkpointer of the run that this is called in, and the namespace of its graph."""
     try:
         conf = get_config().get("configurable", {})
     except RuntimeError:
@@ -146,7 +146,7 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 
 
 def update_for(held: Sequence[BaseMessage]) -> list[BaseMessage] | None:
-    """Give the update that makes a state's messages valid, as small as it can be; None if none."""
+    """Return the smallest update that makes a state's messages valid; None if none is needed."""
     return ResultSearch(held).update()
 
 
@@ -172,7 +172,7 @@ def sendable(
     *,
     is_opened: bool = False,
 ) -> list[BaseMessage]:
-    """Give a list that the provider accepts; one in which nothing is wrong is the same object.
+    """Return a list that the provider accepts; one in which nothing is wrong is the same object.
 
     With ``is_opened`` it begins with words of the user's, behind those of the system.
     """
@@ -193,7 +193,7 @@ def _opened(messages: list[BaseMessage]) -> list[BaseMessage]:
 
 
 def opens_with_user(model: Any) -> bool:
-    """Tell whether a chat model's provider refuses a conversation that it would begin itself."""
+    """Whether a chat model's provider refuses a conversation that it would begin itself."""
     module = type(getattr(model, "bound", model)).__module__.partition(".")[0]
     return module in _OPENED
 

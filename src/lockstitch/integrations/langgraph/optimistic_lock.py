@@ -70,7 +70,7 @@ IsKnown = Callable[[ThreadPlace], bool]
 
 @dataclass(frozen=True, slots=True)
 class ThreadHead:
-    """The head, and what has to be settled before anybody builds on it."""
+    """The head, and what has to be secured before anybody builds on it."""
 
     saved: CheckpointTuple
     # The parent whose register names another child, which is not there.
@@ -82,22 +82,22 @@ class ThreadHead:
 
 
 def id_of(saved: CheckpointTuple) -> str:
-    """Give the id of a checkpoint."""
+    """Return the id of a checkpoint."""
     return saved.checkpoint["id"]
 
 
 def run_of(saved: CheckpointTuple) -> str | None:
-    """Give the run that put a checkpoint, None if it was put without a guard."""
+    """Return the run that put a checkpoint, None if it was put without a guard."""
     return cast("Mapping[str, Any]", saved.metadata).get(RUN)
 
 
 def sign(metadata: CheckpointMetadata, run: str) -> CheckpointMetadata:
-    """Give the metadata of a checkpoint with the run that puts it."""
+    """Return the metadata of a checkpoint with the run that puts it."""
     return cast("CheckpointMetadata", {**metadata, RUN: run})
 
 
 def strip(saved: CheckpointTuple) -> CheckpointTuple:
-    """Give a checkpoint without what a guard has added to it."""
+    """Return a checkpoint without what a guard has added to it."""
     metadata = {key: value for key, value in saved.metadata.items() if key != RUN}
     writes = saved.pending_writes
     if writes is not None:
@@ -109,7 +109,7 @@ def strip(saved: CheckpointTuple) -> CheckpointTuple:
 
 
 def is_lost(saved: CheckpointTuple) -> bool:
-    """Tell whether a checkpoint was given up before anybody has built on it."""
+    """Whether a checkpoint was given up before anybody has built on it."""
     return _claims(saved).get(1) == [_NOBODY]
 
 
@@ -122,7 +122,7 @@ def _claims(saved: CheckpointTuple) -> dict[int, list[str]]:
 
 
 def named_by(saved: CheckpointTuple) -> str | None:
-    """Give whom the register of a checkpoint names: a run or a checkpoint; None if empty."""
+    """Return whom the register of a checkpoint names: a run or a checkpoint; None if empty."""
     claims = _claims(saved)
     if not claims:
         return None
@@ -135,7 +135,7 @@ def _is_named(saved: CheckpointTuple, name: str) -> bool:
 
 
 def names_of(saved: CheckpointTuple) -> list[str]:
-    """Give all that a register has named, the last one first."""
+    """Return all that a register has named, the last one first."""
     claims = _claims(saved)
     return [claims[key][0] for key in sorted(claims, reverse=True) if len(set(claims[key])) == 1]
 
@@ -150,7 +150,7 @@ def _claim_under(place: ThreadPlace, key: int, name: str) -> SaverStep:
 
 
 def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
-    """Say that a thread went on, when nothing of the run was written."""
+    """Return the conflict of a thread that went on, when nothing of the run was written."""
     begun = place.checkpoint or "its beginning"
     thread = f"thread {place.thread!r}{_within(place)}"
     if by is None:
@@ -161,7 +161,7 @@ def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
 
 
 def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Say that a thread was deleted just before the last thing that its run has put."""
+    """Return the conflict of a thread that was deleted just before the last put of its run."""
     error = Conflict(
         f"thread {place.thread!r}{_within(place)} is gone since {place.checkpoint} was read, and"
         f" checkpoint {checkpoint} of this run was written before that was seen: delete the thread"
@@ -172,14 +172,14 @@ def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
 
 
 def turn_lost(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Say that another writer won, and where the turn that lost can be read."""
+    """Return the conflict with a writer that won, and where the lost turn can be read."""
     begun = place.checkpoint or "the beginning"
     where = f"thread {place.thread!r}{_within(place)}"
     return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
 def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Say that a checkpoint cannot be put, since nobody would find it."""
+    """Return the conflict of a checkpoint that cannot be put, since nobody would find it."""
     return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
         f"{_within(place)}, on which it builds: the clock here is behind that of another writer"
@@ -192,7 +192,7 @@ def _within(place: ThreadPlace) -> str:
 
 
 def _older(place: ThreadPlace, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
-    """Give a few checkpoints that are older than one, of its thread and namespace."""
+    """Return a few checkpoints that are older than one, of its thread and namespace."""
     before = place.at(id_of(saved)).config
     found: list[CheckpointTuple] = yield ListHeaders(place.at(None).config, _PAGE, before)
     return found
@@ -251,7 +251,7 @@ def _count_child(
 
 
 def _children(place: ThreadPlace, parent: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
-    """Give the children of a checkpoint that are not marked as lost, all newer than it is."""
+    """Return the children of a checkpoint that are not marked as lost, all newer than it is."""
     found: list[CheckpointTuple] = []
     page = yield from _newest(place)
     while page:
@@ -413,7 +413,7 @@ def put(
 
 
 def _is_mixed(parent: CheckpointTuple, step: PutCheckpoint, tasks: Collection[str]) -> bool:
-    """Tell whether a checkpoint is made of more than its run knows.
+    """Whether a checkpoint is made of more than its run knows.
 
     A delta channel is what was written on the checkpoints before. A write of a run that was
     taken over may land there late, and would be in a history that nobody has seen.
@@ -457,6 +457,6 @@ def _has_other(mine: ThreadPlace) -> Steps[bool]:
 
 
 def _give_up(place: ThreadPlace, checkpoint: str) -> Steps[None]:
-    """Give a checkpoint up that lost; unless another run has built on it, so that it counts."""
+    """Take back a checkpoint that lost, unless another run has built on it, so that it counts."""
     if (yield from _take_back(place.at(checkpoint))):
         raise turn_lost(place, checkpoint)

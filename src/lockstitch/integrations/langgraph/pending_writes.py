@@ -305,7 +305,7 @@ def to_messages(value: Any) -> list[BaseMessage]:
 def add_ids_to_writes(
     saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]
 ) -> CheckpointTuple:
-    """Give the messages in pending writes ids, which LangGraph would draw by lot otherwise.
+    """Add ids to the messages in pending writes, which LangGraph would draw by lot otherwise.
 
     ``held`` is what the channels of messages hold. What is written with anything else than
     messages in it is left as it is.

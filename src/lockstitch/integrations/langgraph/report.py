@@ -100,7 +100,7 @@ class Reconciled(Struct, kw_only=True):
         return sorted({finding.code for finding in self.findings})
 
     def __str__(self) -> str:
-        """Tell it in one line, without any content."""
+        """Return it in one line, without any content."""
         done = "changed" if self.changed else "unchanged"
         counts = [
             f"{name} {value}"

@@ -46,7 +46,7 @@ class ThreadPlace:
     more: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, checkpoint: str | None) -> ThreadPlace:
-        """Give the place of another checkpoint of the same thread and namespace."""
+        """Return the place of another checkpoint of the same thread and namespace."""
         return replace(self, checkpoint=checkpoint)
 
     @property
@@ -59,7 +59,7 @@ class ThreadPlace:
 
 
 def place_of(config: RunnableConfig) -> ThreadPlace:
-    """Give the place that a config names: what is loaded, or the parent of what is put."""
+    """Return the place that a config names: what is loaded, or the parent of what is put."""
     conf: Mapping[str, Any] = config["configurable"]
     thread, namespace = str(conf["thread_id"]), conf.get("checkpoint_ns") or ""
     more = {key: conf[key] for key in conf if key not in _PLACE and not key.startswith("__")}
@@ -78,7 +78,7 @@ class Overtaken(Conflict):
         self.checkpoint = checkpoint
 
     def __str__(self) -> str:
-        """Say what happened, what became of the turn, and what to do."""
+        """Return what happened, what became of the turn, and what to do."""
         if self.kept == "part":
             return (
                 f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in"
@@ -213,7 +213,7 @@ class RunRegistry(Generic[P]):
     def note_input(
         self, progress: P | None, place: ThreadPlace, metadata: Mapping[str, Any]
     ) -> None:
-        """Say once, and loudly, that a run brings something new which nobody has announced."""
+        """Warn once, and loudly, that a run brings something new which nobody has announced."""
         is_input = metadata.get("source") == "input" and not place.namespace
         if not is_input or progress is None or progress.is_announced or self._has_warned:
             return
