@@ -68,7 +68,7 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
         with work.SchemaWorker(task) as worker:
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
-            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
+            outcome = worker.work_on(loaded)
     assert outcome.state == work.MOVED
     assert stage.content(dsn) == before
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(1,)]
@@ -87,7 +87,7 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
             loaded.snapshot.head.id,
         )
         with work.SchemaWorker(task) as worker:
-            outcome = worker._one(loaded)  # noqa: SLF001 - between reading and writing
+            outcome = worker.work_on(loaded)
     assert outcome.state == work.MOVED
 
 

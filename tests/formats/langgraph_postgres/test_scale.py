@@ -74,7 +74,7 @@ def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.M
         next(pages)
         broken = [one for one in reader.loaded(keys) if one.key[0].startswith("broken")]
         assert reader.complete(broken[0])
-        assert reader.of_thread("healthy-00000100") == [("healthy-00000100", "")]
+        assert reader.of_session("healthy-00000100") == [("healthy-00000100", "")]
     plans = [plan for plan in seen if ours(plan)]
     assert len(plans) > 7
     found = {scan for plan in plans for scan in scans(plan)}

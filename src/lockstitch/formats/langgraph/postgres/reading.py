@@ -3,12 +3,10 @@
 What is kept in memory is one page of names and, of a group of threads, the heads with their
 values; a group is so small that its values are a few megabytes, however large single threads are.
 
-The statements that read checkpoints: each finds its rows by a primary key, and no others.
-
-A list of threads comes from hopping over the primary key from one thread to the next; what joins
-two sets of rows looks them up one by one (``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep
-it from being turned into a join), because a join would be planned from estimates that are worst for
-the few threads that are huge.
+Each statement finds its rows by a primary key, and no others. A list of threads comes from hopping
+over the primary key from one thread to the next; what joins two sets of rows looks them up one by
+one (``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep it from being turned into a join),
+because a join would be planned from estimates that are worst for the few threads that are huge.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct, field
@@ -29,6 +28,7 @@ from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
     ERROR,
     JSON,
+    MARK,
     MESSAGES,
     MSGPACK,
     OWN,
@@ -177,19 +177,21 @@ WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints'
 _EVERYWHERE = """
 WHERE t.thread_id = %(thread)s AND (t.checkpoint_ns = %(namespace)s {runs})
 """
-EVERY_CHECKPOINT = (
-    "SELECT t.checkpoint_ns, t.checkpoint_id, 'json', "
-    "convert_to(t.checkpoint::text, 'UTF8'), convert_to(t.metadata::text, 'UTF8') "
-    "FROM {checkpoints} t" + _EVERYWHERE
-)
-EVERY_BLOB = (
-    "SELECT t.checkpoint_ns, t.channel || '.' || t.version, t.type, t.blob, NULL::bytea "
-    "FROM {checkpoint_blobs} t" + _EVERYWHERE
-)
-EVERY_WRITE = (
-    "SELECT t.checkpoint_ns, t.task_id || '.' || t.idx, t.type, t.blob, NULL::bytea "
-    "FROM {checkpoint_writes} t" + _EVERYWHERE
-)
+_EVERYTHING = {
+    "checkpoints": (
+        "SELECT t.checkpoint_ns, t.checkpoint_id, 'json', "
+        "convert_to(t.checkpoint::text, 'UTF8'), convert_to(t.metadata::text, 'UTF8') "
+        "FROM {checkpoints} t" + _EVERYWHERE
+    ),
+    "checkpoint_blobs": (
+        "SELECT t.checkpoint_ns, t.channel || '.' || t.version, t.type, t.blob, NULL::bytea "
+        "FROM {checkpoint_blobs} t" + _EVERYWHERE
+    ),
+    "checkpoint_writes": (
+        "SELECT t.checkpoint_ns, t.task_id || '.' || t.idx, t.type, t.blob, NULL::bytea "
+        "FROM {checkpoint_writes} t" + _EVERYWHERE
+    ),
+}
 RUNS = "OR position(':' in t.checkpoint_ns) > 0"
 
 
@@ -204,13 +206,10 @@ _FARTHEST = 1000
 _NAMESPACES = 10_000
 # How many rows are fetched at a time of all that a thread has.
 _AT_ONCE = 20
-_EVERYTHING = {
-    "checkpoints": EVERY_CHECKPOINT,
-    "checkpoint_blobs": EVERY_BLOB,
-    "checkpoint_writes": EVERY_WRITE,
-}
 
 Key = tuple[str, str]
+# The tag and the bytes of the values that stand beside a row, by channel.
+Blobs = dict[str, tuple[str, bytes | None]]
 
 
 class LoadedThread(Struct):
@@ -248,7 +247,7 @@ class _CheckpointRow(Struct):
 
 
 def is_kept(namespace: str) -> bool:
-    """Tell a namespace that a new prompt resumes from that of one call of a subgraph."""
+    """Whether a new prompt resumes a namespace; that of one call of a subgraph ends with it."""
     return ":" not in namespace
 
 
@@ -264,7 +263,7 @@ class ThreadReader:
         self._line = line
 
     def estimate(self) -> int:
-        """Say roughly how many threads there are; 0 if the server does not know."""
+        """Return roughly how many threads there are; 0 if the server does not know."""
         values = {"schema": self.home.schema}
         found = self._database.reading(
             lambda connection: connection.execute(ESTIMATE, values).fetchall()
@@ -285,8 +284,15 @@ class ThreadReader:
             first = FIRST_BEHIND
             values = {"thread": page[-1][0], "namespace": page[-1][1], "size": size}
 
-    def of_thread(self, thread: str) -> list[Key]:
-        """Give the namespaces of one thread."""
+    def of_session(self, session: str) -> list[Key]:
+        """Return the namespaces of one thread, or the one that the name of a session means."""
+        found = self._of_thread(session)
+        if not found and MARK in session:
+            thread, _, namespace = session.partition(MARK)
+            found = [key for key in self._of_thread(unquote(thread)) if key[1] == namespace]
+        return found
+
+    def _of_thread(self, thread: str) -> list[Key]:
         bound = sql.SQL(BOUND)
         first = sql.SQL(FIRST_OF_THREAD).format(bound=bound)
         statement = self.home.sql(KEYS, first=first, bound=bound)
@@ -294,7 +300,7 @@ class ThreadReader:
         return self._database.reading(partial(_keys, statement=statement, values=values))
 
     def loaded(self, keys: Sequence[Key]) -> Iterator[LoadedThread]:
-        """Give the threads with their values; those that are gone meanwhile are left out."""
+        """Yield the threads with their values; those that are gone meanwhile are left out."""
         left = list(keys)
         while left:
             read, left = self._database.reading(partial(self._next_group, keys=left))
@@ -303,17 +309,18 @@ class ThreadReader:
     def _next_group(
         self, connection: Connection, keys: Sequence[Key]
     ) -> tuple[list[LoadedThread], list[Key]]:
-        """Read as many of some threads as fit into memory, and give those that are left."""
-        groups = [*_group_heads(self._heads(connection, keys))]
-        if not groups:
-            return [], []
-        left = [head.key for group in groups[1:] for head in group]
-        made = self._filled(connection, groups[0])
+        """Read as many of some threads as fit into memory, and return those that are left."""
+        heads = self._heads(connection, keys)
+        count = size = 0
+        while count < len(heads) and (not count or size + heads[count].size <= GROUP):
+            size += heads[count].size
+            count += 1
+        made = self._filled(connection, heads[:count])
         self._add_lost(connection, [one.snapshot for one in made])
-        return made, left
+        return made, [head.key for head in heads[count:]]
 
     def complete(self, loaded: LoadedThread) -> bool:
-        """Look for results that an earlier step left; tell whether there is anything.
+        """Look for results that an earlier step left; whether there is anything.
 
         A prompt that came after a batch was broken off hides what hangs on earlier checkpoints.
         """
@@ -357,28 +364,31 @@ class ThreadReader:
         ]
 
     def search(self, loaded: LoadedThread) -> None:
-        """Look for values that run code in all rows of a thread, and tell its snapshot."""
+        """Look for values that run code in all rows of a thread, and tell its snapshot.
+
+        Those of single runs of subgraphs are the thread's own.
+        """
+        thread, namespace = loaded.key
+        runs = sql.SQL("" if namespace else RUNS)
+        known = {"thread": thread, "namespace": namespace}
+
+        def values(connection: Connection) -> Iterator[KeptValue]:
+            for table, query in _EVERYTHING.items():
+                statement = self.home.sql(query, runs=runs)
+                with connection.cursor(f"lockstitch_{table}", binary=True) as cursor:
+                    cursor.itersize = _AT_ONCE
+                    for space, own, tag, data, metadata in cursor.execute(statement, known):
+                        place = f"{table}.{own}"
+                        yield KeptValue(place, space, Coded(tag or "", data or b""))
+                        if metadata:
+                            # LangGraph.js loads it like values, as did old versions of Python.
+                            yield KeptValue(f"{place}.metadata", space, Coded(JSON, metadata))
+
         loaded.snapshot.unsafe = self._database.reading(
-            lambda connection: find_unsafe(self._kept(connection, loaded.key))
+            lambda connection: find_unsafe(values(connection))
         )
 
-    def _kept(self, connection: Connection, key: Key) -> Iterator[KeptValue]:
-        """Give all values of a thread; those of single runs of subgraphs are the thread's own."""
-        thread, namespace = key
-        runs = sql.SQL("" if namespace else RUNS)
-        values = {"thread": thread, "namespace": namespace}
-        for table, query in _EVERYTHING.items():
-            statement = self.home.sql(query, runs=runs)
-            with connection.cursor(f"lockstitch_{table}", binary=True) as cursor:
-                cursor.itersize = _AT_ONCE
-                for space, own, tag, data, metadata in cursor.execute(statement, values):
-                    place = f"{table}.{own}"
-                    yield KeptValue(place, space, Coded(tag or "", data or b""))
-                    if metadata:
-                        # LangGraph.js loads it as it loads values, as did old versions of Python.
-                        yield KeptValue(f"{place}.metadata", space, Coded(JSON, metadata))
-
-    def now(self, connection: Connection, key: Key) -> LoadedThread | None:
+    def read_again(self, connection: Connection, key: Key) -> LoadedThread | None:
         """Read a thread once more, in the transaction of a connection; None if it is gone."""
         found = self._filled(connection, self._heads(connection, [key]))
         return found[0] if found else None
@@ -389,10 +399,15 @@ class ThreadReader:
         """Read what belongs to some heads."""
         rows = [(head.key, head.id) for head in heads]
         blobs, writes = self._blobs(connection, rows), self._writes(connection, rows)
-        made = [
-            _make_thread(head, found, hung)
-            for head, found, hung in zip(heads, blobs, writes, strict=True)
-        ]
+        made: list[LoadedThread] = []
+        for head, found, hung in zip(heads, blobs, writes, strict=True):
+            stored, inline = _stored(head, found)
+            stored.writes = hung
+            is_js = "channel_values" not in head.checkpoint
+            tag = found[MESSAGES][0] if MESSAGES in found else MSGPACK
+            coding = JSON if is_js or tag == JSON else MSGPACK
+            snapshot = ThreadSnapshot(*head.key, stored, coding=coding)
+            made.append(LoadedThread(snapshot, inline, is_js, head.size))
         for one in made:
             self._add_ancestors(connection, one.snapshot)
             self._add_runs(connection, one.snapshot)
@@ -431,12 +446,10 @@ class ThreadReader:
         channels: Sequence[str] | None = None,
         *,
         only_tags: bool = False,
-    ) -> list[dict[str, tuple[str, bytes | None]]]:
-        found: list[dict[str, tuple[str, bytes | None]]] = [{} for _ in rows]
+    ) -> list[Blobs]:
+        found: list[Blobs] = [{} for _ in rows]
         statement = self.home.sql(TAGS if only_tags else BLOBS)
-        for number, channel, tag, blob in _fetch_binary(
-            connection, statement, _values(rows, channels)
-        ):
+        for number, channel, tag, blob in _fetch_binary(connection, statement, rows, channels):
             found[number][channel] = tag, blob
         return found
 
@@ -449,7 +462,7 @@ class ThreadReader:
         found: list[list[StoredWrite]] = [[] for _ in rows]
         statement = self.home.sql(WRITES)
         for number, task, path, index, channel, tag, blob in _fetch_binary(
-            connection, statement, _values(rows, channels)
+            connection, statement, rows, channels
         ):
             value = Coded(tag or "", blob)
             found[number].append(StoredWrite(task, path, index, channel, value))
@@ -458,25 +471,11 @@ class ThreadReader:
         return found
 
     def _add_ancestors(self, connection: Connection, snapshot: ThreadSnapshot) -> None:
-        channels = wanted(snapshot.head)
-        if not channels:
-            return
+        """Walk back from a head to where the last of its channels is stored, page by page."""
+        head, channels = snapshot.head, wanted(snapshot.head)
         key = snapshot.thread, snapshot.namespace
-        chain, snapshot.cut = self._chain(connection, key, snapshot.head, channels)
-        for start in range(0, len(chain), _ANCESTORS):
-            part = chain[start : start + _ANCESTORS]
-            hung = self._writes(connection, [(key, one.id) for one in part], channels)
-            blobs = self._blobs(connection, [(key, one.id) for one in part], channels)
-            for one, writes, inside in zip(part, hung, blobs, strict=True):
-                one.writes = writes
-                one.values |= _coded_blobs(inside)
-        snapshot.ancestors = chain
-
-    def _chain(
-        self, connection: Connection, key: Key, head: StoredCheckpoint, channels: Sequence[str]
-    ) -> tuple[list[StoredCheckpoint], str]:
-        """Walk back from a head to where the last of some channels is stored, page by page."""
-        left, chain, own = set(channels), list[StoredCheckpoint](), head.parent
+        left, own = set(channels), head.parent
+        chain: list[StoredCheckpoint] = []
         known: dict[str, StoredCheckpoint] = {}
         before, is_more = head.id, True
         while left and own is not None:
@@ -484,16 +483,25 @@ class ThreadReader:
                 known, before, is_more = self._ancestors(connection, key, before, channels)
             found = known.get(own)
             if found is None:
-                return chain, own
+                snapshot.cut = own
+                break
             chain.append(found)
             left -= found.values.keys()
             own = found.parent if found.parent != own else None
-        return chain, ""
+        for start in range(0, len(chain), _ANCESTORS):
+            part = chain[start : start + _ANCESTORS]
+            rows = [(key, one.id) for one in part]
+            hung = self._writes(connection, rows, channels)
+            blobs = self._blobs(connection, rows, channels)
+            for one, writes, inside in zip(part, hung, blobs, strict=True):
+                one.writes = writes
+                one.values |= _coded_blobs(inside)
+        snapshot.ancestors = chain
 
     def _ancestors(
         self, connection: Connection, key: Key, before: str, channels: Sequence[str]
     ) -> tuple[dict[str, StoredCheckpoint], str, bool]:
-        """Give one page of checkpoints before an id, the last id in it, and whether more follow."""
+        """Return one page of checkpoints before an id, its last id, and whether more follow."""
         values = {"thread": key[0], "namespace": key[1], "before": before, "size": _ANCESTORS}
         rows = connection.execute(self.home.sql(ANCESTORS), values).fetchall()
         owners = [(key, row[0]) for row in rows]
@@ -508,33 +516,22 @@ class ThreadReader:
         return found, rows[-1][0] if rows else before, len(rows) == _ANCESTORS
 
     def _add_lost(self, connection: Connection, snapshots: Sequence[ThreadSnapshot]) -> None:
-        keys = [(one.thread, one.namespace) for one in snapshots]
-        values: dict[str, Any] = {"threads": [key[0] for key in keys], "size": self._line}
-        values["namespaces"] = [key[1] for key in keys]
-        parents: list[list[tuple[str, str | None]]] = [[] for _ in keys]
+        """Count the turns of branches that nobody left on purpose."""
+        values: dict[str, Any] = {"threads": [one.thread for one in snapshots], "size": self._line}
+        values["namespaces"] = [one.namespace for one in snapshots]
+        parents: list[list[tuple[str, str | None]]] = [[] for _ in snapshots]
         for number, own, parent in connection.execute(self.home.sql(PARENTS), values):
             parents[number].append((own, parent))
         for snapshot, rows in zip(snapshots, parents, strict=True):
             lines = branches(snapshot.head.id, rows)
-            if lines:
-                snapshot.lost = self._lost(connection, snapshot, lines, dict(rows))
-
-    def _lost(
-        self,
-        connection: Connection,
-        snapshot: ThreadSnapshot,
-        lines: list[list[str]],
-        parents: dict[str, str | None],
-    ) -> list[LostBranch]:
-        """Count the turns of branches that nobody left on purpose."""
-        ids = [own for line in lines for own in line]
-        values = {"thread": snapshot.thread, "namespace": snapshot.namespace, "ids": ids}
-        rows = connection.execute(self.home.sql(SOURCES), values).fetchall()
-        is_turn = {own: source == "input" and not ours for own, source, ours in rows}
-        counted = [
-            LostBranch(line[0], sum(is_turn.get(own, False) for own in line)) for line in lines
-        ]
-        return [lost for lost in counted if lost.turns]
+            if not lines:
+                continue
+            known: dict[str, Any] = {"thread": snapshot.thread, "namespace": snapshot.namespace}
+            known["ids"] = [own for line in lines for own in line]
+            found = connection.execute(self.home.sql(SOURCES), known).fetchall()
+            turns = {own for own, source, ours in found if source == "input" and not ours}
+            counted = [LostBranch(line[0], sum(own in turns for own in line)) for line in lines]
+            snapshot.lost = [lost for lost in counted if lost.turns]
 
 
 def _keys(connection: Connection, statement: sql.Composed, values: dict[str, Any]) -> list[Key]:
@@ -545,82 +542,44 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if type(value) is dict else {}
 
 
-def _values(rows: Sequence[tuple[Key, str]], channels: Sequence[str] | None) -> dict[str, Any]:
-    return {
+def _fetch_binary(
+    connection: Connection,
+    statement: sql.Composed,
+    rows: Sequence[tuple[Key, str]],
+    channels: Sequence[str] | None,
+) -> Iterable[tuple[Any, ...]]:
+    """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
+    values = {
         "threads": [key[0] for key, _ in rows],
         "namespaces": [key[1] for key, _ in rows],
         "ids": [own for _, own in rows],
         "channels": None if channels is None else list(channels),
     }
+    return connection.execute(statement, values, binary=True).fetchall() if rows else []
 
 
-def _fetch_binary(
-    connection: Connection, statement: sql.Composed, values: dict[str, Any]
-) -> Iterable[tuple[Any, ...]]:
-    """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
-    if not values["threads"]:
-        return []
-    return connection.execute(statement, values, binary=True).fetchall()
-
-
-def _group_heads(heads: Iterable[_CheckpointRow]) -> Iterator[list[_CheckpointRow]]:
-    group: list[_CheckpointRow] = []
-    size = 0
-    for head in heads:
-        if group and size + head.size > GROUP:
-            yield group
-            group, size = [], 0
-        group.append(head)
-        size += head.size
-    if group:
-        yield group
-
-
-def _make_thread(
-    head: _CheckpointRow, blobs: dict[str, tuple[str, bytes | None]], writes: list[StoredWrite]
-) -> LoadedThread:
-    stored, inline = _stored(head, blobs)
-    stored.writes = writes
+def _stored(head: _CheckpointRow, blobs: Blobs) -> tuple[StoredCheckpoint, dict[str, Any]]:
+    """Return a checkpoint with its values, and those of them that stand in the row itself."""
     is_js = "channel_values" not in head.checkpoint
-    tag = blobs[MESSAGES][0] if MESSAGES in blobs else MSGPACK
-    thread, namespace = head.key
-    coding = JSON if is_js or tag == JSON else MSGPACK
-    return LoadedThread(
-        ThreadSnapshot(thread, namespace, stored, coding=coding), inline, is_js, head.size
-    )
-
-
-def _stored(
-    head: _CheckpointRow, blobs: dict[str, tuple[str, bytes | None]]
-) -> tuple[StoredCheckpoint, dict[str, Any]]:
     inline = _dict(head.checkpoint.get("channel_values"))
     body = {name: value for name, value in head.checkpoint.items() if name != "channel_values"}
-    values = {name: _coded(value) for name, value in inline.items()}
+    # Written as those beside the row are.
+    values = {
+        name: Coded("null", b"") if one is None else Coded(MSGPACK, msgspec.msgpack.encode(one))
+        for name, one in inline.items()
+    }
     values |= _coded_blobs(blobs)
     stored = StoredCheckpoint(head.id, head.parent, body, values, head.metadata)
-    stored.missing = _missing(stored, blobs.keys(), is_js="channel_values" not in head.checkpoint)
-    return stored, inline
-
-
-def _coded_blobs(blobs: dict[str, tuple[str, bytes | None]]) -> dict[str, Coded]:
-    return {name: Coded(tag, blob or b"") for name, (tag, blob) in blobs.items() if tag != "empty"}
-
-
-def _coded(value: Any) -> Coded:
-    """Write a value that stands in the row as those beside it are written."""
-    return Coded("null", b"") if value is None else Coded(MSGPACK, msgspec.msgpack.encode(value))
-
-
-def _missing(stored: StoredCheckpoint, rows: Iterable[str], *, is_js: bool) -> tuple[str, ...]:
-    """Name the channels whose row is gone.
-
-    LangGraph.js writes a row for every version, also that of an empty channel. Python writes none
-    for an empty one, and only messages are sure to have a value once they have a version.
-    """
-    counted = _dict(stored.metadata.get(COUNTERS))
-    known = {*rows, *stored.values, *counted}
-    return tuple(
+    # LangGraph.js writes a row for every version, also that of an empty channel. Python writes none
+    # for an empty one, and only messages are sure to have a value once they have a version.
+    known = {*blobs, *values, *_dict(head.metadata.get(COUNTERS))}
+    stored.missing = tuple(
         name
         for name in stored.versions
         if name not in known and not is_control(name) and (is_js or name == MESSAGES)
     )
+    return stored, inline
+
+
+def _coded_blobs(blobs: Blobs) -> dict[str, Coded]:
+    return {name: Coded(tag, blob or b"") for name, (tag, blob) in blobs.items() if tag != "empty"}
