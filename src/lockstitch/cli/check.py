@@ -68,9 +68,7 @@ def run(request: CheckRequest) -> int:
     shard = Shard()
     if request.shard is not None:
         of_threads = all(threads.hold_threads(one, request.form) for one in request.targets)
-        shard = threads.require_shard(
-            request.shard, request.targets, request.session, is_meant=of_threads
-        )
+        shard = threads.require_shard(request.shard, request.targets, request.session, of_threads)
     checked = (
         report
         for target in documents.input_names(request.targets)

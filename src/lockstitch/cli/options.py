@@ -21,7 +21,6 @@ __all__ = [
     "JSON",
     "LAST",
     "MODEL",
-    "OUTPUT",
     "OVERWRITE",
     "SESSION",
     "SHARD",
@@ -175,8 +174,3 @@ SHARD = Option(
     metavar="I/N",
     read=_read_shard,
 )
-
-
-def OUTPUT(help: str) -> Option:  # noqa: A002, N802 - an option with a text of its own
-    """Return the option for a file to write, with what is written there."""
-    return Option("output", ("--output", "-o"), help, metavar="FILE")

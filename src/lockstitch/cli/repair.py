@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field, structs
 
 from lockstitch import sessions
-from lockstitch.cli import render, terminal, threads
+from lockstitch.cli import render, terminal
 from lockstitch.cli.options import (
     FOLLOW,
     FORMAT,
     JSON,
     LAST,
-    OUTPUT,
     OVERWRITE,
     SESSION,
     SHARD,
@@ -27,7 +26,7 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import (
     current_folder,
     find_each,
-    is_store_to_repair,
+    is_own_store,
     last_used_session,
     naming_target,
     write_copy,
@@ -55,13 +54,14 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import OWN, Report, status_of_findings
-from lockstitch.sources.targets import SCHEMES, brief, pasted
+from lockstitch.sources.targets import SCHEMES, brief, is_postgres, pasted
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from lockstitch.cli.threads import ThreadScope
     from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
     from lockstitch.journal.salvage import Salvage
     from lockstitch.sessions import Repaired
@@ -115,14 +115,22 @@ def run(request: RepairRequest) -> int:
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
     targets = request.targets
-    of_threads = [threads.hold_threads(target, request.form) for target in targets]
-    shard = threads.require_shard(request.shard, targets, request.session, is_meant=all(of_threads))
-    if any(of_threads):
-        if request.output is not None or request.branch is not None or len(targets) > 1:
-            raise UsageError("a database is repaired alone, where it is: without -o and --branch")
-        scope = threads.ThreadScope(request.workers, request.session, shard)
-        return _repair_threads(targets[0], request, scope)
-    if any(is_store_to_repair(target, request.form) for target in targets):
+    if request.shard is not None or any(map(is_postgres, targets)):
+        from lockstitch.cli import threads
+
+        of_threads = [threads.hold_threads(target, request.form) for target in targets]
+        scope = threads.ThreadScope(
+            request.workers,
+            request.session,
+            threads.require_shard(request.shard, targets, request.session, all(of_threads)),
+        )
+        if any(of_threads):
+            if request.output is not None or request.branch is not None or len(targets) > 1:
+                raise UsageError(
+                    "a database is repaired alone, where it is: without -o and --branch"
+                )
+            return _repair_threads(targets[0], request, scope)
+    if any(is_own_store(target, request.form, is_folder=False) for target in targets):
         if len(targets) > 1:
             raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
         return _repair_store(targets[0], request)
@@ -149,11 +157,17 @@ SessionWork = tuple[str, "Source | LockstitchError"]
 def _repair_sessions(request: RepairRequest) -> int:
     """Repair sessions one by one, and return the exit status."""
     work = list(_find_work(request))
-    prompt = RepairPrompt(_count_questions(work, request))
+    prompt = RepairPrompt()
+    is_asked = not (request.yes or request.diff or request.output is not None)
+    if is_asked and len(work) > 1 and terminal.can_ask():
+        prompt.total = _count_questions(work, request)
     done: list[SessionOutcome] = []
     is_interrupted = False
     try:
-        done.extend(_repair_each(work, request, prompt))
+        for name, source in work:
+            if prompt.is_over and not prompt.was_alone:
+                break
+            done.append(_repair_or_report(name, source, request, prompt))
     except KeyboardInterrupt:
         # what was done before it stays in the list
         is_interrupted = True
@@ -202,10 +216,7 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
 
 
 def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
-    """Return about how many sessions a person will be asked."""
-    is_shown = request.yes or request.diff or request.output is not None
-    if is_shown or len(work) == 1 or not terminal.can_ask():
-        return 1
+    """Check sessions, and return about how many of them a person will be asked."""
     count = 0
     harmless = () if request.notes else (NOTE,)
     with ProgressBar("Checking", len(work), "sessions") as advance:
@@ -217,28 +228,25 @@ def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
     return count
 
 
-def _repair_each(
-    work: Iterable[SessionWork], request: RepairRequest, prompt: RepairPrompt
-) -> Iterator[SessionOutcome]:
-    for name, source in work:
-        if prompt.is_over and not prompt.was_alone:
-            return
-        failure: LockstitchError
-        try:
-            if not isinstance(source, LockstitchError):
-                yield _repair_one(name, source, request, prompt)
-                continue
-            failure = source
-        except LockstitchError as error:
-            failure = error
-        except OSError as error:
-            failure = Unreadable(error.strerror or type(error).__name__)
-        except (RecursionError, MemoryError):
-            failure = Unreadable("is too large or too deep")
-        except Exception as error:  # noqa: BLE001 - said as any other, and the rest is done
-            failure = LockstitchError(describe_bug(error))
-        terminal.complain(f"{render.target_name(name)}: {failure}")
-        yield SessionOutcome(public(name), failure)
+def _repair_or_report(
+    name: str, source: Source | LockstitchError, request: RepairRequest, prompt: RepairPrompt
+) -> SessionOutcome:
+    """Repair one session; what stands in the way is said, and the rest is done."""
+    failure: LockstitchError
+    try:
+        if not isinstance(source, LockstitchError):
+            return _repair_one(name, source, request, prompt)
+        failure = source
+    except LockstitchError as error:
+        failure = error
+    except OSError as error:
+        failure = Unreadable(error.strerror or type(error).__name__)
+    except (RecursionError, MemoryError):
+        failure = Unreadable("is too large or too deep")
+    except Exception as error:  # noqa: BLE001 - said as any other
+        failure = LockstitchError(describe_bug(error))
+    terminal.complain(f"{render.target_name(name)}: {failure}")
+    return SessionOutcome(public(name), failure)
 
 
 def _repair_one(
@@ -410,16 +418,16 @@ def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[st
 
     What a person gave counts first, then the files themselves, then the folders of programs.
     """
-
-    def is_below(path: str, place: str) -> bool:
-        return path == place or path.startswith(place.rstrip(os.sep) + os.sep)
-
-    named = [place for place in given if any(is_below(path, place) for path in paths)]
-    is_all = all(any(is_below(path, place) for place in named) for path in paths)
+    covered: dict[str, set[str]] = {}
+    for place in (*given, *known):
+        start = place.rstrip(os.sep) + os.sep
+        covered[place] = {one for one in paths if one == place or one.startswith(start)}
+    named = [place for place in given if covered[place]]
+    is_all = {*paths} == {path for place in named for path in covered[place]}
     if is_all and len(named) <= _MOST_BACKUPS:
         return named
     files = [*dict.fromkeys(paths)]
-    roots = [root for root in known if any(is_below(path, root) for path in files)]
+    roots = [root for root in known if covered[root]]
     is_short = len(files) <= _MOST_BACKUPS or not roots
     return files if is_short else roots
 
@@ -427,8 +435,10 @@ def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[st
 # Threads of LangGraph's in a PostgreSQL
 
 
-def _repair_threads(target: str, request: RepairRequest, scope: threads.ThreadScope) -> int:
+def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> int:
     """Repair the threads of a database, and return the exit status."""
+    from lockstitch.cli import threads
+
     states: dict[str, int] = {}
     found = left = failed = planned = 0
 
@@ -594,7 +604,7 @@ COMMAND = Command(
         Option("every", ("--all", "-a"), "Take all sessions of this machine."),
         LAST,
         Option("diff", ("--diff",), "Only show the lines that would change."),
-        OUTPUT("Write a repaired copy here."),
+        Option("output", ("--output", "-o"), "Write a repaired copy here.", metavar="FILE"),
         OVERWRITE,
         Option(
             "strategy",

@@ -80,7 +80,7 @@ def run(request: ScanRequest) -> int:
     options = ReportOptions.of(request)
     stores = [path for path in request.paths if is_postgres(path)]
     is_meant = len(stores) == len(request.paths)
-    shard = threads.require_shard(request.shard, request.paths, None, is_meant=is_meant)
+    shard = threads.require_shard(request.shard, request.paths, None, is_meant)
     missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
     given = [path for path in request.paths if path not in stores and path not in missing]
     files = list(sessions.paths(given)) if given or not request.paths else []

@@ -24,8 +24,11 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
 
-def is_own_store(target: str | None, form: str | None) -> bool:
-    """Whether a target is a store of Lockstitch's own, or a session's file of one."""
+def is_own_store(target: str | None, form: str | None, *, is_folder: bool = True) -> bool:
+    """Whether a target is a store of Lockstitch's own, or a session's file of one.
+
+    Without ``is_folder`` a folder is one only if that is said.
+    """
     from lockstitch.sources import targets as places
 
     if target is None or target == STDIN or form not in (None, OWN):
@@ -34,7 +37,9 @@ def is_own_store(target: str | None, form: str | None) -> bool:
         from lockstitch.cli.threads import hold_threads
 
         return not hold_threads(target, form)
-    looks_so = places.may_be(target) or os.path.isdir(target)  # noqa: PTH112 - start-up time
+    # a folder may be a store of lines; a file has to look like one at a glance
+    is_there = os.path.isdir(target)  # noqa: PTH112 - start-up time
+    looks_so = is_folder if is_there else places.may_be(target)
     if form is None and not looks_so:
         return False
     if places.place_of(target) is not None:
@@ -42,12 +47,6 @@ def is_own_store(target: str | None, form: str | None) -> bool:
     if form is not None:
         raise Unreadable("is not a store of Lockstitch's own")
     return False
-
-
-def is_store_to_repair(target: str, form: str | None) -> bool:
-    """Whether a target is a store of Lockstitch's own; a folder is one only if that is said."""
-    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-    return (form == OWN or not is_folder) and is_own_store(target, form)
 
 
 @contextmanager

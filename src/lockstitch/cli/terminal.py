@@ -119,7 +119,8 @@ def shows_colour(stream: TextIO | None) -> bool:
     forced = os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE") or "0"
     if forced not in ("0", "false"):
         return True
-    return os.environ.get("CLICOLOR") != "0" and is_terminal(stream)
+    is_able = os.environ.get("TERM") != "dumb" and os.environ.get("CLICOLOR") != "0"
+    return is_able and stream.isatty()
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -178,7 +179,6 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
     if not _state.quiet:
-        flush()
         _write_error(text)
 
 
@@ -196,7 +196,11 @@ def complain(text: str) -> None:
 
 
 def _write_error(text: str) -> None:
-    clear_temporary()
+    """Write a line to stderr, after what stdout already holds."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    if _state.has_temporary:
+        clear_temporary()
     if sys.stderr is not None:
         sys.stderr.write(f"{escape_line(text)}\n")
 

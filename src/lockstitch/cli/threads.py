@@ -53,7 +53,7 @@ def look_into(url: str) -> DatabaseContent:
 
 
 def require_shard(
-    part: tuple[int, int] | None, targets: Sequence[str], session: str | None, *, is_meant: bool
+    part: tuple[int, int] | None, targets: Sequence[str], session: str | None, is_meant: bool
 ) -> Shard:
     """Return which part of the threads is asked for; all of them if nothing is said."""
     if part is None:

@@ -12,7 +12,7 @@ from lockstitch import sessions
 from lockstitch.cli import migrate, render, terminal, threads
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import is_store_to_repair, naming_target
+from lockstitch.cli.targets import is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
@@ -87,7 +87,7 @@ def _is_repaired_store(target: str) -> bool:
     """
     from lockstitch import stored
 
-    is_store = is_store_to_repair(target, None)
+    is_store = is_own_store(target, None, is_folder=False)
     return is_store and (not is_postgres(target) or stored.can_undo(target))
 
 
