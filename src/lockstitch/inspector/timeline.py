@@ -29,116 +29,14 @@ from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
 from lockstitch.transcript import several
 from lockstitch.transcript.journals import JournalTranscript
-from lockstitch.transcript.messages import MarginNote, MessageTranscript, turn_starts
+from lockstitch.transcript.messages import MessageTranscript, turn_starts
+from lockstitch.transcript.parts import PartsLayout, join_results
 
 Row = dict[str, Any]
 Part = dict[str, Any]
 # Where a text ends that was not asked for in full.
 LONGEST = 4000
 _LONGEST_TIME = 40
-
-
-class RowLayout:
-    """A layout that gathers the parts of a row, each call with what closes it."""
-
-    def __init__(self) -> None:
-        self.is_stray = False
-
-    def turn(self, number: int, place: str) -> Iterator[Part]:
-        """Head a turn."""
-        yield {"kind": "turn", "number": number, "place": place}
-
-    def left_out(self, what: str) -> Iterator[Part]:
-        """Say what is not shown."""
-        yield {"kind": "note", "text": what}
-
-    def said(self, text: str, role: str) -> Iterator[Part]:
-        """Give words."""
-        yield {"kind": "text", "text": text, "role": role}
-
-    def note(self, note: MarginNote) -> Iterator[Part]:
-        """Return what stands beside the conversation."""
-        yield {"kind": "note", "text": note.text, "is_warning": note.style == "yellow"}
-
-    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[Part]:
-        """Give a call."""
-        part: Part = {"kind": "call", "tool": name, "arguments": arguments, "state": "open"}
-        yield {**part, "by": by.strip()} if by else part
-
-    def result(
-        self,
-        title: str,
-        text: str,
-        pictures: Sequence[str] = (),
-        where: str = "",
-        *,
-        failed: bool = False,
-    ) -> Iterator[Part]:
-        """Close a call, or give a result that stands alone."""
-        state = "late" if where or title.startswith("late") else "answered"
-        fields = {"title": title + where, "text": text, "pictures": [*pictures], "failed": failed}
-        if self.is_stray:
-            self.is_stray = False
-            yield {"kind": "result", "state": _stray_state(title), **fields}
-        else:
-            yield {"kind": "answer", "state": state, **fields}
-
-    def stray(self) -> Iterator[Part]:
-        """Set the next result apart."""
-        self.is_stray = True
-        yield from ()
-
-    def named(self, name: str) -> str:
-        """Give a name as it is: the page shows it as text."""
-        return name
-
-    def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Return the title; what was found is marked beside it."""
-        return title
-
-    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[Part]:
-        """Close a call that nothing came back for."""
-        yield {"kind": "answer", "state": "open", "title": "no result", "text": ""}
-        for one in found:
-            yield from self.mark(one, "")
-
-    def closed(self, word: str) -> Iterator[Part]:
-        """Close a call with what is known instead of a result."""
-        yield {"kind": "answer", "state": "closed", "title": word, "text": ""}
-
-    def checkpoint(self, text: str) -> Iterator[Part]:
-        """Mark a place to go back to."""
-        yield {"kind": "checkpoint", "text": text}
-
-    def mark(self, found: Finding, indent: str) -> Iterator[Part]:
-        """Mark a broken place."""
-        mark = {"code": found.code, "severity": found.severity, "message": found.message}
-        yield {"kind": "mark", **mark}
-
-
-def _stray_state(title: str) -> str:
-    if "second result" in title or "another result" in title:
-        return "duplicate"
-    return "orphan" if "without a call" in title else "elsewhere"
-
-
-def join_results(parts: Iterable[Part]) -> list[Part]:
-    """Put what closes a call into it, and marks to what they are of."""
-    found: list[Part] = []
-    for part in parts:
-        last = found[-1] if found else None
-        if part["kind"] == "answer" and last is not None and last["kind"] == "call":
-            last["state"] = part.pop("state")
-            del part["kind"]
-            last["result"] = part
-        elif part["kind"] == "mark":
-            if last is None:
-                found.append({"kind": "note", "text": "", "marks": [part]})
-            else:
-                last.setdefault("marks", []).append(part)
-        else:
-            found.append(part)
-    return found
 
 
 class Placed(Struct):
@@ -152,7 +50,7 @@ def messages_as_rows(
     history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
 ) -> Iterator[Placed]:
     """Return the messages of a history; one that holds nothing but answers is with its calls."""
-    show = MessageTranscript(history.messages, history.dialect, marks, RowLayout())
+    show = MessageTranscript(history.messages, history.dialect, marks, PartsLayout())
     starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
     call = result = 0
     for position, message in enumerate(show.view):
@@ -197,7 +95,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
     """Give a session of a store of our own, or what of it stands behind a record."""
     items, facts = journal.view.items, journal.state.facts
-    for place, between, pieces in JournalTranscript(journal, RowLayout()).pieces():
+    for place, between, pieces in JournalTranscript(journal, PartsLayout()).pieces():
         item = items[place] if place < len(items) else None
         is_meant = item is None or item.seq > behind
         marks = join_results(between)
