@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.cli.documents import JsonDocument, encode_document
+from lockstitch.cli.documents import MessageDocument, encode_document
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12) | st.just("\ud83d")
 values = st.recursive(
@@ -21,8 +21,8 @@ styles = st.sampled_from(
 )
 
 
-def document(value: Any, text: str, *, lines: bool = False) -> JsonDocument:
-    return JsonDocument("-", text.encode("utf-8", "surrogatepass"), value, lines)
+def document(value: Any, text: str, *, lines: bool = False) -> MessageDocument:
+    return MessageDocument("-", text.encode("utf-8", "surrogatepass"), value, lines)
 
 
 @st.composite
@@ -106,4 +106,4 @@ def test_a_key_that_is_added() -> None:
 def test_a_byte_order_mark_does_not_shift_the_pieces() -> None:
     old: list[Any] = [{"role": "user"}, {"role": "x"}]
     data = json.dumps(old).encode("utf-8-sig")
-    assert json.loads(encode_document(JsonDocument("-", data, old), old[:1])) == old[:1]
+    assert json.loads(encode_document(MessageDocument("-", data, old), old[:1])) == old[:1]

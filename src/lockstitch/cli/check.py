@@ -225,7 +225,7 @@ def check_list(target: str, dialect: str | None, model: str | None) -> Report:
 
 
 def _check_requests(
-    document: documents.JsonDocument, dialect: str | None, model: str | None
+    document: documents.MessageDocument, dialect: str | None, model: str | None
 ) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.requests import Requests, dialect_in

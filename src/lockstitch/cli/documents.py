@@ -26,7 +26,7 @@ LIST_KEYS = ("messages", "input", "contents")
 _OWN_STREAM = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
-class JsonDocument(msgspec.Struct, frozen=True):
+class MessageDocument(msgspec.Struct, frozen=True):
     """What was read: the bytes, and the list of messages or request body they hold.
 
     ``lines`` says that the bytes are one JSON value a line (JSONL).
@@ -69,7 +69,7 @@ def input_names(files: list[str]) -> list[str]:
     return files or [STDIN]
 
 
-def read_document(target: str) -> JsonDocument:
+def read_document(target: str) -> MessageDocument:
     """Read a file, or stdin for ``-``, once; raises Unreadable."""
     with limits_as_errors():
         data = _read_bytes(target)
@@ -77,10 +77,10 @@ def read_document(target: str) -> JsonDocument:
             raise Unreadable("is empty")
         value, lines = _decode(data)
         if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
-            return JsonDocument(target, data, value, lines)
+            return MessageDocument(target, data, value, lines)
         is_message = isinstance(value, dict) and ("role" in value or "type" in value)
         if is_message and b"\n" not in data.strip():
-            return JsonDocument(target, data, [value], lines=True)
+            return MessageDocument(target, data, [value], lines=True)
         raise Unreadable(
             "holds JSON, but neither a list of messages nor a request body "
             "with messages, input or contents"
@@ -179,7 +179,7 @@ def decode_text(data: bytes) -> str:
 _FULL_LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)
 
 
-def encode_document(document: JsonDocument, healed: Any) -> bytes:
+def encode_document(document: MessageDocument, healed: Any) -> bytes:
     """The bytes of the healed value: the document's own wherever nothing was changed."""
     if healed is document.value:
         return document.data

@@ -15,7 +15,7 @@ from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
     from lockstitch import Plan
-    from lockstitch.cli.documents import JsonDocument
+    from lockstitch.cli.documents import MessageDocument
 
 
 _MANY = (
@@ -61,14 +61,14 @@ def run(  # noqa: PLR0913 - one keyword an option
     return FINDINGS if plan.remaining else CLEAN
 
 
-def _read(target: str) -> JsonDocument:
+def _read(target: str) -> MessageDocument:
     document = documents.read_document(target)
     if document.requests:
         raise Unreadable(_MANY)
     return document
 
 
-def _shown(document: JsonDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
+def _shown(document: MessageDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
     """What goes to stdout: the report, the difference, or the healed JSON itself."""
     if as_json:
         return _report(document.target, plan)
@@ -88,7 +88,7 @@ def _report(target: str, plan: Plan) -> bytes:
     )
 
 
-def _difference(document: JsonDocument, healed: object) -> bytes:
+def _difference(document: MessageDocument, healed: object) -> bytes:
     """A unified diff of both as indented JSON, whatever the line breaks of the file."""
     if healed is document.value:
         return b""

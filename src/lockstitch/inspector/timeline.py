@@ -39,7 +39,7 @@ LONGEST = 4000
 _LONGEST_TIME = 40
 
 
-class Placed(Struct):
+class PlacedRow(Struct):
     """A row with the numbers of the records that it is made of; none for what needs no row."""
 
     anchors: Sequence[int]
@@ -48,7 +48,7 @@ class Placed(Struct):
 
 def messages_as_rows(
     history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
-) -> Iterator[Placed]:
+) -> Iterator[PlacedRow]:
     """Return the messages of a history; one that holds nothing but answers is with its calls."""
     show = MessageTranscript(history.messages, history.dialect, marks, PartsLayout())
     starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
@@ -56,14 +56,14 @@ def messages_as_rows(
     for position, message in enumerate(show.view):
         anchors = [number for number in history.sources[position] if number >= 0]
         if _is_folded(show, message, result):
-            yield Placed(anchors, None)
+            yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message, call, result))
             place = place_in_store(f"messages.{position}", history, transcript)
             row: Row = {"place": place, "role": _role(message), "parts": parts}
             if anchors:
                 row |= _time(transcript.records[anchors[0]].value)
-            yield Placed(anchors, row | _turn(starts.get(position)))
+            yield PlacedRow(anchors, row | _turn(starts.get(position)))
         call += sum(part.kind == CALL for part in message.parts)
         result += sum(part.kind == RESULT for part in message.parts)
 
@@ -92,7 +92,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
     )
 
 
-def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
+def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
     """Give a session of a store of our own, or what of it stands behind a record."""
     items, facts = journal.view.items, journal.state.facts
     for place, between, pieces in JournalTranscript(journal, PartsLayout()).pieces():
@@ -100,7 +100,7 @@ def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
         is_meant = item is None or item.seq > behind
         marks = join_results(between)
         if marks and is_meant:
-            yield Placed([], {"place": "", "role": "between", "parts": marks})
+            yield PlacedRow([], {"place": "", "role": "between", "parts": marks})
         if item is None:
             break
         parts = join_results(pieces)
@@ -110,7 +110,7 @@ def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[Placed]:
             row: Row = {"place": str(item.seq), "role": _spoken_by(item), "parts": parts}
             row |= {"time": facts[item.seq].at} if item.seq in facts else {}
             row |= {"is_summed_up": True} if journal.view.hides(item.seq) else {}
-            yield Placed([item.seq], row | _turn(turn))
+            yield PlacedRow([item.seq], row | _turn(turn))
 
 
 def _spoken_by(item: Item) -> str:
@@ -229,7 +229,7 @@ def journal_timeline(journal: Journal) -> Timeline:
     main = list(journal_as_rows(journal))
     hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
     if hidden:
-        main.insert(hidden[-1] + 1, Placed([], dict(_SEAM)))
+        main.insert(hidden[-1] + 1, PlacedRow([], dict(_SEAM)))
     made, _ = _assemble(main, [*_rewound(journal)])
     seam = next((at for at, row in enumerate(made.rows) if row["role"] == "seam"), 0)
     if seam:
@@ -254,7 +254,7 @@ def _rewound(journal: Journal) -> Iterator[OffLine]:
             yield OffLine(LEFT, fact.parent, str(fact.parent + 1), _REWOUND, rows)
 
 
-def _assemble(main: Sequence[Placed], pieces: Iterable[OffLine]) -> tuple[Timeline, dict[int, int]]:
+def _assemble(main: Sequence[PlacedRow], pieces: Iterable[OffLine]) -> tuple[Timeline, dict[int, int]]:
     """Put pieces behind what they hang on; gives also which record is shown in which row."""
     homes = {number: at for at, one in enumerate(main) for number in one.anchors}
     anchors = sorted(homes)
