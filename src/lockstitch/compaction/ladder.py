@@ -235,7 +235,7 @@ class _Descent:
         return digest(lines, self._previous, plan.room, self._count, plan.room + self._spare(plan))
 
     def _spare(self, plan: CutPlan) -> int:
-        """Give the tokens that a digest may take of the headroom: half of them."""
+        """Return the tokens that a digest may take of the headroom: half of them."""
         budget = self.task.budget
         left = budget.tokens - plan.after.tokens
         if budget.bytes:

@@ -64,7 +64,7 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
-    """Give every text in a value, and whether it is inline data."""
+    """Return every text in a value, and whether it is inline data."""
     if isinstance(value, str):
         yield value, _is_data(value, key)
     elif isinstance(value, bytes):
@@ -92,7 +92,7 @@ def _image_tokens(data: str) -> int:
 
 
 def size_of(messages: Sequence[Any]) -> int:
-    """Give the length of messages as JSON, base64 included."""
+    """Return the length of messages as JSON, base64 included."""
     try:
         return len(_ENCODE(messages))
     except (ValueError, OverflowError, TypeError):
@@ -144,7 +144,7 @@ def checked_counter(counter: Counter, dialect: str) -> Counter:
 def calibrated(
     view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None = None
 ) -> Counter:
-    """Give a counter that agrees with what the last request is known to have cost."""
+    """Return a counter that agrees with what the last request is known to have cost."""
     factor = _factor(view, dialect, blobs)
     return lambda messages, dialect: round(estimate(messages, dialect) * factor)
 
@@ -175,7 +175,7 @@ def _text(event: Compacted, blobs: Mapping[str, bytes] | None) -> str:
 
 
 def _usage(reply: ModelReply) -> int:
-    """Give what a reply's request cost by the provider's own count, 0 if it does not say."""
+    """Return what a reply's request cost by the provider's own count, 0 if it does not say."""
     if not isinstance(reply.event, Replied) or reply.event.blob:
         return 0
     try:
@@ -186,7 +186,7 @@ def _usage(reply: ModelReply) -> int:
 
 
 def usage_in(response: Any) -> int:
-    """Give the tokens of a request as its response tells them, 0 if it does not."""
+    """Return the tokens of a request as its response tells them, 0 if it does not."""
     tokens = tokens_in(response)
     return tokens.input if tokens else 0
 
@@ -222,11 +222,11 @@ class TokenBudget(Struct, frozen=True):
     bytes: int = 0
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         return f"{self.tokens} tokens" + (f" and {self.bytes} bytes" if self.bytes else "")
 
     def holds(self, cost: Cost, share: float = 1.0) -> bool:
-        """Tell whether a cost is within a share of it."""
+        """Whether a cost is within a share of it."""
         within = not self.bytes or cost.bytes <= self.bytes * share
         return within and cost.tokens <= self.tokens * share
 
@@ -263,7 +263,7 @@ class CutPlan(Struct, frozen=True):
 
     @property
     def is_needed(self) -> bool:
-        """Tell whether there is anything to do."""
+        """Whether there is anything to do."""
         return bool(self.room or self.shortened)
 
 
@@ -310,13 +310,13 @@ class Planner:
         self.allowed = self._allowed(boundaries(self.items))
 
     def _allowed(self, places: Sequence[int]) -> list[int]:
-        """Give the places to cut before; behind the cut there is, so that it stays hidden."""
+        """Return the places to cut before; behind the cut there is, so that it stays hidden."""
         found = [at for at in places if self.lowest[at] > self.cut]
         return [0, *found] if self.cut and self._stays else found
 
     @property
     def _stays(self) -> bool:
-        """Tell whether the summary there is can stay: it says nothing of what was kept beside it.
+        """Whether the summary there is can stay: it says nothing of what was kept beside it.
 
         A later compaction keeps other records: words that were the last ones then are no more.
         """
@@ -324,7 +324,7 @@ class Planner:
         return all(item.seq in kept for item in self.items if item.seq <= self.cut)
 
     def planned(self) -> CutPlan:
-        """Give the smallest compaction that leaves headroom; raises ``Unmet`` if there is none."""
+        """Return the smallest compaction that leaves headroom; raises ``Unmet`` without one."""
         before = sum((Cost(*weight.now) for weight in self.weights), self.carried)
         if self.budget.holds(before):
             return CutPlan(self.cut, 0, 0, before, before, [])
@@ -339,7 +339,7 @@ class Planner:
         raise self._unmet(before)
 
     def _reaches(self) -> Iterator[int]:
-        """Give how many items are old, whose results may be shortened.
+        """Return how many items are old, whose results may be shortened.
 
         All before the last reply, or before the last words if later; if that is not enough, the
         last reply as well, unless a call of it waits or is going to run.
@@ -370,7 +370,7 @@ class Planner:
         return self.budget.holds(cost + self.carried, share)
 
     def _reach(self, count: int) -> int:
-        """Give the record up to which items are shortened."""
+        """Return the record up to which items are shortened."""
         return max(item.seq for item in self.items[:count])
 
     def _by_cutting(self, before: Cost, old: int) -> CutPlan | None:
@@ -393,7 +393,7 @@ class Planner:
         return None
 
     def _candidates(self, allowed: Sequence[int], room: int, old: int) -> list[int]:
-        """Give a few cuts in order, from the first that may be enough to the largest."""
+        """Return a few cuts in order, from the first that may be enough to the largest."""
         least, told = LIMITS[-1], _told(room)
         at = bisect_left(
             allowed,
@@ -419,7 +419,7 @@ class Planner:
         return CutPlan(through, self._reach(old), limit, before, rest[limit], hidden, room)
 
     def _beside(self, weights: Sequence[Weight], limit: int) -> Cost:
-        """Give what is kept beside a summary costs; the last words of the user go out whole."""
+        """Return what is kept beside a summary costs; the last words of the user go out whole."""
         costs = (
             Cost(*weight.short[limit])
             if limit and weight.item.seq != self.words
@@ -437,7 +437,7 @@ class Planner:
 
 
 def unmet(before: Cost, least: Cost, budget: TokenBudget) -> Unmet:
-    """Say that a budget cannot be met, with the figures of what can."""
+    """Return the error for a budget that cannot be met, with the figures of what can."""
     figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
     if least.tokens >= before.tokens:
         return Unmet(f"{figures}, of which nothing can be left out; the budget is {budget}")
@@ -452,7 +452,7 @@ def _told(room: int) -> Cost:
 
 
 def boundaries(items: Sequence[Item], *, anywhere: bool = False) -> list[int]:
-    """Give the places to cut before: where a turn begins, and, in the last one, each reply.
+    """Return the places to cut before: where a turn begins, and, in the last one, each reply.
 
     What stands before must have been written before what stands behind, so that one record number
     parts them. The last turn is cut only between its batches, and its first words stay. With

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 def quiet(_done: int, _total: int) -> None:
-    """Tell nobody how far it is."""
+    """Take no notice of how far it is."""
 
 
 class Clock:
@@ -98,7 +98,7 @@ def run(
 
 
 def begin_question(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
-    """Give the next question to the model, or why it is not put."""
+    """Return the next question to the model, or why it is not put."""
     if summarizer is None:
         return Unasked("there is no summarizer")
     reason, seconds = summarizer.unasked, clock.for_one
@@ -124,7 +124,7 @@ def _asked(step: Ask, question: Question) -> str | Failure:
 
 
 def silence(question: Question) -> Failure:
-    """Say that a question was not answered in its time."""
+    """Return the failure of a question that was not answered in its time."""
     return Failure(f"no answer within {question.seconds:.1f} seconds")
 
 
@@ -142,7 +142,7 @@ def _awaited(answer: Any) -> Any:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Say what kind of failure it was, without the words of it, which may be the user's."""
+    """Return what kind of failure it was, without the words of it, which may be the user's."""
     status = getattr(error, "status_code", None)
     kind = type(error).__name__
     return Failure(f"{kind} ({status})" if isinstance(status, int) else kind)
@@ -207,7 +207,7 @@ class CompactBounds(Struct, frozen=True, kw_only=True):
         return Clock(self.deadline, self.call_timeout)
 
     def show(self, done: int, total: int) -> None:
-        """Tell whoever wants to know how far it is."""
+        """Report how far it is to whoever wants to know."""
         if self.on_progress is not None:
             self.on_progress(done, total)
 

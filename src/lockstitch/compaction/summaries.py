@@ -54,7 +54,7 @@ class SpokenLine(Struct, frozen=True):
 def spoken_lines(
     view: JournalView, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> list[SpokenLine]:
-    """Tell what items say, in order; media are told by a note."""
+    """Return what items say, in order; a note stands for media."""
     return [
         line
         for item, turns in each_turn(view, items, blobs)
@@ -86,7 +86,7 @@ def _text(pieces: Iterable[Piece]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Give the beginning and the end of a text, with what is left out counted."""
+    """Return the beginning and the end of a text, with what is left out counted."""
     if len(text) <= limit:
         return text
     note = f" […{len(text) - limit} characters…] "
@@ -135,7 +135,7 @@ def key_of(asked: str) -> str:
 
 
 def split_parts(lines: Sequence[SpokenLine], room: int, count: Count) -> list[str]:
-    """Give lines as texts of ``room`` tokens at most each, parted between lines if possible."""
+    """Return lines as texts of ``room`` tokens at most each, parted between lines if possible."""
     found: list[str] = []
     current: list[str] = []
     used = 0
@@ -166,7 +166,7 @@ def _split(text: str, room: int, count: Count) -> Iterator[tuple[str, int]]:
 
 
 def accept_summary(text: object, most: int, count: Count) -> str | None:
-    """Give a model's notes back if they are any: not blank, no error page, not endless."""
+    """Return a model's notes if they are any: not blank, no error page, not endless."""
     if not isinstance(text, str):
         return None
     words = text.strip()
@@ -224,7 +224,7 @@ def digest(
 
 
 def _cut(text: str, room: int, count: Count) -> str:
-    """Give as much of a text as there is room for, its middle left out."""
+    """Return as much of a text as there is room for, its middle left out."""
     length = len(text)
     while length > 1 and count(shorten(text, length)) > room:
         length = length * 3 // 4
@@ -278,7 +278,7 @@ def _brief(text: str, length: int) -> str:
 
 
 def _conclusions(lines: Sequence[SpokenLine]) -> list[str]:
-    """Give the last words of the assistant before each of the user's."""
+    """Return the last words of the assistant before each of the user's."""
     last: list[str] = []
     words = ""
     for line in lines:
@@ -317,7 +317,7 @@ def _errors(lines: Iterable[SpokenLine], length: int) -> list[str]:
 
 
 def _questions(lines: Sequence[SpokenLine], length: int) -> list[str]:
-    """Give the questions in the last words, whoever said them."""
+    """Return the questions in the last words, whoever said them."""
     spoken = [line for line in lines if line.who in ("user", "assistant")][-1:]
     found = (match[0].strip() for line in spoken for match in _QUESTION.finditer(line.text))
     return [shorten(question, length) for question in found][-3:]

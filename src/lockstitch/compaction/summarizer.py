@@ -88,7 +88,7 @@ def _since(past: SummarizerPast) -> float:
 
 
 def pause_reason(past: SummarizerPast, until: float) -> str:
-    """Say that a summarizer is not asked, until when, and why."""
+    """Return why a summarizer is not asked, and until when."""
     moment = datetime.fromtimestamp(until, UTC).isoformat(sep=" ", timespec="seconds")
     times = "once" if past.failures == 1 else f"{past.failures} times in a row"
     return f"the summarizer is paused until {moment}: it failed {times}"
@@ -177,7 +177,7 @@ class Summarizer:
         return _is_same(self.function, other.function)
 
     def learn(self, done: Compaction) -> SummarizerPast | None:
-        """Remember what became of it; gives what a session has to keep, None if that is nothing."""
+        """Remember what became of it; returns what a session has to keep, None for nothing."""
         if not done.asked:
             return None
         self.past = self.past.after(done, _now())

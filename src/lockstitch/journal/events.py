@@ -347,7 +347,7 @@ def describe(
     tags: Iterable[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Described:
-    """Say what a session is called and belongs to; what is None stays as it was before."""
+    """Return what a session is called and belongs to; what is None stays as before."""
     return Described(
         title=before.title if title is None else check_title(title),
         tags=before.tags if tags is None else check_tags(tags),
@@ -356,14 +356,14 @@ def describe(
 
 
 def check_title(title: object) -> str:
-    """Give a title back if it may be one."""
+    """Return a title if it may be one."""
     if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
         raise UsageError(f"a title is one line of at most {LONGEST_TITLE} characters")
     return title
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
-    """Give tags back if they may be some, each once, in order."""
+    """Return tags if they may be some, each once, in order."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise UsageError("tags are a list of texts")
     found = list(tags)

@@ -100,7 +100,7 @@ class _Import:
         self._put(Said(payload=_payload(blocks), dialect=self.dialect.name), message.index)
 
     def _spoken(self, part: Part) -> list[Part]:
-        """Give what of a part are the user's words: of a result nothing, if it has its call."""
+        """Return what of a part are the user's words: of a result nothing, if it has its call."""
         if part.kind != RESULT:
             return [part]
         if self.results[id(part)] in self.paired:

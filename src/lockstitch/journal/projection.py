@@ -163,7 +163,7 @@ def is_large_text(fact: Event | None) -> TypeGuard[Finished]:
 
 
 def _cap(view: JournalView, seq: int) -> int | None:
-    """Say how much of a record's results is sent, as a compaction wants it; None for all."""
+    """Return how much of a record's results is sent, as a compaction wants it; None for all."""
     summary = view.summary
     return summary.event.limit if summary is not None and summary.shortens(seq) else None
 
@@ -231,7 +231,7 @@ def receiver_of(
     model: str | None,
     before: tuple[int, Replied | Partial | None] = (0, None),
 ) -> Receiver:
-    """Tell who gets a request; where nobody says so, who replied last in this dialect.
+    """Return who gets a request; where nobody says so, who replied last in this dialect.
 
     ``before`` says which reply that is among the first items, if this is known already.
     """
@@ -480,7 +480,7 @@ class Projector:
         return read_turns(self._with_results(item, messages, issuer), issuer)
 
     def _unknown(self, reply: ModelReply) -> list[NeutralTurn]:
-        """Tell of a reply that this version cannot read, and of what its calls gave."""
+        """Return words for a reply that this version cannot read, and what its calls gave."""
         turns = [text_turn(ASSISTANT, UNREADABLE)]
         for call in reply.calls:
             answer = answer_to(call, self._outcome(call))

@@ -118,14 +118,14 @@ def is_inbox(name: str) -> bool:
 
 
 def check_session_name(name: object) -> str:
-    """Give the name of a session's journal back, or of its inbox, if it may be one."""
+    """Return the name of a session's journal, or of its inbox, if it may be one."""
     if isinstance(name, str) and _JOURNAL.fullmatch(name):
         return name
     return check_name(name)
 
 
 def check_name(name: object) -> str:
-    """Give a session's name back if it may be one: it becomes file names and parts of URLs."""
+    """Return a session's name if it may be one: it becomes file names and parts of URLs."""
     if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(
             "a session's name has 1 to 128 letters, digits, '.', '_' or '-' and no leading dot"
@@ -134,7 +134,7 @@ def check_name(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    """Give an idempotency key back if it may be one."""
+    """Return an idempotency key if it may be one."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
     return key

@@ -53,7 +53,7 @@ class ResultContent(Struct):
 
 
 def answer_to(call: CallState, payload: Any) -> ResultContent:
-    """Say what became of a call; ``payload`` is what its outcome carries, decoded."""
+    """Return what became of a call; ``payload`` is what its outcome carries, decoded."""
     if call.is_news:
         return ResultContent(WAITING, failed=True)
     if call.outcome is None:
@@ -66,7 +66,7 @@ def answer_to(call: CallState, payload: Any) -> ResultContent:
 
 
 def answer_in(fact: Finished, payload: Any) -> ResultContent:
-    """Say what an outcome tells; what was concluded without a word of the tool has its own text."""
+    """Return what an outcome tells; what no tool said has a text of its own."""
     failed = fact.outcome != "ok"
     if payload is None and fact.outcome in _CONCLUDED:
         return ResultContent(_CONCLUDED[fact.outcome], failed=failed)
@@ -108,13 +108,13 @@ def shorten_large_text(
 
 
 def _ends(limit: int) -> tuple[int, int]:
-    """Say how many characters of a text's beginning and of its end are sent."""
+    """Return how many characters of a text's beginning and of its end are sent."""
     head = max(limit * 2 // 3, 0)
     return head, max(limit - head, 0)
 
 
 def late_pieces(call: CallState, answer: ResultContent) -> list[Piece]:
-    """Tell of a result that came when its call was answered already."""
+    """Return the words for a result that came when its call was answered already."""
     label = " to ".join(part for part in (call.id, call.name) if part) or "without a name"
     return [TextPiece(LATE.format(label=label)), *_pieces(answer)]
 

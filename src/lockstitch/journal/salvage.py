@@ -134,7 +134,7 @@ class Salvage(Struct, frozen=True):
 
 
 def judge_remains(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
-    """Judge what is left of a session; gives its records, and what is wrong with its end."""
+    """Judge what is left of a session; returns its records, and what is wrong with its end."""
     judge = _RemnantJudge(remains)
     for seq in range(1, judge.last + 1):
         judge.judge(seq)
@@ -165,7 +165,7 @@ class _RemnantJudge:
         self._is_whole = True
 
     def judge(self, seq: int) -> None:
-        """Say what is known of the record of a number."""
+        """Judge the record of a number."""
         here = self._numbered.get(seq, [])
         # Every session has a first record that is proven by nothing before it.
         loose = (one for one in self._loose if seq > 1 or not one.is_guess)

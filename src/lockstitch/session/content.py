@@ -63,7 +63,7 @@ def _blocks(content: Any) -> Any:
 
 
 def _fault(block: Any, *, has_types: bool) -> str:
-    """Say what is wrong with a block, or a piece of text; "" if nothing is."""
+    """Return what is wrong with a block, or a piece of text; "" if nothing is."""
     if isinstance(block, str):
         return ""
     if not isinstance(block, dict):
@@ -163,7 +163,7 @@ def _kept(text: bytes | str) -> tuple[Raw, Any]:
 
 
 def _refused(text: bytes | str) -> str:
-    """Say why a text is not taken for a reply."""
+    """Return why a text is not taken for a reply."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
         json_text.decode(plain, constants=False)

@@ -288,7 +288,7 @@ def system_in(body: dict[str, Any]) -> Any:
 
 
 def _digest(value: Any) -> str:
-    """Tell a list from every other one."""
+    """Return what tells a list from every other one."""
     try:
         data = msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError):
@@ -452,7 +452,7 @@ def _done(backend: Backend, target: str, fork: Forked) -> Head | None:
 
 
 def _told(backend: Backend, target: str, fork: Forked) -> Head:
-    """Say where the copy came from; what runs in the original does not run in it."""
+    """Write where the copy came from; what runs in the original does not run in it."""
     lease = backend.acquire(target, create=False)
     writer = SessionWriter(backend, lease)
     try:

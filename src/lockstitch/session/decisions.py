@@ -323,7 +323,7 @@ def reply_events(event: Replied) -> list[Event]:
 
 
 def pause(state: JournalState) -> list[Event]:
-    """Say that a turn is left open on purpose."""
+    """Return the note that a turn is left open on purpose."""
     return [Noted(name=PAUSED)] if state.view.turn and not is_paused(state) else []
 
 
@@ -388,7 +388,7 @@ def is_unchanged(state: JournalState, candidate: Candidate) -> bool:
 
 
 def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) -> list[Event]:
-    """Say yes or no to a call that waits; the same again is nothing new."""
+    """Approve or deny a call that waits; the same again is nothing new."""
     if allow and call.status == "approved":
         return []
     if not allow and call.outcome is not None and isinstance(call.outcome.fact, Denied):
@@ -424,7 +424,7 @@ def _label(call: CallState) -> str:
 
 
 def turn_of(view: JournalView, take: Callable[[CallState], Call] = call_of) -> Turn:
-    """Say where the turn stands."""
+    """Return where the turn stands."""
     calls = tuple(map(take, view.batch)) if belongs_to_turn(view) else ()
     if view.turn:
         return Turn(view.turn, "waiting" if _only_waits(view) else "open", calls)
@@ -546,7 +546,7 @@ def describe(
     tags: Iterable[str] | None,
     metadata: Mapping[str, Any] | None,
 ) -> list[Event]:
-    """Say what the session is called and belongs to; what it says already is nothing new."""
+    """Describe the session; what it says of itself already is nothing new."""
     event = events.describe(events.about_from(state.described), title, tags, metadata)
     return [] if event == (state.described or events.describe(events.NO_ABOUT)) else [event]
 

@@ -92,7 +92,7 @@ def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Aud
 
 
 def _myself() -> str:
-    """Say who this is: the user, if the system tells, and the process."""
+    """Return who this is: the user, if the system tells, and the process."""
     label = myself().label
     with suppress(OSError, KeyError, ImportError):
         return f"{getpass.getuser()}, {label}"
@@ -214,7 +214,7 @@ def _is_number(value: Any, kind: Any) -> bool:
 def plan_removals(
     backend: Backend, rule: RetentionRule, *, including_held: bool = False
 ) -> Iterator[Removal | Spared]:
-    """Say which sessions go, newest first, and which stay only because they are in use.
+    """Return which sessions go, newest first, and which stay only because they are in use.
 
     Nothing is changed. A session without records is as old as itself, and is not counted. Whoever
     is going to take the lease of each finds out by that whether a holder is still alive.
@@ -255,7 +255,7 @@ def _shown(seconds: float) -> str:
 
 
 def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
-    """Say why a session may still be needed, "" if it is not."""
+    """Return why a session may still be needed, "" if it is not."""
     if rule.including_open:
         return ""
     try:

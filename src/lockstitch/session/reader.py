@@ -42,7 +42,7 @@ _KEPT = 16 * 1024 * 1024
 
 @contextmanager
 def advise_repair(backend: Backend, session: str) -> Iterator[None]:
-    """Say of damage what can be done about it."""
+    """Add to an error about damage what can be done about it."""
     try:
         yield
     except Damaged as error:

@@ -247,7 +247,7 @@ class Stream:
 
 
 def check_source(source: Any) -> Any:
-    """Give a source back; raises ``UsageError`` for what can never be a stream of events."""
+    """Return a source; raises ``UsageError`` for what can never be a stream of events."""
     if source is None or isinstance(source, str | bytes | int | float):
         kind = type(source).__name__
         raise UsageError(f"a stream is a client's stream, or an iterator of events, not a {kind}")

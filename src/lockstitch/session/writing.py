@@ -282,7 +282,7 @@ class SessionWriter(SessionView):
         return self._broken is None
 
     def watch(self, owner: object) -> None:
-        """Give the lease back also when its owner is gone without having closed it.
+        """Release the lease also when its owner is gone without having closed it.
 
         That is found out in the middle of anything, so it is done in a thread of its own.
         """
@@ -290,7 +290,7 @@ class SessionWriter(SessionView):
         self._watch.atexit = False
 
     def close(self) -> None:
-        """Give the lease back; what comes later is refused."""
+        """Release the lease; what comes later is refused."""
 
         def refuse(_: JournalState) -> list[JournalEntry]:
             self._broken = self._broken or Closed("it was closed")

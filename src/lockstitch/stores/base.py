@@ -202,7 +202,7 @@ class Backend(ABC):
 
     @abstractmethod
     def head(self, session: str) -> Head | None:
-        """Tell where a session stands; None if it does not exist."""
+        """Return where a session stands; None if it does not exist."""
 
     @abstractmethod
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
@@ -276,7 +276,7 @@ class Backend(ABC):
 
     @abstractmethod
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Give the room that removed records had back to the system; returns how many bytes.
+        """Return the room that removed records had to the system; returns how many bytes.
 
         Nothing of what was removed is in any file of the store afterwards. Others may go on
         using it meanwhile. Raises ``Busy`` if they have it in hand for longer than ``wait``
@@ -306,7 +306,7 @@ def require_same(found: Head, expected: Head, session: str) -> None:
 
 
 def check_blob(name: str, value: bytes | None, where: str) -> bytes:
-    """Give a stored value back if it is the one that was named."""
+    """Return a stored value if it is the one that was named."""
     if value is None:
         raise Damaged(f"{where}: the large value {name} is missing")
     if blob_name(value) != name:

@@ -164,14 +164,14 @@ class HolderWatch:
         self._noted: dict[str, float] = {}
 
     def silent(self, session: str) -> tuple[str, float]:
-        """Give the token and number of a holder that was silent for long enough, if one was."""
+        """Return the token and number of a holder that was silent for long enough, if one was."""
         with self._lock:
             sight, term = self._seen.get(session, (Sighting("", 0, 0.0), 0.0))
         is_due = sight.token and steady() >= sight.since + term
         return (sight.token, sight.beats) if is_due else ("", 0)
 
     def see(self, session: str, held: HolderSighting) -> float:
-        """Note what a holder's number is now; gives for how many seconds it has to stand still."""
+        """Note a holder's number; returns for how many seconds it still has to stand still."""
         now = steady()
         term = held.term or self._lease_seconds
         with self._lock:
@@ -187,7 +187,7 @@ class HolderWatch:
         return max(sight.since + term - now, 0.0)
 
     def note(self, session: str, held: HolderSighting) -> str:
-        """Give what is to be noted in the session's row, "" if that is there or was just done."""
+        """Return what is to be noted in the session's row, "" if that is there or was just done."""
         now = steady()
         with self._lock:
             sight, term = self._seen[session]

@@ -236,19 +236,19 @@ class Files:
             ) from error
 
     def only_in(self, session: str) -> set[str]:
-        """Give what may be the name of a large value that this session names and no other.
+        """Return what may be the name of a large value that this session names and no other.
 
         Bytes are looked at, not records: what is damaged keeps what it names, too.
         """
         return self.unnamed(self.names_in(self.log(session)), but=session)
 
     def names_in(self, path: Path) -> set[str]:
-        """Give what may be the name of a large value that is there and that a file names."""
+        """Return what may be the name of a large value that is there and that a file names."""
         found = {one.decode() for one in _NAMES.findall(path.read_bytes())}
         return {one for one in found if (self.blobs / one[:2] / one).exists()}
 
     def unnamed(self, names: Iterable[str], but: str | None = None) -> set[str]:
-        """Give the names that stand in no session's file, or in that of one alone."""
+        """Return the names that stand in no session's file, or in that of one alone."""
         found = {name.encode() for name in names}
         logs = [self.log(session) for session in self.sessions() if session != but]
         for path in (*logs, *self.bases.glob(f"*{SUFFIX}")) if found else ():
@@ -261,7 +261,7 @@ class Files:
             raise Damaged(f"session {session}: record {seq} is another one than was read before")
 
     def state(self, session: str) -> LogState:
-        """Tell how far a session's file counts now."""
+        """Return how far a session's file counts now."""
         with self.reading(session) as handle:
             walk = self.walk(session, handle)
             for _ in walk_file(walk, handle, os.fstat(handle).st_size):
@@ -285,7 +285,7 @@ def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[Rec
 
 
 def base_of(handle: int) -> Base | None:
-    """Tell what a file's first line says that it shares."""
+    """Return what a file's first line says that it shares."""
     line = os.pread(handle, _FIRST, 0)
     found = parse_line(line[: line.find(b"\n") + 1])
     return found.base if isinstance(found, OpeningLine) else None
@@ -344,7 +344,7 @@ class OwnClaim:
         return self._claim.holder
 
     def beat(self) -> None:
-        """Say that the holder is alive; in place, so that a full disk does not matter."""
+        """Write that the holder is alive; in place, so that a full disk does not matter."""
         with self._guard:
             if self._handle >= 0:
                 self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
@@ -355,13 +355,13 @@ class OwnClaim:
         return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
 
     def drop(self) -> None:
-        """Give the claim up: all that was written is durable."""
+        """Return the claim up: all that was written is durable."""
         self._close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Give the claim up, but leave its file, because something may not be durable."""
+        """Return the claim up, but leave its file, because something may not be durable."""
         self._claim = structs.replace(self._claim, seconds=-clock())
         with suppress(OSError):
             self.beat()

@@ -136,7 +136,7 @@ def _made(files: Files, target: str, lines: bytes) -> bool:
 
 
 def place_file(draft: Path, target: Path) -> bool:
-    """Give a file its name without ever taking that of another."""
+    """Return a file its name without ever taking that of another."""
     try:
         os.link(draft, target, follow_symlinks=False)
     except FileExistsError:
@@ -176,7 +176,7 @@ class UnneededBase(Struct, frozen=True):
 
 
 def keep_shared(files: Files, session: str) -> None:
-    """Give what forks of a session share a file of its own, before that of the session goes."""
+    """Return what forks of a session share a file of its own, before that of the session goes."""
     found = files.log(session).lstat()
     name = _name_of(files, found)
     if name is None:
@@ -221,7 +221,7 @@ def _goes_on(files: Files, name: str, upto: int) -> bool:
 
 
 def _needed(files: Files) -> dict[str, int]:
-    """Tell which bases are named, and up to which record."""
+    """Return which bases are named, and up to which record."""
     needed: dict[str, int] = {}
     logs = [files.log(session) for session in files.sessions()]
     for path in (*logs, *files.bases.glob(f"*{SUFFIX}")):

@@ -248,7 +248,7 @@ def hidden_lines(piece: bytes) -> Iterator[Line]:
 
 
 def hidden_at(piece: bytes) -> int:
-    """Tell where a whole line begins in a piece that begins with something else, 0 for nowhere."""
+    """Return where a whole line begins behind something else in a piece, 0 for nowhere."""
     starts = (start.start() for start in _STARTS.finditer(piece, 1))
     return next((start for start in starts if parse_line(piece[start:]) is not None), 0)
 
@@ -301,7 +301,7 @@ class LogWalk:
         self._parts_start = 0
 
     def feed(self, place: int, piece: bytes) -> list[RecordLine]:
-        """Take the next piece, a line but for the file's last one; gives a whole append."""
+        """Take the next piece, a line but for the file's last one; returns a whole append."""
         line = parse_line(piece)
         if self.torn is None:
             if isinstance(line, OpeningLine) and not self._parts:
@@ -316,7 +316,7 @@ class LogWalk:
         return []
 
     def finish(self, rest: bytes) -> None:
-        """Say that the file ends here: an append that is not whole does not count.
+        """Take note that the file ends: an append that is not whole does not count.
 
         ``rest`` is what stands from ``strange`` on.
         """

@@ -98,7 +98,7 @@ def _is_behind(line: Line | None, seq: int) -> bool:
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
-    """Give a session's file another name and its own to another file, under both locks."""
+    """Return a session's file another name and its own to another file, under both locks."""
     with files.reading(session) as handle:
         if stamp and stamp != _stamp(handle):
             raise Moved(f"session {session}: it went on since it was read: read it again")
@@ -206,7 +206,7 @@ def _without_part(kept: list[_LinePiece]) -> list[_LinePiece]:
 
 
 def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
-    """Give a damaged line the number that is missing where it stands."""
+    """Return a damaged line the number that is missing where it stands."""
     found: list[Remnant] = []
     lumps: list[bytes] = []
     seq = 0

@@ -132,7 +132,7 @@ class LogWriter:
         self._is_unsure = False
 
     def spoilt(self, error: OSError) -> Unsure:
-        """Write nothing more, because of a failure; gives the error that says so."""
+        """Write nothing more, because of a failure; returns the error that says so."""
         self._is_unsure = True
         reason = error.strerror or "failed"
         return Unsure(f"{self._where}: writing failed ({reason}); open it again")
@@ -193,13 +193,13 @@ class LogWriter:
         raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
 
     def beat(self, *, if_due: bool = False) -> None:
-        """Say that the holder is alive; if that fails, the next beat may do."""
+        """Write that the holder is alive; if that fails, the next beat may do."""
         with suppress(OSError):
             if not if_due or self._claim.is_due():
                 self._claim.beat()
 
     def close(self) -> None:
-        """Give the claim up and let go of the file."""
+        """Return the claim up and let go of the file."""
         if self._is_unsure:
             self._claim.leave()
         else:

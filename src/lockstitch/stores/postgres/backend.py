@@ -98,7 +98,7 @@ class ServerLeases:
             self._heads[lease.token] = (lease, lease.head)
 
     def head(self, lease: Lease) -> Head | None:
-        """Tell where the session of a lease stands; raises ``Unsure`` if that is in doubt."""
+        """Return where the session of a lease stands; raises ``Unsure`` if that is in doubt."""
         with self._lock:
             if lease.token in self._doubtful:
                 raise Unsure(
@@ -128,7 +128,7 @@ class ServerLeases:
             self._gone.setdefault(session, set()).add(token)
 
     def given_up(self, session: str) -> list[str]:
-        """Tell the tokens of a session that nobody uses any more."""
+        """Return the tokens of a session that nobody uses any more."""
         with self._lock:
             return sorted(self._gone.get(session, ()))
 
@@ -139,14 +139,14 @@ class ServerLeases:
                 self._heads.pop(token, None)
 
     def leftover(self) -> list[tuple[str, str]]:
-        """Tell what may stand in the store as held by this backend: tokens and their sessions."""
+        """Return what may stand in the store as held by this backend: tokens and their sessions."""
         with self._lock:
             held = [(token, lease.session) for token, (lease, _head) in self._heads.items()]
             lost = [(token, name) for name, tokens in self._gone.items() for token in tokens]
         return held + lost
 
     def live(self) -> list[Lease]:
-        """Tell the leases that are held here and not in doubt."""
+        """Return the leases that are held here and not in doubt."""
         with self._lock:
             return [lease for lease, _head in self._heads.values()]
 
@@ -221,7 +221,7 @@ class PostgresBackend(Backend):
             pause = min(pause * 1.5, LONGEST)
 
     def _give_up(self, session: str, seen: HolderSighting) -> Held:
-        """Note what was seen of a holder, for whoever tries next; gives the error to raise."""
+        """Note what was seen of a holder, for whoever tries next; returns the error to raise."""
         if note := self._watching.note(session, seen):
             # Without the note, the next one on this machine begins to watch anew.
             with suppress(LockstitchError, psycopg.Error):
@@ -258,7 +258,7 @@ class PostgresBackend(Backend):
         raise Moved(f"{_named(lease.session)}: it went on again and again meanwhile")
 
     def _place(self, lease: Lease, after: int) -> Head:
-        """Tell where the session stands, as far as is known here; another thread may be ahead."""
+        """Return where the session stands, as far as is known here; another thread may be ahead."""
         head = self._leases.head(lease)
         if head is None or head.seq < after:
             head = self.head(lease.session) or NEW
@@ -273,7 +273,7 @@ class PostgresBackend(Backend):
     def _appended(
         self, lease: Lease, entries: Sequence[JournalEntry], after: int, head: Head
     ) -> tuple[Any, ...]:
-        """Give the values of an append; behind another record than the last it only asks."""
+        """Return the values of an append; behind another record than the last it only asks."""
         is_last = head.seq == after
         records = chain_entries(head, lease.epoch, entries) if is_last else []
         digest = head.digest if is_last else None
@@ -538,14 +538,14 @@ class PostgresBackend(Backend):
         self._pool.close()
 
     def _give_back(self, held: list[tuple[str, str]]) -> None:
-        """Give leases back if the server can be reached; else they end when their time is up."""
+        """Release leases if the server can be reached; else they end when their time is up."""
         with suppress(LockstitchError, ConnectionLost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._server.tell(sql.RELEASE, (list(tokens), list(sessions)), self.url)
 
     def _attempt(self, session: str, *, create: bool) -> Lease | HolderSighting:
-        """Try once to take a lease; gives who has it if not got."""
+        """Try once to take a lease; returns who has it if not got."""
         while True:
             row, mine = self._taken(session, create=create)
             outcome, seq, digest, epoch, *held = row
@@ -632,7 +632,7 @@ class PostgresBackend(Backend):
 def _columns(
     entries: Sequence[JournalEntry], records: Sequence[JournalRecord]
 ) -> tuple[list[Any], ...]:
-    """Give entries as columns; without records they are only asked for."""
+    """Return entries as columns; without records they are only asked for."""
     sent = entries if records else ()
     blobs = sorted({blob_name(value): value for one in sent for value in one.blobs}.items())
     return (

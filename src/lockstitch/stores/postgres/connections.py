@@ -120,7 +120,7 @@ def is_worth_another_try(error: psycopg.Error) -> bool:
 
 
 def translate_error(error: psycopg.Error, where: str) -> LockstitchError:
-    """Say what a reported error means; nothing was written."""
+    """Return our error for a reported one; nothing was written."""
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, f"the server refused it: {_name_of(code)}"))
     return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
@@ -134,7 +134,7 @@ def _name_of(code: str) -> str:
 
 
 def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
-    """Say in one line why no connection was made, without what must not be seen."""
+    """Return in one line why no connection was made, without what must not be seen."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines) or "no reason given"
     for secret in sorted(secrets, key=len, reverse=True):
@@ -434,7 +434,7 @@ class Server:
 
 
 def _problem(error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
-    """Say what a failed statement comes to; None if it may be run again."""
+    """Return what a failed statement comes to; None if it may be run again."""
     if isinstance(error, Silent):
         return ServerSilent(f"PostgreSQL gave {error}")
     if not is_rolled_back(error):

@@ -47,7 +47,7 @@ class Notifications:
 
     @contextmanager
     def bell(self, session: str) -> Iterator[threading.Event]:
-        """Give an event that is set whenever the session may have new records."""
+        """Return an event that is set whenever the session may have new records."""
         bell = threading.Event()
         with self._lock:
             self._bells.setdefault(session, set()).add(bell)

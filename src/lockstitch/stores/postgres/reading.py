@@ -83,7 +83,7 @@ def read_shared(ask: Ask, number: int, after: int, upto: int) -> list[Row]:
 
 
 def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
-    """Give the statement for a page of sessions, and its values."""
+    """Return the statement for a page of sessions, and its values."""
     tag = (asked.tag,) if asked.tag else ()
     if not asked.newest:
         if tag:
@@ -263,7 +263,7 @@ def _sessions(
 
 
 def _shared(ask: Ask, session: _CheckedSession) -> Iterator[JournalRecord]:
-    """Give the records of a fork, whoever wrote them."""
+    """Return the records of a fork, whoever wrote them."""
     after, upto = 0, session.listed.seq
     while after < upto and (rows := read_shared(ask, session.id, after, upto)):
         yield from starmap(JournalRecord, rows)
@@ -297,7 +297,7 @@ def _checked(
 
 
 def _problem(session: _CheckedSession, last: JournalRecord) -> str:
-    """Say how a session's row and its records differ; "" if they do not."""
+    """Return how a session's row and its records differ; "" if they do not."""
     if last.seq != session.listed.seq:
         return f"record {last.seq + 1} is missing, and the session ends at {session.listed.seq}"
     if last.digest != session.digest:
@@ -356,7 +356,7 @@ def remains(server: Server, session: str, where: str) -> Remains:
 
 
 def stamp_of(stamp: str) -> tuple[int, int, bytes] | tuple[None, None, None]:
-    """Give what a stamp says: a session's number, and where it ended."""
+    """Return what a stamp says: a session's number, and where it ended."""
     if not stamp:
         return None, None, None
     number, seq, digest = stamp.split(" ")
@@ -380,7 +380,7 @@ class _SalvageReader:
         self.is_torn = False
 
     def rows(self) -> Iterator[Row]:
-        """Give what can be read, that which a fork has from others first."""
+        """Return what can be read, that which a fork has from others first."""
         furthest = 1 << 62
         shared = self._server.ask(sql.PARTS, (self._number,), self._where)
         for owner, after, upto in [*shared, (self._number, -furthest, furthest)]:
@@ -410,7 +410,7 @@ class _SalvageReader:
                 break
 
     def strays(self) -> list[Row]:
-        """Give records that belong to no session."""
+        """Return records that belong to no session."""
         try:
             return self._server.ask(sql.REMAINS_STRAYS, (_MOST_STRAYS,), self._where, is_slow=True)
         except Damaged:

@@ -198,7 +198,7 @@ def doubts(connection: Any, wanted: Wanted) -> list[Doubt]:
 
 
 def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
-    """Say what speaks against using tables, and what to type if they are meant all the same.
+    """Return the error for tables not to be used, with what to type if they are meant all the same.
 
     ``address`` is what was typed, as far as it may be shown.
     """
@@ -234,7 +234,7 @@ def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
 
 
 def _trusting(address: str, owners: Sequence[str]) -> str:
-    """Say how an address is written with which owners are trusted."""
+    """Return how an address is written with which owners are trusted."""
     if "PUBLIC" in owners:
         return ""
     for owner in owners:

@@ -473,7 +473,7 @@ class SqliteBackend(Backend):
 
 
 def _deadlines(wait: float) -> tuple[float, float]:
-    """Say until when a holder is waited for, and until when a process that is in mid-commit."""
+    """Return until when a holder is waited for, and until when a process that is in mid-commit."""
     now = time.monotonic()
     return now + wait, now + max(wait, LEAST)
 

@@ -230,7 +230,7 @@ def write_records(  # noqa: PLR0913 - all that a write consists of
 ) -> pieces.PieceTail | None:
     """Add records and the large values that they name behind a session's last one.
 
-    ``tail`` is where they go, if that is known; gives where the next ones go.
+    ``tail`` is where they go, if that is known; returns where the next ones go.
     """
     found = tail or pieces.tail_of(connection, number)
     tail = pieces.add(connection, found, made, compress=compress)
@@ -243,7 +243,7 @@ def write_records(  # noqa: PLR0913 - all that a write consists of
 
 
 def true_head(connection: Connection, row: rows.SessionHeadRow, where: str) -> Head:
-    """Give a session's head if its last record is there: nothing is built on what is not."""
+    """Return a session's head if its last record is there: nothing is built on what is not."""
     seq, digest = row.head.seq, START
     if seq:
         last = list(lineage.records(connection, row.number, seq - 1, seq, where))
@@ -273,7 +273,7 @@ class Tails:
     def find(
         self, connection: Connection, row: SessionHeadRow | None
     ) -> tuple[bool, pieces.PieceTail | None]:
-        """Tell whether a session surely ends as its row says, and where its next record goes."""
+        """Whether a session surely ends as its row says, and where its next record goes."""
         seen = connection.execute(_SEEN).fetchone()
         if connection is not self._connection or seen != self._seen:
             self._known.clear()
@@ -410,7 +410,7 @@ class Replacing:
 def receive_session(
     connection: Connection, incoming: IncomingSession, now: int, *, compress: bool
 ) -> int:
-    """Write a session that is not there, a record at a time; gives how many bytes it has."""
+    """Write a session that is not there, a record at a time; returns how many bytes it has."""
     number = rows.add_session(connection, incoming.session, incoming.head, now, incoming.changed)
     size = 0
     about = tail = None

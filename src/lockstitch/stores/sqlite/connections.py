@@ -48,7 +48,7 @@ _LOST: set[Identity] = set()
 
 
 def identity(path: str) -> Identity:
-    """Tell which file has a name at the moment."""
+    """Return which file has a name at the moment."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -72,7 +72,7 @@ class WatchedName:
         self._ask = call and partial(call, _HERE, name, _NO_LINKS, _INODE, self._found)
 
     def identity(self) -> Identity:
-        """Tell which file has the name at the moment."""
+        """Return which file has the name at the moment."""
         if self._ask is None or self._ask() != 0:
             return identity(self._path)
         number, major, minor = _PARTS.unpack_from(self._found, _START)
@@ -90,7 +90,7 @@ _PARTS = struct.Struct("=Q96xII")
 
 @cache
 def _statx() -> Callable[..., int] | None:
-    """Give Linux's call that looks at no more of a file than is asked for, None without one."""
+    """Return Linux's call that looks at no more of a file than is asked for, None without one."""
     if sys.platform != "linux":
         return None
     try:
@@ -115,7 +115,7 @@ def check_usable(path: Path) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int, int, int]:
-    """Tell which file has a name, its size and when it was last written."""
+    """Return which file has a name, its size and when it was last written."""
     found = os.lstat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -168,7 +168,7 @@ def beginning(body: bytes, most: int) -> bytes:
 
 
 def too_much(where: str, what: str, most: int) -> Damaged:
-    """Say that something stands for more than it may."""
+    """Return the error for something that stands for more than it may."""
     return Damaged(
         f"{where}: {what} unpacks to more than {most:,} bytes, which nothing that was written here"
         " does; nothing was changed"
@@ -252,7 +252,7 @@ def prepare(connection: Connection, path: Path) -> None:
 
 
 def ask(connection: Connection, question: str) -> Any:
-    """Give the first value that a statement gives."""
+    """Return the first value that a statement gives."""
     row = connection.execute(question).fetchone()
     return None if row is None else row[0]
 
@@ -293,7 +293,7 @@ def migrate(connection: Connection) -> None:
 
 
 def version_of(connection: Connection) -> int:
-    """Tell the version of a store: one that is only read may be older than this program."""
+    """Return the version of a store: one that is only read may be older than this program."""
     return int(ask(connection, "pragma user_version"))
 
 
@@ -367,7 +367,7 @@ def check_library() -> None:
 
 
 def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
-    """Say in our words what SQLite could not read."""
+    """Return our error for what SQLite could not read."""
     kind = getattr(error, "sqlite_errorcode", 0) & _KIND
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
         return Damaged(f"{path}: the database is damaged or not one: {error}")
@@ -377,7 +377,7 @@ def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
 
 
 def unsure_error(error: BaseException, path: Path) -> Unsure:
-    """Say that a write failed and that what became of it is not known."""
+    """Return the error for a write that failed, of which nobody knows what became."""
     return Unsure(
         f"{path}: a write failed ({error}); whether it is in the store is not known:"
         " open the session again"

@@ -32,7 +32,7 @@ def lock_of(path: Path) -> Path:
 
 
 def size_of(path: Path) -> int | None:
-    """Tell the size of a plain file, None if there is none; anything else there is refused."""
+    """Return the size of a plain file, None if there is none; anything else there is refused."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

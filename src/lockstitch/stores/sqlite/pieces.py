@@ -86,7 +86,7 @@ def encode_records(records: Sequence[JournalRecord]) -> Encoded:
 
 
 def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord], int]:
-    """Make records behind ``seq`` of bytes; gives them, and where one begins that is not whole.
+    """Make records behind ``seq`` of bytes; returns them, and where one begins that is not whole.
 
     Raises ``ValueError`` with them where bytes are no record.
     """
@@ -115,7 +115,7 @@ def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord
 
 
 def length_at(data: bytes, place: int) -> int:
-    """Say how long the record is that begins at a place, 0 if none begins there."""
+    """Return how long the record is that begins at a place, 0 if none begins there."""
     head = data[place : place + max(_SIZE, _LONG_SIZE)]
     if not head:
         return 0
@@ -170,7 +170,7 @@ def tail_of(connection: Connection, number: int) -> PieceTail:
 
 
 def add(connection: Connection, tail: PieceTail, more: Encoded, *, compress: bool) -> PieceTail:
-    """Add records behind the last one of a session; gives where the next one goes."""
+    """Add records behind the last one of a session; returns where the next one goes."""
     data, piece, room = more.data, tail.piece, tail.room
     place = room - tail.length
     if place > 0:
@@ -194,7 +194,7 @@ def add(connection: Connection, tail: PieceTail, more: Encoded, *, compress: boo
 
 
 def _room(connection: Connection) -> int:
-    """Say how many bytes of a piece's body fill a page."""
+    """Return how many bytes of a piece's body fill a page."""
     return int(ask(connection, "pragma page_size")) - _HEAD
 
 
@@ -266,7 +266,7 @@ def records(
 
 
 def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[bytes]:
-    """Give the bytes of a row and of some more, at least as many as there are already.
+    """Return the bytes of a row and of some more, at least as many as there are already.
 
     So a record that goes on and on is not put together anew with every row.
     """
@@ -282,18 +282,18 @@ def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[by
 
 
 def most_of(connection: Connection) -> int:
-    """Say what a piece can unpack to: a quarter of a sealed one, and all that is added to it."""
+    """Return what a piece can unpack to: a quarter of a sealed one, and all that is added to it."""
     room = _room(connection)
     return SEALED // 4 * room * DENSEST + (2 * SEALED + 2) * room
 
 
 def longest_of(connection: Connection) -> int:
-    """Say how long a record can be: its large values are kept elsewhere."""
+    """Return how long a record can be: its large values are kept elsewhere."""
     return max(MOST_OF_RECORDS, size_of(connection) * RATIO)
 
 
 def size_of(connection: Connection) -> int:
-    """Say how many bytes all pages have."""
+    """Return how many bytes all pages have."""
     return int(ask(connection, "pragma page_size")) * int(ask(connection, "pragma page_count"))
 
 
@@ -327,7 +327,7 @@ def _checked_start(row: Sequence[Any], after: int, where: str) -> tuple[int, int
 
 
 def _plain(row: Sequence[Any], most: int) -> bytes:
-    """Give the bytes of a piece; what cannot be unpacked is left out, and will be missed.
+    """Return the bytes of a piece; what cannot be unpacked is left out, and will be missed.
 
     Raises Overfull if it stands for more than it can.
     """
@@ -367,7 +367,7 @@ def cut(connection: Connection, number: int, upto: int) -> None:
 
 
 def move(connection: Connection, number: int, other: int) -> None:
-    """Give all records of a number to another one that has none."""
+    """Move all records of a number to another one that has none."""
     connection.execute(
         "update pieces set id = id + ? where id between ? and ?",
         ((other - number) << _SHIFT, *span(number)),
@@ -375,12 +375,12 @@ def move(connection: Connection, number: int, other: int) -> None:
 
 
 def numbers(connection: Connection) -> set[int]:
-    """Give all numbers that have records."""
+    """Return all numbers that have records."""
     found = connection.execute("select distinct id >> ? from pieces", (_SHIFT,))
     return {number for (number,) in found}
 
 
 def span(number: int) -> tuple[int, int]:
-    """Say between which ids the pieces of a number are."""
+    """Return between which ids the pieces of a number are."""
     low = number << _SHIFT
     return low, low | _LAST

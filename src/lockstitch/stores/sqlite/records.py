@@ -107,7 +107,7 @@ def let_go(connection: Connection, number: int | None) -> None:
 
 
 def _removed(connection: Connection, number: int) -> int | None:
-    """Remove all that is kept under a number; gives the number that it forked."""
+    """Remove all that is kept under a number; returns the number that it forked."""
     pieces.cut(connection, number, 0)
     rows.cut(connection, number, 0)
     link = _link(connection, number)

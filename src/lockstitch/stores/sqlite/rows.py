@@ -92,7 +92,7 @@ def session_numbered(connection: Connection, number: int, where: str) -> Session
 
 
 def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
-    """Give the next rows of ``sessions`` in the order of their numbers, not decoded."""
+    """Return the next rows of ``sessions`` in the order of their numbers, not decoded."""
     query = f"{_SESSION} where number >= ? order by number limit ?"
     return connection.execute(query, (number, count)).fetchall()
 
@@ -150,7 +150,7 @@ def _holder(value: object) -> Holder | None:
 
 
 def add_session(connection: Connection, name: str, head: Head, created: int, changed: int) -> int:
-    """Make a session that nobody holds; gives its number."""
+    """Make a session that nobody holds; returns its number."""
     cursor = connection.execute(
         "insert into sessions (number, name, seq, digest, epoch, created, changed)"
         " select max(coalesce((select max(number) from sessions), 0),"
@@ -165,7 +165,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
 def take(
     connection: Connection, place: LeasePlace, holder: Holder, deadline: float, term: float
 ) -> None:
-    """Give a session to a holder, under a new epoch."""
+    """Hand a session to a holder, under a new epoch."""
     connection.execute(
         "update sessions set epoch = ?, holder = ?, deadline = ?, term = ? where number = ?",
         (place.epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, place.number),
@@ -226,13 +226,13 @@ def cut(connection: Connection, number: int, upto: int) -> None:
 
 
 def move(connection: Connection, number: int, other: int) -> None:
-    """Give the records that an earlier version wrote, and all large values, to another number."""
+    """Return the records that an earlier version wrote, and all large values, to another number."""
     connection.execute("update events set session = ? where session = ?", (other, number))
     connection.execute("update uses set session = ? where session = ?", (other, number))
 
 
 def numbers(connection: Connection) -> set[int]:
-    """Give all numbers that have records of an earlier version."""
+    """Return all numbers that have records of an earlier version."""
     return {row[0] for row in connection.execute("select distinct session from events")}
 
 
@@ -304,7 +304,7 @@ def _record(row: Sequence[Any], expected: int, where: str) -> JournalRecord:
 
 
 def last_seq(connection: Connection, number: int) -> int:
-    """Give the number of a session's last record of an earlier version, 0 for none."""
+    """Return the number of a session's last record of an earlier version, 0 for none."""
     row = connection.execute("select max(seq) from events where session = ?", (number,)).fetchone()
     return row[0] if isinstance(row[0], int) else 0
 
@@ -330,7 +330,7 @@ def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[B
 
 
 def blob(connection: Connection, name: str) -> bytes | None:
-    """Give a large value as it is kept, None if it is not or makes no sense."""
+    """Return a large value as it is kept, None if it is not or makes no sense."""
     try:
         key = bytes.fromhex(name)
     except ValueError:
@@ -340,7 +340,7 @@ def blob(connection: Connection, name: str) -> bytes | None:
 
 
 def blob_size(connection: Connection, name: str) -> int | None:
-    """Give the length of a large value that is kept as it is, None if that is not known."""
+    """Return the length of a large value that is kept as it is, None if that is not known."""
     row = connection.execute(
         "select length(body) from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
     ).fetchone()
@@ -350,7 +350,7 @@ def blob_size(connection: Connection, name: str) -> int | None:
 def blob_ends(
     connection: Connection, name: str, head: int, tail: int
 ) -> tuple[bytes, bytes] | None:
-    """Give both ends of a large value that is kept as it is, None if there is none."""
+    """Return both ends of a large value that is kept as it is, None if there is none."""
     # substr() would read all of it as well, and twice
     row = connection.execute(
         "select body from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
@@ -359,7 +359,7 @@ def blob_ends(
 
 
 def next_blob(connection: Connection, after: bytes) -> tuple[bytes, bytes | Damaged] | None:
-    """Give the next large value in the order of their names, or why it cannot be read."""
+    """Return the next large value in the order of their names, or why it cannot be read."""
     row = connection.execute(
         "select cast(name as blob), codec, body from blobs where name > ? order by name limit 1",
         (after,),
@@ -386,7 +386,7 @@ def _value(codec: object, body: object, name: str) -> bytes:
 
 
 def pack(body: bytes, *, compress: bool) -> tuple[int, bytes]:
-    """Compress a body if that is wanted and worth it; gives the codec and the bytes."""
+    """Compress a body if that is wanted and worth it; returns the codec and the bytes."""
     if compress and len(body) >= SMALL:
         small = zlib.compress(body, _LEVEL)
         if len(small) < len(body):
@@ -441,7 +441,7 @@ def _drop_labels(connection: Connection, number: int) -> None:
 
 
 def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any, About]]:
-    """Give the next rows of ``sessions``, not decoded, each with what the session is called.
+    """Return the next rows of ``sessions``, not decoded, each with what the session is called.
 
     A store of an older version that may not be written is listed, too, but goes without.
     """

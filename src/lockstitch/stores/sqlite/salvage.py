@@ -67,7 +67,7 @@ class PieceRecovery:
         self.is_torn = False
 
     def remnants(self) -> Iterator[Remnant]:
-        """Give what is left of its records, in order."""
+        """Return what is left of its records, in order."""
         before: bytes | None = START
         for run in self._runs():
             for remnant in _in_run(run, before, self._last):
@@ -116,7 +116,7 @@ class PieceRecovery:
 
 
 def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
-    """Give the bytes of a piece, whether that is all of them, and whether it took no guess."""
+    """Return the bytes of a piece, whether that is all of them, and whether it took no guess."""
     if codec == 0 and not (len(body) > 1 and _inflate_piece(body) is not None):
         return body, True, True
     whole = _inflate_piece(body)
@@ -180,7 +180,7 @@ class _RecordRun:
             self._count = found
 
     def remnants(self, before: bytes | None) -> Iterator[Remnant]:
-        """Give what is left of them; ``before`` is the checksum of the record before, if known."""
+        """Return what is left of them; ``before`` is the last record's checksum, if known."""
         place, seq = 0, self._first
         while place < len(self._data):
             left = None if self._count is None else self._first + self._count - seq - 1
@@ -223,7 +223,7 @@ class _RecordRun:
         return self._until_end(place) == count
 
     def _until_end(self, place: int) -> int | None:
-        """Say how many records stand from a place to the end, None if what stands there is none.
+        """Return how many records stand from a place to the end, None if what stands there is none.
 
         What was found out once is remembered: it is asked for every place, again and again.
         """
@@ -350,7 +350,7 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
     is_held: Callable[[SessionHeadRow], bool],
     where: str,
 ) -> None:
-    """Give a session another name and its own to another one; see ``Backend.exchange``."""
+    """Return a session another name and its own to another one; see ``Backend.exchange``."""
     old = _row(connection, session, where)
     new = _row(connection, successor, where)
     for name in (session, successor, aside):
@@ -404,7 +404,7 @@ class _Rows:
         self.is_torn = False
 
     def remnants(self) -> Iterator[Remnant]:
-        """Give them, those that only may be of the session last."""
+        """Return them, those that only may be of the session last."""
         own: dict[int, Raw] = {}
         try:
             indexed = self._asked("where session = ? order by seq", self._number)
@@ -469,7 +469,7 @@ class _Rows:
         return {number for (number,) in found}
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        """Give place and session of every row of the table that can be read."""
+        """Return place and session of every row of the table that can be read."""
         after: int | None = -1
         while after is not None:
             try:
@@ -517,7 +517,7 @@ def _remnants(row: Raw) -> Iterator[Remnant]:
 
 
 def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Give a body unpacked, and whether that took no guess; in more than one way if it may be."""
+    """Return a body unpacked, and whether that took no guess; in more than one way if it may be."""
     if codec != rows.COMPRESSED:
         yield body, codec == 0
         if body.startswith(_ZLIB):

@@ -117,7 +117,7 @@ class SqliteWriter:
         return self.do(job)
 
     def vacuum(self, until: float) -> int:
-        """Write the database anew without what is free in it; gives how many bytes that saved."""
+        """Write the database anew without what is free in it; returns how many bytes that saved."""
 
         def job(connection: Connection) -> int:
             before = self._size()
