@@ -12,26 +12,29 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from queue import Empty, Queue
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from msgspec import Struct, structs
 
 from lockstitch.compaction.ladder import (
     AcceptedAnswer,
     Answer,
-    Ask,
     Compaction,
     Failure,
     PauseStep,
+    Step,
     Steps,
     Unasked,
 )
 from lockstitch.compaction.plan import Counter, TokenBudget, budget_of
 from lockstitch.compaction.summarizer import Question, Summarizer
+from lockstitch.conversation.steps import drive
 from lockstitch.errors import Unmet, UsageError
 
+T = TypeVar("T")
 Summarize = Callable[[str], str]
 Keep = Callable[[str, str], None]
 Progress = Callable[[int, int], None]
@@ -65,6 +68,68 @@ def _seconds(given: object, name: str) -> float:
     raise UsageError(f"{name} is a number of seconds, 0 or more")
 
 
+class Apart(Struct, frozen=True):
+    """An action that takes a while: it weighs a conversation, or waits for a store.
+
+    One that ``must_end`` is not left alone when whoever waits for it is cancelled.
+    """
+
+    function: Callable[[], Any]
+    must_end: bool = False
+
+
+class Sleep(Struct, frozen=True):
+    """Time to let go by."""
+
+    seconds: float
+
+
+class PutQuestion(Struct, frozen=True):
+    """A prompt for a model, which has the question's time to answer."""
+
+    question: Question
+    prompt: str
+
+
+Action = Apart | Sleep | PutQuestion
+Actions = Generator[Action, Any, T]
+
+
+def compaction_actions(
+    steps: Steps,
+    summarizer: Summarizer | None,
+    clock: Clock,
+    *,
+    keep: Keep,
+    on_progress: Progress,
+) -> Actions[Compaction]:
+    """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
+    answer: Answer = None
+    while True:
+        # A long conversation takes a while to weigh.
+        step = yield Apart(partial(_advance, steps, answer))
+        answer = None
+        if isinstance(step, Compaction):
+            return step
+        if isinstance(step, PauseStep):
+            yield Sleep(min(step.seconds, clock.left))
+        elif isinstance(step, AcceptedAnswer):
+            yield Apart(partial(keep, step.key, step.text), must_end=True)
+        elif isinstance(question := begin_question(summarizer, clock), Unasked):
+            answer = question
+        else:
+            on_progress(step.number - 1, step.total)
+            answer = yield PutQuestion(question, step.prompt)
+
+
+def _advance(steps: Steps, answer: Answer) -> Step | Compaction:
+    try:
+        return steps.send(answer)
+    except StopIteration as stop:
+        done: Compaction = stop.value
+        return done
+
+
 def run(
     steps: Steps,
     summarizer: Summarizer | None,
@@ -73,28 +138,31 @@ def run(
     keep: Keep,
     on_progress: Progress,
 ) -> Compaction:
-    """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
-    answer: Answer = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as stop:
-            done: Compaction = stop.value
-            return done
-        if isinstance(step, PauseStep):
-            time.sleep(min(step.seconds, clock.left))
-            answer = None
-            continue
-        if isinstance(step, AcceptedAnswer):
-            keep(step.key, step.text)
-            answer = None
-            continue
-        question = begin_question(summarizer, clock)
-        if isinstance(question, Unasked):
-            answer = question
-            continue
-        on_progress(step.number - 1, step.total)
-        answer = _asked(step, question)
+    """Drive a compaction to its end."""
+    actions = compaction_actions(steps, summarizer, clock, keep=keep, on_progress=on_progress)
+    return drive(actions, perform)
+
+
+def perform(action: Action) -> Any:
+    """Carry an action out, here and now."""
+    if isinstance(action, Apart):
+        return action.function()
+    if isinstance(action, Sleep):
+        return time.sleep(action.seconds)
+    question, answers = action.question, Queue[Any]()
+
+    def ask() -> None:
+        with question:
+            answer = attempt(question.asked.function, action.prompt)
+            # An async function is awaited in this thread, which has no event loop yet.
+            answers.put(attempt(asyncio.run, answer) if inspect.iscoroutine(answer) else answer)
+
+    # A callable that never returns must not hold anybody up, at the end of the program either.
+    threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
+    try:
+        return check_answer(answers.get(timeout=question.seconds))
+    except Empty:
+        return silence(question)
 
 
 def begin_question(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
@@ -105,22 +173,6 @@ def begin_question(summarizer: Summarizer | None, clock: Clock) -> Question | Un
     if reason or seconds <= 0:
         return Unasked(reason or "there was no time left")
     return Question(summarizer, seconds)
-
-
-def _asked(step: Ask, question: Question) -> str | Failure:
-    answers: Queue[Any] = Queue()
-
-    def ask() -> None:
-        with question:
-            answers.put(_awaited(attempt(question.asked.function, step.prompt)))
-
-    # a callable that never returns must not hold anybody up, at the end of the program either
-    threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
-    try:
-        answer = answers.get(timeout=question.seconds)
-    except Empty:
-        return silence(question)
-    return check_answer(answer)
 
 
 def silence(question: Question) -> Failure:
@@ -134,11 +186,6 @@ def attempt(summarize: Callable[[Any], Any], prompt: Any) -> Any:
         return summarize(prompt)
     except BaseException as error:  # noqa: BLE001 - whatever a model's client raises
         return failure_of(error)
-
-
-def _awaited(answer: Any) -> Any:
-    """Wait for the answer of an async function, in a thread that has no event loop yet."""
-    return attempt(asyncio.run, answer) if inspect.iscoroutine(answer) else answer
 
 
 def failure_of(error: BaseException) -> Failure:

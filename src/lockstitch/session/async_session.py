@@ -7,21 +7,25 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import CompactOptions, CompactSettings, compact_settings
-from lockstitch.errors import Busy, Moved, Unmet
+from lockstitch.conversation.steps import adrive
 from lockstitch.journal.events import About, Role
 from lockstitch.journal.queries import Usage
 from lockstitch.journal.state import Checkpoint, Fact
 from lockstitch.session.children import Parent
-from lockstitch.session.compacting import Compacting
 from lockstitch.session.decisions import Call, Recovered, Turn
-from lockstitch.session.event_loop import AsyncStream, AsyncWatch, run, run_to_end, unless_cancelled
+from lockstitch.session.event_loop import (
+    AsyncStream,
+    AsyncWatch,
+    perform,
+    run_to_end,
+    unless_cancelled,
+)
 from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
 from lockstitch.session.session import Session
 from lockstitch.session.streaming import StreamRecorder
@@ -158,18 +162,9 @@ class AsyncSession(SessionReadMixin):
         that nothing can meet gets the shortest there can be.
         """
         name = f"{dialect}:{profile}" if profile else dialect
-        ask = partial(self._inner._request, name, model, provider)
-        wish = compact_settings(budget, dialect, options)
-        messages = await run_to_end(ask)
-        if wish is None or not await run_to_end(lambda: self._inner._is_over(wish, messages)):
-            return messages
-        with suppress(Unmet, Moved, Busy):
-            try:
-                await self._compacted(summarize, wish)
-            except Unmet as error:
-                await self._compacted(None, wish.loosened(error))
-            return await run_to_end(ask)
-        return messages
+        settings = compact_settings(budget, dialect, options)
+        actions = self._inner._request_actions(name, model, provider, settings, summarize)
+        return await adrive(actions, perform)
 
     async def run_tools(
         self,
@@ -312,18 +307,8 @@ class AsyncSession(SessionReadMixin):
         tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
         how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        return await self._compacted(
-            summarize, CompactSettings(tokens=budget, dialect=dialect, **options)
-        )
-
-    async def _compacted(
-        self, summarize: Callable[[str], Any] | None, wish: CompactSettings
-    ) -> Compaction:
-        done = await _shortened(self._inner, summarize, wish)
-        for child in await run_to_end(lambda: self._inner._long_children(wish)):
-            with suppress(Unmet, Moved, Busy):
-                await _shortened(child, summarize, wish)
-        return done
+        settings = CompactSettings(tokens=budget, dialect=dialect, **options)
+        return await adrive(self._inner._compact_actions(summarize, settings), perform)
 
     async def uncompact(self) -> None:
         """Undo every compaction: the whole conversation is sent again."""
@@ -345,18 +330,6 @@ class AsyncSession(SessionReadMixin):
     ) -> None:
         """Go out, whatever happened."""
         await run_to_end(lambda: self._inner._close(error), insist=True)
-
-
-async def _shortened(
-    session: Session, summarize: Callable[[str], Any] | None, wish: CompactSettings
-) -> Compaction:
-    work = await run_to_end(lambda: Compacting(session._writer, wish, summarize))
-
-    async def keep(key: str, text: str) -> None:
-        await run_to_end(lambda: work.keep(key, text))
-
-    done = await run(work.steps, work.summarizer, wish.clock, keep=keep, on_progress=wish.show)
-    return await run_to_end(lambda: work.finish(done))
 
 
 class AsyncReader(SessionReadMixin):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, calibrated, checked_counter, size_of, unmet
-from lockstitch.compaction.running import CompactSettings
+from lockstitch.compaction.running import Actions, Apart, CompactSettings, compaction_actions
 from lockstitch.compaction.summarizer import Summarizer, SummarizerPast, name_of
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Moved, Unmet
@@ -110,6 +111,18 @@ class Compacting:
         if self._budget.bytes and before.bytes > self._budget.bytes:
             return after.bytes < before.bytes
         return after.tokens < before.tokens
+
+
+def compacting_actions(
+    writer: SessionWriter, settings: CompactSettings, summarize: Callable[[str], Any] | None
+) -> Actions[Compaction]:
+    """Compact one session; see :class:`Compacting`."""
+    work: Compacting = yield Apart(partial(Compacting, writer, settings, summarize), must_end=True)
+    done = yield from compaction_actions(
+        work.steps, work.summarizer, settings.clock, keep=work.keep, on_progress=settings.show
+    )
+    finished: Compaction = yield Apart(partial(work.finish, done), must_end=True)
+    return finished
 
 
 def _taken(state: JournalState) -> tuple[int, JournalView, dict[str, Any]]:

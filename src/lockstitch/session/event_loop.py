@@ -1,10 +1,7 @@
-"""Work that may wait, done beside an event loop; asyncio and trio alike, through anyio.
+"""What a session does beside an event loop: asyncio and trio alike, through anyio.
 
-Running tools from an event loop: async ones as tasks, the others in threads.
-
-A reply that comes in pieces, read from an event loop.
-
-Drives a compaction from asyncio or trio; the same as ``running``, with awaits.
+Work that may wait runs in threads, tools as tasks or in threads, streams are read as they come, and
+a model is asked for a summary without holding anybody up.
 """
 
 from __future__ import annotations
@@ -15,37 +12,26 @@ import inspect
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
 
-from lockstitch.compaction.ladder import (
-    AcceptedAnswer,
-    Answer,
-    Ask,
-    Compaction,
-    Failure,
-    PauseStep,
-    Step,
-    Steps,
-    Unasked,
-)
+from lockstitch.compaction.ladder import Failure
 from lockstitch.compaction.running import (
-    Clock,
-    Progress,
+    Action,
+    Apart,
+    Sleep,
     attempt,
-    begin_question,
     check_answer,
     failure_of,
     silence,
 )
-from lockstitch.compaction.summarizer import Question, Summarizer
+from lockstitch.compaction.summarizer import Question
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.session.streaming import StreamRecorder, check_source, stream_in
 from lockstitch.session.tool_run import GLANCE, Abort, ToolJob, ToolRun, run_in_thread
@@ -376,101 +362,60 @@ class _ThreadIterator:
         return event
 
 
-AsyncKeep = Callable[[str, str], Awaitable[None]]
-
 # Seconds that a model gets to clean up after its time is over, before it is left to itself.
 GRACE = 0.5
 # Nothing else may hold a task that would not be cancelled.
 _left: set[asyncio.Future[Any]] = set()
 
 
-async def run(
-    steps: Steps,
-    summarizer: Summarizer | None,
-    clock: Clock,
-    *,
-    keep: AsyncKeep,
-    on_progress: Progress,
-) -> Compaction:
-    """Go through the steps of a compaction; cancelled, it leaves nothing behind."""
-    answer: Answer = None
-    while True:
-        # a long conversation takes a while to weigh, and the event loop has other things to do
-        step = await _beside(partial(_advanced, steps, answer))
-        if isinstance(step, Compaction):
-            return step
-        answer = None
-        if isinstance(step, PauseStep):
-            await anyio.sleep(min(step.seconds, clock.left))
-        elif isinstance(step, AcceptedAnswer):
-            await keep(step.key, step.text)
-        elif isinstance(question := begin_question(summarizer, clock), Unasked):
-            answer = question
-        else:
-            on_progress(step.number - 1, step.total)
-            answer = await _asked(step, question)
-
-
-def _advanced(steps: Steps, answer: Answer) -> Step | Compaction:
-    try:
-        return steps.send(answer)
-    except StopIteration as stop:
-        done: Compaction = stop.value
-        return done
-
-
-async def _asked(step: Ask, question: Question) -> str | Failure:
-    with anyio.move_on_after(question.seconds):
-        return check_answer(await _called(question, step.prompt))
-    return silence(question)
+async def perform(action: Action) -> Any:
+    """Carry an action of a compaction out; cancelled, it leaves nothing behind."""
+    if isinstance(action, Apart):
+        work = run_to_end if action.must_end else _beside
+        return await work(action.function)
+    if isinstance(action, Sleep):
+        return await anyio.sleep(action.seconds)
+    with anyio.move_on_after(action.question.seconds):
+        return check_answer(await _called(action.question, action.prompt))
+    return silence(action.question)
 
 
 async def _called(question: Question, prompt: str) -> Any:
-    summarize = question.asked.function
-    if inspect.iscoroutinefunction(summarize):
-        got = attempt(summarize, prompt)
+    function = question.asked.function
+    if inspect.iscoroutinefunction(function):
+        got = attempt(function, prompt)
     else:
-        got = await _beside(partial(_heard, question, prompt))
-    return await _awaited(question, got) if inspect.isawaitable(got) else got
 
+        def heard() -> Any:
+            with question:
+                return attempt(function, prompt)
 
-def _heard(question: Question, prompt: str) -> Any:
-    with question:
-        return attempt(question.asked.function, prompt)
+        got = await _beside(heard)
+    if not inspect.isawaitable(got):
+        return got
 
+    async def answered() -> Any:
+        try:
+            with question:
+                return await got
+        except Exception as error:  # noqa: BLE001 - whatever a model's client raises
+            return failure_of(error)
 
-async def _awaited(question: Question, answer: Awaitable[Any]) -> Any:
     # trio has no task that could outlive its parent: there the model has to let go by itself
-    if isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
-        return await _apart(_answered(question, answer))
-    return await _answered(question, answer)
-
-
-async def _answered(question: Question, answer: Awaitable[Any]) -> Any:
-    try:
-        with question:
-            return await answer
-    except Exception as error:  # noqa: BLE001 - whatever a model's client raises
-        return failure_of(error)
-
-
-async def _apart(answer: Coroutine[Any, Any, Any]) -> Any:
-    """Wait for a task of its own, so that one that swallows its cancellation holds nobody up."""
-    task = asyncio.ensure_future(answer)
+    if not isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+        return await answered()
+    # A task of its own, so that one that swallows its cancellation holds nobody up.
+    task = asyncio.ensure_future(answered())
     try:
         await asyncio.wait({task})
     finally:
         if not task.done():
-            await _let_go(task)
+            _left.add(task)
+            task.add_done_callback(_left.discard)
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({task}, timeout=GRACE)
     return Failure("CancelledError") if task.cancelled() else task.result()
-
-
-async def _let_go(task: asyncio.Future[Any]) -> None:
-    _left.add(task)
-    task.add_done_callback(_left.discard)
-    task.cancel()
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait({task}, timeout=GRACE)
 
 
 async def _beside(function: Callable[[], T]) -> T:

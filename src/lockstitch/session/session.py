@@ -19,12 +19,15 @@ from msgspec import structs
 
 from lockstitch.compaction.ladder import Compaction
 from lockstitch.compaction.running import (
+    Actions,
+    Apart,
     CompactOptions,
     CompactSettings,
     Summarize,
     compact_settings,
-    run,
+    perform,
 )
+from lockstitch.conversation.steps import drive
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Busy, Held, LockstitchError, Moved, Unmet, UsageError
 from lockstitch.journal.events import (
@@ -48,7 +51,7 @@ from lockstitch.journal.records import check_name
 from lockstitch.journal.state import ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
 from lockstitch.session.children import Parent, delivered_outcome
-from lockstitch.session.compacting import Compacting, is_over
+from lockstitch.session.compacting import compacting_actions, is_over
 from lockstitch.session.content import json_payload, reply_event, said_payload
 from lockstitch.session.decisions import Call, Recovered, Turn
 from lockstitch.session.reader import Note, SessionReadMixin, advise_repair, end_of
@@ -240,17 +243,29 @@ class Session(SessionReadMixin):
         that nothing can meet gets the shortest there can be.
         """
         name = f"{dialect}:{profile}" if profile else dialect
-        ask = partial(self._request, name, model, provider)
-        wish = compact_settings(budget, dialect, options)
-        messages = ask()
-        if wish is None or not self._is_over(wish, messages):
+        settings = compact_settings(budget, dialect, options)
+        return drive(self._request_actions(name, model, provider, settings, summarize), perform)
+
+    def _request_actions(
+        self,
+        name: str,
+        model: str | None,
+        provider: str | None,
+        settings: CompactSettings | None,
+        summarize: Callable[[str], Any] | None,
+    ) -> Actions[list[Any]]:
+        ask = Apart(partial(self._request, name, model, provider), must_end=True)
+        messages: list[Any] = yield ask
+        if settings is None or not (
+            yield Apart(partial(self._is_over, settings, messages), must_end=True)
+        ):
             return messages
         with suppress(Unmet, Moved, Busy):
             try:
-                self._compact(summarize, wish)
+                yield from self._compact_actions(summarize, settings)
             except Unmet as error:
-                self._compact(None, wish.loosened(error))
-            return ask()
+                yield from self._compact_actions(None, settings.loosened(error))
+            messages = yield ask
         return messages
 
     def _request(self, name: str, model: str | None, provider: str | None) -> list[Any]:
@@ -499,13 +514,16 @@ class Session(SessionReadMixin):
         tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
         how far it is, and ``ignore_pause`` asks whatever failed before.
         """
-        return self._compact(summarize, CompactSettings(tokens=budget, dialect=dialect, **options))
+        settings = CompactSettings(tokens=budget, dialect=dialect, **options)
+        return drive(self._compact_actions(summarize, settings), perform)
 
-    def _compact(self, summarize: Summarize | None, wish: CompactSettings) -> Compaction:
-        done = _shortened(self, summarize, wish)
-        for child in self._long_children(wish):
+    def _compact_actions(
+        self, summarize: Callable[[str], Any] | None, settings: CompactSettings
+    ) -> Actions[Compaction]:
+        done = yield from compacting_actions(self._writer, settings, summarize)
+        for child in (yield Apart(partial(self._long_children, settings), must_end=True)):
             with suppress(Unmet, Moved, Busy):
-                _shortened(child, summarize, wish)
+                yield from compacting_actions(child._writer, settings, summarize)  # noqa: SLF001
         return done
 
     def uncompact(self) -> None:
@@ -577,12 +595,6 @@ class Session(SessionReadMixin):
 
 # The sessions that are open in this process, so that a parent finds its children.
 _OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValueDictionary()
-
-
-def _shortened(session: Session, summarize: Summarize | None, wish: CompactSettings) -> Compaction:
-    work = Compacting(session._writer, wish, summarize)  # noqa: SLF001 - its own module
-    done = run(work.steps, work.summarizer, wish.clock, keep=work.keep, on_progress=wish.show)
-    return work.finish(done)
 
 
 def check_wait(seconds: object) -> float:
