@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lockstitch.conversation.message_list import MessageList
 from lockstitch.conversation.narrowing import Excerpt
-from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
+from lockstitch.conversation.sdk_objects import FromPlain, as_it_is, is_plain, to_plain
 from lockstitch.dialects.fast import narrow
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import dialect_of, new_dialect
@@ -22,6 +22,7 @@ from lockstitch.errors import Unhealed, UsageError
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.repair.edits import Edit, diff
 from lockstitch.repair.engine import NONE, RepairOutcome, repair_case
+from lockstitch.repair.origins import RepairedMessage, earlier_forms
 from lockstitch.rules import ERROR, RULES, Case, Finding, RequestContext, Rule, examine
 
 
@@ -47,7 +48,7 @@ class HealInput:
         self.clean = clean
         self.stored = stored
         self.plain: Any = list(value) if type(value) is MessageList else value
-        self.freeze: FromPlain = _as_it_is
+        self.freeze: FromPlain = as_it_is
         self.waiting = _ids_of(waiting)
         self.excerpt: Excerpt | None = None
         if dialect is not None:
@@ -58,7 +59,7 @@ class HealInput:
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
         self.model = model if model is not None else _model_in(self.body)
         self.traits = traits_of(self.model)
-        if dialect is None and self.freeze is _as_it_is:
+        if dialect is None and self.freeze is as_it_is:
             self.excerpt = self._excerpt(self.profile, model)
 
     def _excerpt(self, profile: Profile, model: str | None) -> Excerpt | None:
@@ -87,7 +88,7 @@ class HealInput:
     @property
     def unchanged(self) -> Any:
         """What was given; an iterator, which is spent by now, comes back as its items."""
-        return self.value if self.freeze is _as_it_is else self.freeze(self.plain)
+        return self.value if self.freeze is as_it_is else self.freeze(self.plain, {})
 
     @property
     def looked_at(self) -> Sequence[Any]:
@@ -112,17 +113,16 @@ class HealInput:
             request = structs.replace(request, numbers=self.excerpt.numbers, ids=self.excerpt.ids)
         return Case(request, dialect.read(self.looked_at))
 
-    def whole(self, outcome: RepairOutcome) -> list[Any] | None:
-        """Put what was left out back into a repaired list; None if its seams did not survive."""
+    def can_be_whole(self, outcome: RepairOutcome) -> bool:
+        """Whether what was left out can be put back between the messages of a repair."""
         if self.excerpt is None:
-            return outcome.messages
-        numbers = self.excerpt.numbers
-        origins = [numbers[origin] if origin >= 0 else -1 for origin in outcome.origins]
-        return self.excerpt.spliced(self.raw, outcome.messages, origins)
-
-    def wrapped(self, messages: list[Any], body: dict[str, Any] | None) -> Any:
-        """Put a healed list back where it came from."""
-        return messages if body is None else {**body, self.profile.list_key: messages}
+            return True
+        raw = self.raw
+        return self.excerpt.keeps_seams(
+            one.origin
+            for one in outcome.messages
+            if one.origin is not None and one.message is raw[one.origin]
+        )
 
 
 def _ids_of(waiting: Iterable[str]) -> frozenset[str]:
@@ -134,10 +134,6 @@ def _ids_of(waiting: Iterable[str]) -> frozenset[str]:
 def _lacks_tools(body: dict[str, Any], profile: Profile) -> bool:
     """Without tools a call anywhere counts, so that all of the list has to be seen."""
     return profile.tools_needed and not body.get("tools")
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _opened(value: Any, list_key: str) -> tuple[dict[str, Any] | None, Sequence[Any]]:
@@ -197,31 +193,62 @@ class Plan:
         if outcome is None:
             return False
         same = len(before) == len(outcome.messages) and all(
-            new is old for new, old in zip(outcome.messages, before, strict=True)
+            new.message is old for new, old in zip(outcome.messages, before, strict=True)
         )
         return not same or outcome.body is not self._given.body
 
     @cached_property
+    def repaired(self) -> list[RepairedMessage]:
+        """The healed messages, each with where it and its parts were in the list given."""
+        raw = self._given.raw
+        if self._outcome is None or not self.changed:
+            return [RepairedMessage(message, number) for number, message in enumerate(raw)]
+        whole: list[RepairedMessage] = []
+        for one in self._outcome.messages:
+            whole.append(one)
+            behind = self._gap_behind(one)
+            whole += [RepairedMessage(raw[number], number) for number in behind]
+        return whole
+
+    def _gap_behind(self, one: RepairedMessage) -> range:
+        """Return the numbers of the messages behind one that needed no look."""
+        gaps = self._given.excerpt.gaps if self._given.excerpt is not None else {}
+        stop = gaps.get(one.origin) if one.origin is not None else None
+        return range(0) if stop is None or one.origin is None else range(one.origin + 1, stop)
+
+    @cached_property
     def plain(self) -> Any:
         """The healed value as plain data."""
-        outcome = self._outcome
+        outcome, raw = self._outcome, self._given.raw
         if outcome is None or not self.changed:
             return self._given.plain
-        messages = self._given.whole(outcome)
-        return self._given.wrapped(messages or [], outcome.body)
+        messages: list[Any] = []
+        for one in outcome.messages:
+            messages.append(one.message)
+            gap = self._gap_behind(one)
+            messages += raw[gap.start : gap.stop]
+        if outcome.body is None:
+            return messages
+        return {**outcome.body, self._given.profile.list_key: messages}
 
     @cached_property
     def messages(self) -> Any:
         """The healed value in the kind that was given."""
         if not self.changed:
             return self._given.unchanged
-        return self._given.freeze(self.plain)
+        return self._given.freeze(self.plain, self._earlier)
 
     @cached_property
     def edits(self) -> list[Edit]:
         """The difference in named places, in the original's coordinates."""
         root = () if self._given.body is not None else (self._given.profile.list_key,)
-        return diff(self._given.plain, self.plain, root)
+        return diff(self._given.plain, self.plain, root, self._earlier)
+
+    @cached_property
+    def _earlier(self) -> dict[int, Any]:
+        """What each changed message and part was before."""
+        changed = self._outcome.messages if self._outcome is not None else ()
+        return earlier_forms(changed, self._given.raw)
 
 
 def heal(  # noqa: PLR0913 - options, all by name
@@ -354,7 +381,7 @@ def _planned(given: HealInput, spared: frozenset[str] = NONE, *, sent: bool = Fa
         return Plan(given, findings, None)
     outcome = repair_case(case, given.looked_at, findings, spared, only_errors=sent)
     left = any(found.severity == ERROR or not sent for found in outcome.remaining)
-    if given.excerpt is not None and (left or given.whole(outcome) is None):
+    if given.excerpt is not None and (left or not given.can_be_whole(outcome)):
         given.excerpt = None
         return _planned(given, spared, sent=sent)
     return Plan(given, findings, outcome, spared)

@@ -58,21 +58,12 @@ class Excerpt(Struct):
     gaps: dict[int, int]
     ids: frozenset[str] = frozenset()
 
-    def spliced(
-        self, raw: Sequence[Any], messages: list[Any], origins: list[int]
-    ) -> list[Any] | None:
-        """Put the runs back between repaired messages; None if a seam did not survive."""
-        result: list[Any] = []
-        last = -1
-        for message, origin in zip(messages, origins, strict=True):
-            result.append(message)
-            if origin in self.gaps:
-                if message is not raw[origin] or origin <= last:
-                    return None
-                last = origin
-                result += raw[origin + 1 : self.gaps[origin]]
-        kept = sum(origin in self.gaps for origin in origins)
-        return result if kept == len(self.gaps) else None
+    def keeps_seams(self, kept: Iterable[int]) -> bool:
+        """Whether every run can be put back behind its first message.
+
+        ``kept`` names the messages that a repair left as they were, in their new order.
+        """
+        return [number for number in kept if number in self.gaps] == sorted(self.gaps)
 
 
 def find_excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> Excerpt | None:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import dataclasses
 import operator
 import sys
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from enum import Enum
 from functools import cache, partial
-from types import NoneType
-from typing import Any, NamedTuple
+from types import MappingProxyType, NoneType
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -159,7 +159,6 @@ def _dataclass_fields(value: Any) -> Fields:
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
-FromPlain = Callable[[Any], Any]
 Path = tuple[object, ...]
 
 # Raw is JSON that was left as text, since nothing here can read it.
@@ -228,8 +227,8 @@ def to_plain(value: Any) -> tuple[Any, FromPlain]:
     thawing = _ToPlain()
     plain = thawing.value(value, ("messages",) if isinstance(value, Sequence | deque) else ())
     if plain is value:
-        return value, _as_it_is
-    return plain, _FromPlain(thawing.origins, plain).freeze
+        return value, as_it_is
+    return plain, _FromPlain(thawing.forms, plain).convert
 
 
 def _unrolled(value: Any) -> Any:
@@ -241,7 +240,18 @@ def _unrolled(value: Any) -> Any:
     return value
 
 
-def _as_it_is(value: Any) -> Any:
+class FromPlain(Protocol):
+    """Turns healed plain data back into the kind of what it was made from."""
+
+    def __call__(self, healed: Any, earlier: Mapping[int, Any] = ..., /) -> Any:
+        """Return a healed value in kind.
+
+        ``earlier`` says what each changed message and part of it was, by the ``id`` of the new one.
+        """
+
+
+def as_it_is(value: Any, _earlier: Mapping[int, Any] = MappingProxyType({})) -> Any:
+    """Return plain data in the kind that was given, which is its own."""
     return value
 
 
@@ -256,7 +266,7 @@ class _ToPlain:
     """One walk from objects to plain data; every container in the result gets its origin."""
 
     def __init__(self) -> None:
-        self.origins: dict[int, PlainForm] = {}
+        self.forms: dict[int, PlainForm] = {}
         self._seen: dict[int, PlainForm] = {}
 
     def value(self, value: Any, at: Path) -> Any:
@@ -270,7 +280,7 @@ class _ToPlain:
         plain = self._converted(value, at)
         self._seen[id(value)] = PlainForm(plain, value)
         if type(plain) in (dict, list):
-            self.origins[id(plain)] = PlainForm(plain, value)
+            self.forms[id(plain)] = PlainForm(plain, value)
         return plain
 
     def _converted(self, value: Any, at: Path) -> Any:
@@ -324,24 +334,26 @@ class _ToPlain:
 class _FromPlain:
     """Turns healed plain data back, guided by the plain data it was healed from."""
 
-    def __init__(self, origins: dict[int, PlainForm], plain: Any) -> None:
-        self._origins = origins
+    def __init__(self, forms: dict[int, PlainForm], plain: Any) -> None:
+        self._forms = forms
         self._plain = plain
+        self._earlier: Mapping[int, Any] = {}
 
-    def freeze(self, healed: Any) -> Any:
-        """Give a healed value in the kind of the value that was thawed."""
+    def convert(self, healed: Any, earlier: Mapping[int, Any] = MappingProxyType({})) -> Any:
+        """Return a healed value in the kind of the value that it was made from."""
+        self._earlier = earlier
         return self._value(healed, self._plain)
 
     def _value(self, new: Any, old: Any) -> Any:
-        if id(new) in self._origins:
-            return self._origins[id(new)].original
+        if id(new) in self._forms:
+            return self._forms[id(new)].original
         if new is old or type(new) not in (dict, list):
             return new
         return self._dict(new, old) if type(new) is dict else self._list(new, old)
 
     def _original(self, plain: Any) -> Any:
-        origin = self._origins.get(id(plain))
-        return plain if origin is None else origin.original
+        form = self._forms.get(id(plain))
+        return plain if form is None else form.original
 
     def _dict(self, new: dict[Any, Any], old: Any) -> Any:
         before = old if type(old) is dict else {}
@@ -353,63 +365,21 @@ class _FromPlain:
 
     def _list(self, new: list[Any], old: Any) -> Any:
         before = old if type(old) is list else []
-        partners = _partners(new, before)
-        kin = self._kin(before)
-        items = [self._item(item, partners.get(id(item)), kin) for item in new]
+        # what new messages should be, too: objects of the class that the others are of
+        kinds: Iterator[type] = (type(self._original(item)) for item in before)
+        kin = next((k for k in kinds if is_google(k) or is_langchain(k) or k is tuple), None)
+        # a list that no repair keeps a record of has its items where they were
+        places = before if len(before) == len(new) else [None] * len(new)
+        items: list[Any] = []
+        for item, here in zip(new, places, strict=True):
+            was = self._earlier.get(id(item), here)
+            made = self._value(item, was)
+            if kin is not None and was is None and type(made) is dict:
+                made = _made(kin if is_google(kin) else langchain_class(item), made, item)
+            items.append(made)
         if type(old) is list and type(self._original(old)) is not list:
             return _gathered(type(self._original(old)), items)
         return new if all(map(operator.is_, new, items)) else items
-
-    def _item(self, new: Any, old: Any, kin: type | None) -> Any:
-        frozen = self._value(new, old)
-        if kin is None or old is not None or type(frozen) is not dict:
-            return frozen
-        return _made(kin if is_google(kin) else langchain_class(new), frozen, new)
-
-    def _kin(self, items: list[Any]) -> type | None:
-        """Find the class whose objects a list holds, if new items should be objects as well."""
-        for item in items:
-            kind: type = type(self._original(item))
-            if is_google(kind) or is_langchain(kind) or kind is tuple:
-                return kind
-        return None
-
-
-def _partners(new: list[Any], old: list[Any]) -> dict[int, Any]:
-    """Find what each item was before: itself, or the lost item that it seems a changed copy of.
-
-    A wrong guess costs no more than the item's class: what it says is never taken from a partner.
-    """
-    kept = {id(item) for item in new}
-    partners = {id(item): item for item in old if id(item) in kept}
-    lost = [item for item in old if id(item) not in kept and type(item) is dict]
-    fresh = [item for item in new if type(item) is dict and id(item) not in partners]
-    owners = {(_sign(item), id(part)): item for item in lost for part in _inner(item)}
-    for item in fresh:
-        shared = (owners.get((_sign(item), id(part))) for part in _inner(item))
-        partners[id(item)] = next(filter(None, shared), None)
-    taken = {id(partner) for partner in partners.values()}
-    free: defaultdict[Path, deque[Any]] = defaultdict(deque)
-    for item in lost:
-        if id(item) not in taken:
-            free[_sign(item)].append(item)
-    for item in fresh:
-        if partners[id(item)] is None and free[_sign(item)]:
-            partners[id(item)] = free[_sign(item)].popleft()
-    return partners
-
-
-def _sign(item: dict[Any, Any]) -> Path:
-    return str(item.get("role")), str(item.get("type"))
-
-
-def _inner(item: dict[Any, Any]) -> Iterator[Any]:
-    """Give the containers in a message or block: a changed copy still shares most of them."""
-    for part in item.values():
-        if type(part) in (dict, list):
-            yield part
-        if type(part) is list:
-            yield from (inner for inner in part if type(inner) is dict)
 
 
 def _remade(original: Any, data: dict[Any, Any], new: dict[Any, Any]) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Struct, json, structs
@@ -19,8 +19,6 @@ INSERT = "insert"
 REPLACE = "replace"
 DELETE = "delete"
 MOVE = "move"
-# How far a changed element is looked for among its successors.
-_AHEAD = 16
 _ENDLESS = sys.maxsize
 
 
@@ -40,126 +38,103 @@ class Edit(Struct, frozen=True, kw_only=True):
     source_path: Path = ()
 
 
-def diff(before: Any, after: Any, root: Path = ()) -> list[Edit]:
-    """Give the edits that turn one value into the other."""
-    edits: list[Edit] = []
-    _compare(before, after, root, edits)
-    return _with_moves(edits)
+def diff(
+    before: Any, after: Any, root: Path = (), earlier: Mapping[int, Any] | None = None
+) -> list[Edit]:
+    """Return the edits that turn one value into the other.
 
-
-def _compare(before: Any, after: Any, path: Path, edits: list[Edit]) -> None:
-    if before is after:
-        return
-    if type(before) is dict and type(after) is dict:
-        _compare_dicts(before, after, path, edits)
-    elif type(before) is list and type(after) is list:
-        _compare_lists(before, after, path, edits)
-    elif not _same(before, after):
-        edits.append(_edit(REPLACE, path, after))
-
-
-def _compare_dicts(
-    before: dict[Any, Any], after: dict[Any, Any], path: Path, edits: list[Edit]
-) -> None:
-    if list(before) != [key for key in after if key in before] or any(
-        k not in after for k in before
-    ):
-        kept = [key for key in before if key in after]
-        if kept != [key for key in after if key in before]:
-            edits.append(_edit(REPLACE, path, after))
-            return
-        edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
-    for key, value in after.items():
-        if key in before:
-            _compare(before[key], value, (*path, key), edits)
-        else:
-            edits.append(_edit(INSERT, (*path, key), value))
-
-
-def _compare_lists(before: list[Any], after: list[Any], path: Path, edits: list[Edit]) -> None:
-    most = min(len(before), len(after))
-    head = min(most, _alike(zip(before, after, strict=False)))
-    most -= head
-    tail = min(most, _alike(zip(reversed(before), reversed(after), strict=False)))
-    stop_old, stop_new = len(before) - tail, len(after) - tail
-    olds, news = before[head:stop_old], after[head:stop_new]
-    lists = _Lists(before, after, _ids(olds) & _ids(news))
-    old = new = head
-    anchors = [(head + one, head + other) for one, other in _anchors(olds, news)]
-    for end_old, end_new in [*anchors, (stop_old, stop_new)]:
-        _compare_gap(lists, (old, end_old), (new, end_new), path, edits)
-        old, new = end_old + 1, end_new + 1
-
-
-def _alike(pairs: Iterable[tuple[Any, Any]]) -> int:
-    """Count the pairs at the start that are one and the same object."""
-    return next((at for at, (one, other) in enumerate(pairs) if one is not other), _ENDLESS)
+    ``earlier`` is the record of a repair: what each changed message and part was before, by the
+    ``id`` of the new one, None for what is new. What it does not name is compared by its place.
+    """
+    comparison = _Comparison(earlier or {})
+    comparison.compare(before, after, root)
+    return _with_moves(comparison.edits)
 
 
 Span = tuple[int, int]
 
 
-class _Lists(Struct):
-    """Two lists under comparison, and the identities they share."""
+class _Comparison:
+    """Walks over two values side by side and collects the edits."""
 
-    before: list[Any]
-    after: list[Any]
-    shared: set[int]
+    def __init__(self, earlier: Mapping[int, Any]) -> None:
+        self.earlier = earlier
+        self.edits: list[Edit] = []
+
+    def compare(self, before: Any, after: Any, path: Path) -> None:
+        """Add the edits that turn what stands at a path into something else."""
+        if before is after:
+            return
+        if type(before) is dict and type(after) is dict:
+            self._compare_dicts(before, after, path)
+        elif type(before) is list and type(after) is list:
+            self._compare_lists(before, after, path)
+        elif not _same(before, after):
+            self.edits.append(_edit(REPLACE, path, after))
+
+    def _compare_dicts(self, before: dict[Any, Any], after: dict[Any, Any], path: Path) -> None:
+        kept = [key for key in before if key in after]
+        if kept != [key for key in after if key in before]:
+            # keys in another order cannot be said in smaller edits
+            self.edits.append(_edit(REPLACE, path, after))
+            return
+        self.edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
+        for key, value in after.items():
+            if key in before:
+                self.compare(before[key], value, (*path, key))
+            else:
+                self.edits.append(_edit(INSERT, (*path, key), value))
+
+    def _compare_lists(self, before: list[Any], after: list[Any], path: Path) -> None:
+        most = min(len(before), len(after))
+        head = min(most, _count_same(zip(before, after, strict=False)))
+        most -= head
+        tail = min(most, _count_same(zip(reversed(before), reversed(after), strict=False)))
+        stop_old, stop_new = len(before) - tail, len(after) - tail
+        olds, news = before[head:stop_old], after[head:stop_new]
+        shared = {id(item) for item in olds if _has_identity(item)} & set(map(id, news))
+        old = new = head
+        anchors = [(head + one, head + other) for one, other in _anchors(olds, news)]
+        for end_old, end_new in [*anchors, (stop_old, stop_new)]:
+            # between two anchors: what was changed where it stands, then the surplus of each side
+            fresh_old = [at for at in range(old, end_old) if id(before[at]) not in shared]
+            fresh_new = [at for at in range(new, end_new) if id(after[at]) not in shared]
+            pairs = self._pairs(before, after, fresh_old, fresh_new)
+            for at_old, at_new in [*pairs, (end_old, end_new)]:
+                self.edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, at_old)]
+                self.edits += [_edit(INSERT, (*path, at_old), after[i]) for i in range(new, at_new)]
+                if at_old < end_old:
+                    self.compare(before[at_old], after[at_new], (*path, at_old))
+                old, new = at_old + 1, at_new + 1
+
+    def _pairs(
+        self, before: list[Any], after: list[Any], olds: list[int], news: list[int]
+    ) -> list[Span]:
+        """Match elements that were changed where they stand with what they became."""
+        if any(id(after[new]) in self.earlier for new in news):
+            became: dict[int, int] = {}
+            for new in news:
+                became.setdefault(id(self.earlier.get(id(after[new]))), new)
+            found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
+        else:
+            found = list(zip(olds, news, strict=True)) if len(olds) == len(news) else []
+        pairs: list[Span] = []
+        for old, new in found:
+            if _is_edited(before[old], after[new]) and (not pairs or new > pairs[-1][1]):
+                pairs.append((old, new))
+        return pairs
 
 
-def _ids(items: list[Any]) -> set[int]:
-    return {id(item) for item in items if _has_identity(item)}
+def _count_same(pairs: Iterable[tuple[Any, Any]]) -> int:
+    """Count the pairs at the start that are one and the same object."""
+    return next((at for at, (one, other) in enumerate(pairs) if one is not other), _ENDLESS)
 
 
-def _compare_gap(lists: _Lists, olds: Span, news: Span, path: Path, edits: list[Edit]) -> None:
-    """Compare what stands between two anchors: pairs first, then the surplus of either side."""
-    before, after = lists.before, lists.after
-    old, new = olds[0], news[0]
-    for stop_old, stop_new in [*_pairs(lists, olds, news), (olds[1], news[1])]:
-        edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, stop_old)]
-        edits += [_edit(INSERT, (*path, stop_old), after[i]) for i in range(new, stop_new)]
-        if (stop_old, stop_new) != (olds[1], news[1]):
-            _compare(before[stop_old], after[stop_new], (*path, stop_old), edits)
-        old, new = stop_old + 1, stop_new + 1
-
-
-def _pairs(lists: _Lists, olds: Span, news: Span) -> list[tuple[int, int]]:
-    """Match changed elements with what they became, looking a little ahead.
-
-    An element that both lists hold was moved, not changed.
-    """
-    before, after, shared = lists.before, lists.after, lists.shared
-    pairs: list[tuple[int, int]] = []
-    start = news[0]
-    for old in range(*olds):
-        ahead = range(start, min(start + _AHEAD, news[1]))
-        fresh = (new for new in ahead if id(after[new]) not in shared)
-        match = next((new for new in fresh if _akin(before[old], after[new])), None)
-        if match is not None and id(before[old]) not in shared:
-            pairs.append((old, match))
-            start = match + 1
-    return pairs
-
-
-def _akin(before: Any, after: Any) -> bool:
-    """Tell whether one value is plausibly the edited form of the other, or its equal."""
-    if type(before) is not type(after):
-        return False
-    if type(before) is not dict:
-        return before is after or _same(before, after)
-    shared = [key for key in before if key in after and _shares(before[key], after[key])]
-    return len(shared) * 2 >= len(before) and (bool(shared) or not before)
-
-
-def _shares(before: Any, after: Any) -> bool:
-    if before is after:
-        return True
-    if type(before) is list and type(after) is list:
-        mine = {id(item) for item in before}
-        return any(id(item) in mine for item in after) or _same(before, after)
-    if type(before) is dict and type(after) is dict:
-        return _akin(before, after)
-    return _same(before, after)
+def _is_edited(before: Any, after: Any) -> bool:
+    """Whether one value is better said to be edited than to be replaced by the other."""
+    if type(before) is not dict or type(after) is not dict:
+        return type(before) is type(after) and (type(before) is list or _same(before, after))
+    return _same(before.get("type"), after.get("type"))
 
 
 def _same(before: Any, after: Any) -> bool:
@@ -174,21 +149,21 @@ def _same(before: Any, after: Any) -> bool:
 
 def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
     """Give a long run of shared elements that keeps its order in both lists."""
-    where: dict[int, list[int]] = {}
+    where: dict[Any, list[int]] = {}
     for index, item in enumerate(before):
-        if _has_identity(item):
-            where.setdefault(id(item), []).append(index)
-    uses: dict[int, int] = {}
+        where.setdefault(_key(item), []).append(index)
+    uses: dict[Any, int] = {}
     tails: list[int] = []
     rows: list[tuple[int, int]] = []
     links: list[int] = []
     best: list[int] = []
     for new, item in enumerate(after):
-        places = where.get(id(item), [])
-        use = uses.get(id(item), 0)
+        key = _key(item)
+        places = where.get(key, [])
+        use = uses.get(key, 0)
         if use >= len(places):
             continue
-        uses[id(item)] = use + 1
+        uses[key] = use + 1
         at = bisect_left(tails, places[use])
         rows.append((places[use], new))
         links.append(best[at - 1] if at else -1)
@@ -207,6 +182,12 @@ def _traced(rows: list[tuple[int, int]], links: list[int], at: int) -> list[tupl
         chain.append(rows[at])
         at = links[at]
     return chain[::-1]
+
+
+def _key(item: Any) -> Any:
+    """Return what tells an element from others: which one it is, or what a scalar says."""
+    is_scalar = isinstance(item, str | int | float | None)
+    return (type(item), item) if is_scalar else id(item)
 
 
 def _has_identity(item: Any) -> bool:

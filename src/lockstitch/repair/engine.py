@@ -18,6 +18,7 @@ from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import narrow
 from lockstitch.repair import content, identity, media, pairing, reasoning, turns
 from lockstitch.repair.draft import Change, Quarantined, RepairDraft
+from lockstitch.repair.origins import RepairedMessage, trace_draft
 from lockstitch.rules import ERROR, Case, Finding, examine
 from lockstitch.rules import media as media_rules
 
@@ -66,13 +67,9 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
 
 
 class RepairOutcome(Struct):
-    """What a repair came to: the new list and body, the ledger, and what is left.
+    """What a repair came to: the new list with its origins, the body, the ledger, what is left."""
 
-    ``origins`` gives for each message its index in the list under repair, -1 for a new one.
-    """
-
-    messages: list[Any]
-    origins: list[int]
+    messages: list[RepairedMessage]
     body: dict[str, Any] | None
     changes: list[Change]
     quarantine: list[Quarantined]
@@ -113,9 +110,9 @@ def repair_case(
         if not any(map(calls_for_repair, left)):
             break
     ledger = draft.ledger
-    origins = [message.index for message in draft.messages]
+    messages = trace_draft(draft, rendered, raw)
     changes = sorted(ledger.changes, key=lambda change: change.at.order)
-    return RepairOutcome(rendered, origins, draft.body, changes, ledger.quarantine, left)
+    return RepairOutcome(messages, draft.body, changes, ledger.quarantine, left)
 
 
 def _drafted(
