@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lockstitch.conversation.message_list import MessageList
 from lockstitch.conversation.narrowing import Excerpt
-from lockstitch.conversation.sdk_objects import FromPlain, as_it_is, is_plain, to_plain
+from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
 from lockstitch.dialects.fast import narrow
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import dialect_of, new_dialect
@@ -48,7 +48,7 @@ class HealInput:
         self.clean = clean
         self.stored = stored
         self.plain: Any = list(value) if type(value) is MessageList else value
-        self.freeze: FromPlain = as_it_is
+        self.freeze: FromPlain | None = None
         self.waiting = _ids_of(waiting)
         self.excerpt: Excerpt | None = None
         if dialect is not None:
@@ -59,7 +59,7 @@ class HealInput:
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
         self.model = model if model is not None else _model_in(self.body)
         self.traits = traits_of(self.model)
-        if dialect is None and self.freeze is as_it_is:
+        if dialect is None and self.freeze is None:
             self.excerpt = self._excerpt(self.profile, model)
 
     def _excerpt(self, profile: Profile, model: str | None) -> Excerpt | None:
@@ -88,7 +88,7 @@ class HealInput:
     @property
     def unchanged(self) -> Any:
         """What was given; an iterator, which is spent by now, comes back as its items."""
-        return self.value if self.freeze is as_it_is else self.freeze(self.plain, {})
+        return self.value if self.freeze is None else self.freeze(self.plain, {})
 
     @property
     def looked_at(self) -> Sequence[Any]:
@@ -174,7 +174,6 @@ class Plan:
         self.healed = not any(
             finding.severity == ERROR and finding.code not in spared for finding in self.remaining
         )
-        self.prompt: list[Any] = []  # what was put behind the list, to be taken off again
         self._given = given
         self._outcome = outcome if self.healed else None
         self.changes: list[Change] = self._outcome.changes if self._outcome else []
@@ -236,7 +235,8 @@ class Plan:
         """The healed value in the kind that was given."""
         if not self.changed:
             return self._given.unchanged
-        return self._given.freeze(self.plain, self._earlier)
+        freeze = self._given.freeze
+        return self.plain if freeze is None else freeze(self.plain, self._earlier)
 
     @cached_property
     def edits(self) -> list[Edit]:

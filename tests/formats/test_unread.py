@@ -15,10 +15,10 @@ import pytest
 import lockstitch
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
+from lockstitch.conversation.parts import Place
 from lockstitch.dialects.profiles import traits_of
 from lockstitch.formats.claude_code.evidence import version_of
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.rules.rule import place_order
 from lockstitch.sources import records
 from lockstitch.sources.interface import DOCUMENT, LINES
 from lockstitch.sources.operations import check
@@ -288,7 +288,8 @@ def test_a_key_of_digits_is_no_place(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": [call]}]
     path = _written(tmp_path, json.dumps(messages).encode())
     assert {f.code for f in check(Source(path, "list", DOCUMENT)).findings} == {"LS101"}
-    assert place_order("messages." + "9" * 5000) > place_order("messages.3")
+    longest, third = Place.parse("messages." + "9" * 5000), Place.parse("messages.3")
+    assert longest.order > third.order
     assert traits_of("claude-opus-" + "9" * 5000) is not None
     assert version_of({"version": "9" * 5000}) == ()
 

@@ -125,7 +125,12 @@ class Place(Struct, frozen=True, gc=False):
 
     @classmethod
     def in_list(cls, key: str, message: int, path: Path = ()) -> Place:
-        """Return the place of a message in the list under a key, or of something inside it."""
+        """Return the place of a message in the list under a key, or of something inside it.
+
+        What a repair made itself is in no message of the list, and has the number -1.
+        """
+        if message < 0:
+            return cls((key, str(message), *path))
         return cls((key, message, *path), message)
 
     @classmethod

@@ -1,19 +1,18 @@
 """The history of a stored session: what a resume would send, and which record each part is from.
 
-``weave`` is the way back: it takes the healed list apart and says, part by part, from which record
-it is, so that a format can put it into its own records.
+``trace_sources`` is the way back: it says of a repaired list, part by part, from which record it
+is, so that a format can put it into its own records.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.conversation.json_text import is_index
-from lockstitch.conversation.parts import Path
+from lockstitch.conversation.parts import Path, Place
+from lockstitch.repair.origins import RepairedMessage, RepairedPart
 
 NEW = -1
 LOST, LEFT, COMPACTED = "lost", "left", "compacted"
@@ -40,23 +39,33 @@ class History(Struct):
         self.sources.append(sources)
         self.paths.append(paths)
 
-    def home(self, place: str) -> tuple[int, Path]:
-        """Give the record and the path in it of a place such as ``messages.3.content.1.text``."""
-        steps = place.split(".")[1:]
-        number = int(steps[0]) if steps and is_index(steps[0]) else 0
+    def source_of(self, part: RepairedPart) -> int:
+        """Return the record that a part of a repaired message is from, ``NEW`` if from none."""
+        if part.origin is None or part.origin >= len(self.sources):
+            return NEW
+        sources, number = self.sources[part.origin], _content_number(part.path)
+        return sources[number if number is not None and number < len(sources) else 0]
+
+    def home(self, place: Place) -> tuple[int, Path]:
+        """Return the record and the path in it of a place such as ``messages.3.content.1.text``."""
+        number, inner = (0, ()) if place.message is None else (place.message, place.path)
         if number >= len(self.messages):
             return (self.sources[-1][-1] if self.sources else NEW), ()
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
-        inner = steps[1:]
-        if len(inner) > 1 and inner[0] == "content" and is_index(inner[1]):
-            part = int(inner[1])
-            if part < len(sources):
-                return sources[part], (*paths[part], *inner[2:])
+        part = _content_number(inner)
+        if part is not None and part < len(sources):
+            return sources[part], (*paths[part], *inner[2:])
         if len(sources) == 1 and paths[0][-1:] != ("content",):
             return sources[0], (*paths[0], *inner)
         return sources[0], ()
+
+
+def _content_number(path: Path) -> int | None:
+    """Return which element of a message's content a path leads into, None if into none."""
+    number = path[1] if len(path) > 1 and path[0] == "content" else None
+    return number if type(number) is int else None
 
 
 class Aside(Struct):
@@ -88,89 +97,42 @@ def parts_of(message: Any) -> list[Any]:
     return content if type(content) is list and content else [message]
 
 
-def trace_sources(history: History, healed: list[dict[str, Any]]) -> list[SourcedMessage]:
-    """Say for each healed message which one it was, and for each part from which record it is.
+def trace_sources(history: History, repaired: Iterable[RepairedMessage]) -> list[SourcedMessage]:
+    """Say of each message of a repaired history, and of each part, from which record it is.
 
-    What is the same object is the same part; what is left over on both sides of the same message
-    is paired in order, because a repair rewrites a part where it stands.
+    Messages from behind the history, such as the prompt that a resume adds, are left out.
     """
-    homes = {
-        id(part): source
-        for message, sources in zip(history.messages, history.sources, strict=True)
-        for part, source in zip(parts_of(message), sources, strict=True)
-    }
-    origins = _origins(history, healed)
-    kept = {id(part) for message in healed for part in parts_of(message)}
-    strands: list[SourcedMessage] = []
-    taken: set[int] = set()
-    for message, origin in zip(healed, origins, strict=True):
-        spare = _spare(history, origin, kept) if origin not in taken else iter(())
-        taken.add(origin)
-        parts = [
-            (homes[id(part)] if id(part) in homes else next(spare, NEW), part)
-            for part in parts_of(message)
-        ]
-        strands.append(SourcedMessage(message, origin, parts))
-    return _counted(strands, history)
-
-
-def _counted(strands: list[SourcedMessage], history: History) -> list[SourcedMessage]:
-    """Count origins over the stored messages only: others were put in from elsewhere."""
+    # origins count the stored messages only: others were put in from elsewhere
     stored = (number for number, row in enumerate(history.sources) if row != [NEW])
-    numbers = {number: place for place, number in enumerate(stored)}
-    for strand in strands:
-        strand.origin = numbers.get(strand.origin, NEW)
-    return strands
+    counted = {number: place for place, number in enumerate(stored)}
+    traced: list[SourcedMessage] = []
+    for one in repaired:
+        origin = one.origin
+        if origin is not None and origin >= len(history.messages):
+            continue
+        elements = parts_of(one.message)
+        if origin is not None and one.message is history.messages[origin]:
+            sources = history.sources[origin]
+        else:
+            sources = _sources(history, one, elements)
+        number = NEW if origin is None else counted.get(origin, NEW)
+        traced.append(
+            SourcedMessage(one.message, number, list(zip(sources, elements, strict=True)))
+        )
+    return traced
 
 
-def _spare(history: History, origin: int, kept: set[int]) -> Iterator[int]:
-    """Give the records of a message's parts that are gone from the healed list."""
-    if origin < 0:
-        return
-    parts = parts_of(history.messages[origin])
-    for part, source in zip(parts, history.sources[origin], strict=True):
-        if id(part) not in kept:
-            yield source
-
-
-def _origins(history: History, healed: list[dict[str, Any]]) -> list[int]:
-    """Find each healed message in the original: itself, or the one its parts are from."""
-    where = {id(message): number for number, message in enumerate(history.messages)}
-    for number, message in enumerate(history.messages):
-        where |= {id(part): number for part in parts_of(message)}
-    origins = [_origin(message, history, where) for message in healed]
-    _pair_leftovers(origins, healed, history)
-    return origins
-
-
-def _origin(message: dict[str, Any], history: History, where: dict[int, int]) -> int:
-    if id(message) in where:
-        return where[id(message)]
-    found = [where[id(part)] for part in parts_of(message) if id(part) in where]
-    return next((n for n in found if _shape(history.messages[n]) == _shape(message)), NEW)
-
-
-def _shape(message: Any) -> tuple[Any, Any] | None:
-    return (message.get("role"), message.get("type")) if type(message) is dict else None
-
-
-def _pair_leftovers(origins: list[int], healed: list[dict[str, Any]], history: History) -> None:
-    """Pair messages rewritten as a whole with those that are gone, between the same neighbours."""
-    known = set(origins)
-    gone: dict[str, list[int]] = {}
-    for number, message in enumerate(history.messages):
-        if number not in known:
-            gone.setdefault(repr(_shape(message)), []).append(number)
-    afters = [len(history.messages)] * len(healed)
-    for place in range(len(healed) - 2, -1, -1):
-        behind = origins[place + 1]
-        afters[place] = behind if behind >= 0 else afters[place + 1]
-    last = -1
-    for place, message in enumerate(healed):
-        if origins[place] < 0:
-            alike = gone.get(repr(_shape(message)), [])
-            at = bisect_right(alike, last)
-            if at == len(alike) or alike[at] >= afters[place]:
-                continue
-            origins[place] = alike[at]
-        last = origins[place]
+def _sources(history: History, one: RepairedMessage, elements: list[Any]) -> list[int]:
+    """Return the record of each element of a message that was changed or made."""
+    own = NEW if one.origin is None else history.sources[one.origin][0]
+    if elements[0] is one.message or not one.parts:
+        return [own] * len(elements)
+    known = {id(part.value): part for part in one.parts if type(part.value) is not str}
+    # a bare text is spelled as a block beside others: what no part is, is the next of those
+    texts = iter([part for part in one.parts if type(part.value) is str])
+    found = [known.get(id(element)) or next(texts, None) for element in elements]
+    sources = [NEW if part is None else history.source_of(part) for part in found]
+    if own != NEW and NEW in sources and set(sources).isdisjoint(history.sources[one.origin or 0]):
+        # a message of which nothing is left, and which stays, keeps its record all the same
+        sources[sources.index(NEW)] = own
+    return sources

@@ -8,6 +8,7 @@ from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats.history import NEW, SourcedMessage, trace_sources
 from lockstitch.heal import plan_stored
 from lockstitch.journal.projection import SUMMARY
+from lockstitch.repair.origins import RepairedMessage
 from lockstitch.sources.compaction import Shortened, Sorting, Story
 from lockstitch.sources.interface import Transcript
 from lockstitch.sources.repair import LOSSY
@@ -27,6 +28,13 @@ def sorting(transcript: Transcript) -> Sorting:
 def strands(transcript: Transcript, story: Story, out: Shortened) -> list[SourcedMessage]:
     """Give the messages of the shorter list, each with where it comes from."""
     history = transcript.history
-    messages = story.listed(out)
-    made = plan_stored(messages, history.dialect, history.model, LOSSY)
-    return trace_sources(history, made.plain if made.healed else messages)
+    summary = [] if out.text is None else [None]
+    numbers = [*out.setup, *summary, *(number for number, _ in out.kept)]
+    made = plan_stored(story.listed(out), history.dialect, history.model, LOSSY)
+    return trace_sources(
+        history,
+        [
+            RepairedMessage(one.message, None if one.origin is None else numbers[one.origin])
+            for one in made.repaired
+        ],
+    )

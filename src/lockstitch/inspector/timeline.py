@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.pairing import ANSWER
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.journal.events import Rewound
@@ -59,7 +59,7 @@ def messages_as_rows(
             yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message, call, result))
-            place = place_in_store(f"messages.{position}", history, transcript)
+            place = place_in_store(Place.in_list("messages", position), history, transcript)
             row: Row = {"place": place, "role": _role(message), "parts": parts}
             if anchors:
                 row |= _time(transcript.records[anchors[0]].value)
@@ -200,7 +200,7 @@ def transcript_timeline(
     marks: dict[str, list[Finding]] = {}
     for found in plan_history(history, form.tolerated).findings:
         named = form.named(found, transcript)
-        if (named.code, place_in_store(found.place, history, transcript)) in known:
+        if (named.code, place_in_store(found.at, history, transcript)) in known:
             severity = form.severity(found, transcript)
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))

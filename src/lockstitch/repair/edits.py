@@ -19,6 +19,8 @@ INSERT = "insert"
 REPLACE = "replace"
 DELETE = "delete"
 MOVE = "move"
+# How far a changed element is looked for where no repair keeps a record.
+_AHEAD = 16
 _ENDLESS = sys.maxsize
 
 
@@ -117,7 +119,14 @@ class _Comparison:
                 became.setdefault(id(self.earlier.get(id(after[new]))), new)
             found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
         else:
-            found = list(zip(olds, news, strict=True)) if len(olds) == len(news) else []
+            # no record: the next one that keeps most of its fields, looking a little ahead
+            found, start = [], 0
+            for old in olds:
+                ahead = range(start, min(start + _AHEAD, len(news)))
+                near = next((at for at in ahead if _is_edited(before[old], after[news[at]])), None)
+                if near is not None:
+                    found.append((old, news[near]))
+                    start = near + 1
         pairs: list[Span] = []
         for old, new in found:
             if _is_edited(before[old], after[new]) and (not pairs or new > pairs[-1][1]):
@@ -132,9 +141,20 @@ def _count_same(pairs: Iterable[tuple[Any, Any]]) -> int:
 
 def _is_edited(before: Any, after: Any) -> bool:
     """Whether one value is better said to be edited than to be replaced by the other."""
-    if type(before) is not dict or type(after) is not dict:
-        return type(before) is type(after) and (type(before) is list or _same(before, after))
-    return _same(before.get("type"), after.get("type"))
+    if type(before) is not type(after):
+        return False
+    if type(before) is not dict:
+        return type(before) is list or _same(before, after)
+    kept = sum(
+        key in after
+        and (
+            _same(value, after[key])
+            if not _has_identity(value)
+            else type(value) is type(after[key])
+        )
+        for key, value in before.items()
+    )
+    return 2 * kept >= len(before) and (kept > 0 or not before)
 
 
 def _same(before: Any, after: Any) -> bool:

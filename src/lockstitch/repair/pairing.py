@@ -293,9 +293,9 @@ class _PairRepair:
         if len(kept) == len(message.parts) and not pending:
             return [message]
         if message.parts and message.role == "tool":
-            return [self.draft.dialect.new_message(USER, text)] if text else []
+            return [self._as_text(message, USER, text)] if text else []
         if text and self.case.profile.layout == FLAT:
-            return [self.draft.dialect.new_message(ASSISTANT, text)]
+            return [self._as_text(message, ASSISTANT, text)]
         parts = _with_text(pending + kept, text)
         if not parts:
             return []
@@ -303,6 +303,12 @@ class _PairRepair:
             return [message]
         self.draft.keep_parts(message, parts)
         return [message]
+
+    def _as_text(self, message: Message, role: str, text: list[Part]) -> Message:
+        """Return the message of text that a call or a result became."""
+        fresh = self.draft.dialect.new_message(role, text)
+        fresh.index = message.index
+        return fresh
 
 
 def _with_text(parts: list[Part], text: list[Part]) -> list[Part]:

@@ -18,8 +18,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.conversation import json_text
-from lockstitch.conversation.json_text import is_index
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, Path
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, Path, Place
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
@@ -27,6 +26,7 @@ from lockstitch.formats.history import NEW, History, trace_sources
 from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined
 from lockstitch.repair.edits import diff
+from lockstitch.repair.origins import RepairedMessage
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.sources.interface import Format, Transcript, new_finding
 from lockstitch.sources.records import (
@@ -124,7 +124,7 @@ def _examine(form: Format, transcript: Transcript) -> tuple[list[Finding], Plan]
         for one in (*stored, *transcript.findings)
     ]
     found += [
-        structs.replace(one, place=place_in_store(one.place, history, transcript))
+        structs.replace(one, place=place_in_store(one.at, history, transcript))
         for one in findings_in_history(form, transcript, plan)
     ]
     return sorted(found, key=lambda finding: (finding.at.order, finding.code)), plan
@@ -185,22 +185,10 @@ def plan_history(history: History, spared: frozenset[str]) -> Plan:
     if plan.changed and any(one not in plan.plain for one in prompt):
         # It became part of the message before it, which would keep it for good.
         return plan_stored(history.messages, history.dialect, history.model, spared)
-    plan.prompt = prompt
     return plan
 
 
-def repaired_messages(plan: Plan, history: History) -> list[Any]:
-    """Return the repaired messages, without the prompt that a resume would add."""
-    if history.body is not None:
-        repaired: list[Any] = plan.plain[profile_named(history.dialect).list_key]
-        return repaired
-    messages = list(plan.plain)
-    for prompt in plan.prompt:
-        del messages[len(messages) - 1 - messages[::-1].index(prompt)]
-    return messages
-
-
-def place_in_store(place: str, history: History, transcript: Transcript) -> str:
+def place_in_store(place: Place, history: History, transcript: Transcript) -> str:
     """Return where in the store a place of a history is."""
     number, path = history.home(place)
     if number == NEW:
@@ -208,10 +196,10 @@ def place_in_store(place: str, history: History, transcript: Transcript) -> str:
     record = transcript.records[number]
     if record.kind != DOCUMENT:
         return ".".join(str(step) for step in (record.place, *path) if step != "")
-    index = place.rpartition(".")[2]
-    if place.count(".") <= 1 and is_index(index) and int(index) < len(history.paths):
+    index = place.message
+    if index is not None and not place.path and index < len(history.paths):
         # a message as a whole: its own path in the document, without that of its first part
-        paths = history.paths[int(index)]
+        paths = history.paths[index]
         first: Path = paths[0] if paths else ()
         path = (first[:-2] if first[-2:-1] == ("content",) else first) or path
     bare = bool(path) and type(path[0]) is int
@@ -324,7 +312,7 @@ def _repair_once(
     if not plan.healed or (not plan.changed and history is after.history):
         return after
     take_over_changes(plan, history, after, ledger)
-    strands = trace_sources(history, repaired_messages(plan, history))
+    strands = trace_sources(history, plan.repaired)
     records = form.write_back(after, strands, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
@@ -353,10 +341,10 @@ def _note_cleaned(transcript: Transcript, record: Record, ledger: Ledger) -> Non
 def take_over_changes(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
     """Write the engine's ledger into that of the file, with the places of the file."""
     for change in plan.changes:
-        place = place_in_store(change.place, history, transcript)
+        place = place_in_store(change.at, history, transcript)
         ledger.changes.append(structs.replace(change, place=place))
     for kept in plan.quarantine:
-        place = place_in_store(kept.place, history, transcript)
+        place = place_in_store(kept.at, history, transcript)
         ledger.quarantine.append(structs.replace(kept, place=place))
 
 
@@ -403,7 +391,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
         for part in view.parts:
             if part.kind == CALL and part.id in wanted:
                 wanted.discard(part.id)
-                place = place_in_store(f"messages.{number}", history, transcript)
+                place = place_in_store(Place.in_list("messages", number), history, transcript)
                 text = f"the result of call {part.id} was taken from where it survived"
                 ledger.note(RULES[code], "brought back", place, text)
                 message = evidence[str(part.id)]
@@ -446,10 +434,11 @@ def _keep_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
     history = transcript.history
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
-        place = place_in_store(f"messages.{number}", history, transcript)
+        place = place_in_store(Place.in_list("messages", number), history, transcript)
         ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
-    strands = trace_sources(history, history.messages[:start])
+    kept = [RepairedMessage(message, n) for n, message in enumerate(history.messages[:start])]
+    strands = trace_sources(history, kept)
     records = form.write_back(transcript, strands, ledger)
     return _parse_again(form, transcript, records)
 

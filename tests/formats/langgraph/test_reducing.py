@@ -141,11 +141,12 @@ def test_messages_with_one_id_are_told_apart() -> None:
     one, other = {"type": "human", "content": "a", "id": "1"}, {"type": "ai", "content": "b"}
     views = [one, {**other, "id": "1"}, {**one}, {**other, "id": "2"}]
     assert repeated_ids(views) == [1, 2]
-    made = make_distinct(views)
+    made = [view for _, view in make_distinct(views)]
+    assert [number for number, _ in make_distinct(views)] == [0, 1, 3]
     assert [view["content"] for view in made] == ["a", "b", "b"]
     assert made[0] is one
     assert len({view["id"] for view in made}) == len(made)
-    assert [view["id"] for view in make_distinct(views)] == [view["id"] for view in made]
+    assert [view["id"] for _, view in make_distinct(views)] == [view["id"] for view in made]
 
 
 def test_only_new_messages_get_an_id_and_always_the_same() -> None:

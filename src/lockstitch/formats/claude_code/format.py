@@ -216,7 +216,7 @@ class ClaudeCode(Format):
         if found.code != "LS103":
             return found
         chain: ClaudeChain = transcript.state.chain
-        number, _ = transcript.history.home(found.place)
+        number, _ = transcript.history.home(found.at)
         if answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off):
             return found
         return new_finding(

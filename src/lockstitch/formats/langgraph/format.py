@@ -24,6 +24,7 @@ from lockstitch.formats.langgraph.repair import (
 )
 from lockstitch.formats.langgraph.snapshot import RepairedCheckpoint, ThreadSnapshot, session_name
 from lockstitch.repair.draft import Ledger
+from lockstitch.repair.origins import RepairedMessage
 from lockstitch.rules import RULES
 from lockstitch.sources.interface import Context, Format, Transcript
 from lockstitch.sources.records import Record
@@ -80,9 +81,8 @@ class ThreadFormat(Format):
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
                 ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
-        return self.write_back(
-            transcript, trace_sources(transcript.history, make_distinct(views)), ledger
-        )
+        kept = [RepairedMessage(view, number) for number, view in make_distinct(views)]
+        return self.write_back(transcript, trace_sources(transcript.history, kept), ledger)
 
     def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger

@@ -73,18 +73,21 @@ def repeated_ids(messages: Sequence[Any]) -> list[int]:
     return found
 
 
-def make_distinct(messages: Sequence[M]) -> list[M]:
-    """Make ids distinct: equal copies of a message become one, others get a derived id."""
+def make_distinct(messages: Sequence[M]) -> list[tuple[int, M]]:
+    """Make ids distinct: equal copies of a message become one, others get a derived id.
+
+    Return each message that stays with its number among those given.
+    """
     seen: dict[str, M] = {}
-    kept: list[M] = []
-    for message in messages:
+    kept: list[tuple[int, M]] = []
+    for number, message in enumerate(messages):
         own = id_of(message)
         if own is None or own not in seen:
-            kept.append(message)
+            kept.append((number, message))
         elif not is_copy(seen[own], message):
             own = derive_id(f"again:{own}", set(seen))
             message = with_id(message, own)  # noqa: PLW2901 - the one to remember
-            kept.append(message)
+            kept.append((number, message))
         if own is not None:
             seen.setdefault(own, message)
     return kept

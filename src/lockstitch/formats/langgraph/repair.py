@@ -460,7 +460,7 @@ def _find_in_other(other: ThreadReading, transcript: Transcript) -> Iterator[Fin
         place = transcript.records[item.record or other.snapshot.head.record].place
         yield new_finding("LS901", place, text)
     for found in repair.plan_history(history, frozenset()).findings:
-        place = repair.place_in_store(found.place, history, transcript)
+        place = repair.place_in_store(found.at, history, transcript)
         yield structs.replace(found, place=place)
 
 
@@ -476,8 +476,7 @@ def repair_other(
         return []
     if ledger is not None:
         repair.take_over_changes(plan, history, transcript, ledger)
-    messages: list[Any] = repair.repaired_messages(plan, history)
-    return trace_sources(history, messages)
+    return trace_sources(history, plan.repaired)
 
 
 # The checkpoint behind the head

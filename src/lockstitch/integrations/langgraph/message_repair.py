@@ -58,7 +58,7 @@ def repair_messages(messages: Sequence[BaseMessage]) -> RepairedMessages:
         new_finding("LS906", f"messages.{index}", "an id is used twice")
         for index in repeated_ids(whole)
     ]
-    plan = plan_stored(make_distinct(whole), DIALECT, None)
+    plan = plan_stored([one for _, one in make_distinct(whole)], DIALECT, None)
     findings = [*partial, *doubled, *plan.findings]
     if not plan.healed:
         return RepairedMessages(list(messages), findings, healed=False)
