@@ -68,7 +68,9 @@ def _read(target: str) -> MessageDocument:
     return document
 
 
-def _shown(document: MessageDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool) -> bytes:
+def _shown(
+    document: MessageDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool
+) -> bytes:
     """What goes to stdout: the report, the difference, or the healed JSON itself."""
     if as_json:
         return _report(document.target, plan)

@@ -254,7 +254,9 @@ def _rewound(journal: Journal) -> Iterator[OffLine]:
             yield OffLine(LEFT, fact.parent, str(fact.parent + 1), _REWOUND, rows)
 
 
-def _assemble(main: Sequence[PlacedRow], pieces: Iterable[OffLine]) -> tuple[Timeline, dict[int, int]]:
+def _assemble(
+    main: Sequence[PlacedRow], pieces: Iterable[OffLine]
+) -> tuple[Timeline, dict[int, int]]:
     """Put pieces behind what they hang on; gives also which record is shown in which row."""
     homes = {number: at for at, one in enumerate(main) for number in one.anchors}
     anchors = sorted(homes)
