@@ -10,12 +10,12 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def words_block(text: str) -> Fields:
-    """Give a block of text."""
+    """Return a block of text."""
     return {"type": "text", "text": text}
 
 
 def words(block: Fields) -> str:
-    """Give the text of a block, of a result, or of a whole message."""
+    """Return the text of a block, of a result, or of a whole message."""
     content = block.get("text", block.get("content"))
     if type(content) is list:
         texts = (part.get("text") for part in content if type(part) is dict)
@@ -24,7 +24,7 @@ def words(block: Fields) -> str:
 
 
 def medium(mime: str, data: str = "", url: str = "") -> Fields | None:
-    """Give a picture or a document as its bytes or its address; None for any other file."""
+    """Return a picture or a document as its bytes or its address; None for any other file."""
     kind = "image" if mime in _IMAGES else "document" if mime == "application/pdf" else None
     if kind and data:
         return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": data}}

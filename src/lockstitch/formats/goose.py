@@ -80,17 +80,17 @@ class GooseTurn(Struct, eq=False):
 
     @property
     def has_results(self) -> bool:
-        """Tell whether it answers calls."""
+        """Whether it answers calls."""
         return any(block["type"] == "tool_result" for _, block in self.blocks)
 
     @property
     def kind(self) -> str:
-        """Say which neighbours goose joins it with: results are kept apart from prompts."""
+        """Which neighbours goose joins it with: results are kept apart from prompts."""
         return "tool" if self.role == "user" and self.has_results else self.role
 
     @property
     def is_prompt(self) -> bool:
-        """Tell whether it is a prompt that is sent."""
+        """Whether it is a prompt that is sent."""
         return self.is_sent and bool(self.blocks) and self.kind == "user"
 
 
@@ -108,7 +108,7 @@ def spelled(name: Any) -> str:
 
 
 def flaw(item: Any) -> str:
-    """Say why goose cannot load an item, if so."""
+    """Return why goose cannot load an item, if so."""
     if type(item) is not dict or type(item.get("type")) is not str:
         return "an item has no type"
     if any(type(item.get(key)) is not str for key in _NEEDED.get(item["type"], ())):
@@ -132,7 +132,7 @@ def _is_outcome(held: Any, kind: str) -> bool:
 
 
 def block_of(item: Any) -> Iterator[Fields]:
-    """Give the block that is sent for an item; none for what is there for the screen only."""
+    """Return the block that is sent for an item; none for what is there for the screen only."""
     if flaw(item) or not _is_for_model(item):
         return
     kind = item["type"]
@@ -191,7 +191,7 @@ def _text(part: Fields) -> str:
 
 
 def item_of(block: Fields, old: Fields | None, names: dict[str, str]) -> Fields:
-    """Give the item that goose would store for a block; ``old`` is the one it takes the place of.
+    """Return the item that goose would store for a block; ``old`` is the one it takes the place of.
 
     ``names`` gives the ids of calls as goose has them.
     """
@@ -227,7 +227,7 @@ class GooseLine(Struct, eq=False):
 def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], table: ProgramTable
 ) -> list[Record]:
-    """Give the records in which the conversation is the healed one."""
+    """Return the records in which the conversation is the healed one."""
     return _GooseWriteBack(transcript, table).write_back(strands)
 
 
@@ -266,7 +266,7 @@ class _GooseWriteBack:
             yield GooseLine(source, role, [block for _, block in run])
 
     def _homes(self, lines: Sequence[GooseLine]) -> list[int]:
-        """Give the records that messages may stay in: of their own role, and only once."""
+        """Return the records that messages may stay in: of their own role, and only once."""
         homes: list[int] = []
         seen: set[int] = set()
         for line in lines:
@@ -302,7 +302,7 @@ class _GooseWriteBack:
         return self._with(record, self._items(turn, line.blocks))
 
     def _items(self, turn: GooseTurn, blocks: Sequence[Fields]) -> list[Any]:
-        """Give the items of a message: those that are sent, among those that are not."""
+        """Return the items of a message: those that are sent, among those that are not."""
         places = {id(block): at for at, block in turn.blocks}
         told = {at for at, _ in turn.blocks}
         rest = deque(at for at in range(len(turn.items)) if at not in told)
@@ -357,7 +357,7 @@ class _GooseWriteBack:
 
 
 def _run(part: tuple[int, Any]) -> tuple[int, bool]:
-    """Say what goes into one message: parts of one record, and new results apart from text."""
+    """Return what goes into one message: parts of one record, and new results apart from text."""
     source, block = part
     is_result = type(block) is dict and block.get("type") == "tool_result"
     return source, is_result and source == NEW
@@ -529,7 +529,7 @@ def _turn(number: int, record: Record) -> GooseTurn | None:
 
 
 def _visible(metadata: Any) -> bool:
-    """Tell whether a message is for the agent; what cannot be read says nothing."""
+    """Whether a message is for the agent; what cannot be read says nothing."""
     if type(metadata) is str:
         try:
             metadata = decode_json(metadata.encode("utf-8", "surrogateescape"))
@@ -539,7 +539,7 @@ def _visible(metadata: Any) -> bool:
 
 
 def _answers_error(found: Finding, transcript: Transcript) -> bool:
-    """Tell whether a result belongs to a request that goose keeps but never sends."""
+    """Whether a result belongs to a request that goose keeps but never sends."""
     steps = found.place.split(".")
     content = transcript.history.messages[int(steps[1])]["content"]
     at = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
@@ -557,7 +557,7 @@ def _answers_error(found: Finding, transcript: Transcript) -> bool:
 
 
 def _flaws(record: Record) -> Iterator[tuple[int, str]]:
-    """Say what goose cannot load: the number of the item, -1 for the whole, and why."""
+    """Return what goose cannot load: the number of the item, -1 for the whole, and why."""
     if isinstance(record, Row):
         if record.table != "messages" or record.value.get("role") not in _ROLES:
             return

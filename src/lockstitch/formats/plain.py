@@ -57,7 +57,7 @@ class PlainList(Format):
         return "" if found is None else doubt_of(found)
 
     def _found(self, head: Sequence[Any]) -> Any:
-        """Give the list, the document or the lines that may be messages; None if they are not."""
+        """Return the list, the document or the lines that may be messages; None if they are not."""
         if len(head) == 1 and _list_path(head[0]) is not None:
             return head[0]
         values = [value for value in head if type(value) is dict and value]
@@ -160,27 +160,27 @@ def _is_trajectory(value: Any) -> bool:
 
 
 def _body(around: Any, dialect: str) -> dict[str, Any] | None:
-    """Give a document that is a request, which rules on whole requests look at."""
+    """Return a document that is a request, which rules on whole requests look at."""
     key = profile_named(dialect).list_key
     is_body = type(around) is dict and type(around.get(key)) is list
     return around if is_body and not _REQUEST.isdisjoint(around) else None
 
 
 def _names_calls(message: Any) -> bool:
-    """Tell a result as SWE-agent writes it, which lists the one call that it answers."""
+    """Return a result as SWE-agent writes it, which lists the one call that it answers."""
     ids = message.get("tool_call_ids") if type(message) is dict else None
     return type(ids) is list and len(ids) == 1
 
 
 def _spoken(message: Any) -> Any:
-    """Give a message as it is sent: the same object, but for results as SWE-agent writes them."""
+    """Return a message as it is sent: the same object, but for results as SWE-agent writes them."""
     if not _names_calls(message) or "tool_call_id" in message:
         return message
     return {**message, "tool_call_id": message["tool_call_ids"][0]}
 
 
 def _listed(message: Any) -> Any:
-    """Give a message as SWE-agent writes it."""
+    """Return a message as SWE-agent writes it."""
     if type(message) is not dict or "tool_call_id" not in message:
         return message
     rest = {key: value for key, value in message.items() if key != "tool_call_id"}
@@ -188,7 +188,7 @@ def _listed(message: Any) -> Any:
 
 
 def _list_path(value: Any) -> Path | None:
-    """Give the path to the list of messages in a document, None if there is none."""
+    """Return the path to the list of messages in a document, None if there is none."""
     if type(value) is list:
         return ()
     if type(value) is not dict:
@@ -197,7 +197,7 @@ def _list_path(value: Any) -> Path | None:
 
 
 def _dialect(value: Any) -> str | None:
-    """Tell the dialect of a list, a body or another document; None if nothing tells it."""
+    """Return the dialect of a list, a body or another document; None if nothing tells it."""
     path = _list_path(value)
     if _is_trajectory(value):
         return OPENAI_CHAT
@@ -210,7 +210,7 @@ def _dialect(value: Any) -> str | None:
 
 
 def _opened(records: Sequence[Record]) -> tuple[list[Any], list[MessageHome], Any]:
-    """Give the messages of a file, where each stands, and the document around them."""
+    """Return the messages of a file, where each stands, and the document around them."""
     whole = [n for n, record in enumerate(records) if record.value is not None]
     value: Any = records[whole[0]].value if len(whole) == 1 else None
     path = _list_path(value)

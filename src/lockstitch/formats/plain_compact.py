@@ -15,7 +15,7 @@ from lockstitch.sources.repair import LOSSY
 
 
 def sorting(transcript: Transcript) -> Sorting:
-    """Tell the summary of an earlier compaction by its label."""
+    """Return the summary of an earlier compaction by its label."""
     history = transcript.history
     views = new_dialect(profile_named(history.dialect).dialect).read(history.messages)
     for number, view in enumerate(views):
@@ -26,7 +26,7 @@ def sorting(transcript: Transcript) -> Sorting:
 
 
 def strands(transcript: Transcript, story: Story, out: Shortened) -> list[SourcedMessage]:
-    """Give the messages of the shorter list, each with where it comes from."""
+    """Return the messages of the shorter list, each with where it comes from."""
     history = transcript.history
     summary = [] if out.text is None else [None]
     numbers = [*out.setup, *summary, *(number for number, _ in out.kept)]

@@ -91,7 +91,7 @@ def dialect_in(values: Sequence[Any]) -> str:
 
 
 def _dialects(values: Sequence[Any]) -> Iterator[str]:
-    """Give the dialect of every request that tells it."""
+    """Return the dialect of every request that tells it."""
     for value in values:
         try:
             yield dialect_of(value)

@@ -234,7 +234,7 @@ class TreeRepair:
         return [*self.head, *(self.values.get(n, self.records[n]) for n in order)]
 
     def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
-        """Give a record another value at a path."""
+        """Return a record another value at a path."""
         record = self.values.get(number, self.records[number])
         self.values[number] = amend_record(self.data, record, path, value)
 

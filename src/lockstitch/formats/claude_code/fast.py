@@ -3,25 +3,20 @@
 It knows the everyday shapes only. Whatever it has not seen a thousand times makes it give up, and
 then the whole file is read with care: giving up costs time, never a finding. Memory is bounded by
 the ids of the lines, not by what was said.
-
-Reading a large Claude Code file without what no resume reads.
-
-Of lines before the compaction in force, and of progress lines, only what links them is decoded:
-that is most of a large file. Equal lines stay equal, different ones different, by their hash.
-For a look only: a repair may bring such lines back, and reads all of them.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import has_long_number, is_index
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
@@ -29,6 +24,8 @@ from lockstitch.sources.interface import Quick
 from lockstitch.sources.records import SLIM, DecodeLine, JsonReading, read_json
 
 _CHUNK = 1 << 20
+# So many bytes of a mapped file are given back at once.
+_RELEASED = 8 << 20
 # Requests near a provider's limit, and results that are giants, need a look.
 _MOST_SENT = 24 << 20
 _LARGEST_RESULT = 200_000
@@ -99,43 +96,20 @@ _UNKNOWN = (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def quick(path: str) -> Quick | None:
-    """Prove that a file is healthy, or give up."""
+    """Prove that a file is healthy, or give up; it must end in a whole line."""
     proof = ClaudeProof()
     try:
-        for chunk, end in _chunks(path):
-            proof.feed(chunk, end)
-        return proof.verdict()
+        with read.open_regular(path) as handle:
+            read.require_size(os.fstat(handle).st_size)
+            rest = b""
+            while piece := os.read(handle, _CHUNK):
+                piece = rest + piece if rest else piece
+                end = piece.rfind(b"\n") + 1
+                proof.feed(piece, end)
+                rest = piece[end:]
+        return None if rest else proof.verdict()
     except (*_UNKNOWN, OSError, LockstitchError):
         return None
-
-
-def _chunks(path: str) -> Iterator[tuple[bytes, int]]:
-    """Read a file in pieces, each with the end of its last whole line; it must end in one."""
-    with read.open_regular(path) as handle:
-        read.require_size(os.fstat(handle).st_size)
-        rest = b""
-        while piece := os.read(handle, _CHUNK):
-            piece = rest + piece if rest else piece
-            end = piece.rfind(b"\n") + 1
-            yield piece, end
-            rest = piece[end:]
-        if rest:
-            raise Odd
-
-
-def _line_count(chunk: bytes, end: int) -> int:
-    """Count line breaks; with long lines ``find`` is several times as fast as ``count``.
-
-    Raises Odd for one that stands inside of a record, which two on one line could make up for.
-    """
-    lines = 0
-    at = chunk.find(b"\n", 0, end)
-    while at >= 0:
-        lines += 1
-        if at + 1 != end and chunk[at - 1 : at + 2] != _BREAK:
-            raise Odd
-        at = chunk.find(b"\n", at + 1, end)
-    return lines
 
 
 class ClaudeProof:
@@ -183,8 +157,15 @@ class ClaudeProof:
         if not chunk.isascii():
             chunk[:end].decode("utf-8")
         lines = _FAST_DECODER.decode_lines(memoryview(chunk)[:end])
-        # two records on one line would pass unseen otherwise
-        if len(lines) != _line_count(chunk, end):
+        # Two records on one line would pass unseen otherwise, and so would a line break inside of
+        # a record that makes up for them. With long lines find is several times as fast as count.
+        breaks, at = 0, chunk.find(b"\n", 0, end)
+        while at >= 0:
+            breaks += 1
+            if at + 1 != end and chunk[at - 1 : at + 2] != _BREAK:
+                raise Odd
+            at = chunk.find(b"\n", at + 1, end)
+        if len(lines) != breaks:
             raise Odd
         known = self.known
         for line in lines:
@@ -198,100 +179,90 @@ class ClaudeProof:
                 raise Odd
             known.add(name)
             if not line.isSidechain:
-                self.line(line)
+                self._look(line)
 
-    def line(self, line: _FastLine) -> None:
+    def _look(self, line: _FastLine) -> None:
         """Look at one line of the conversation."""
         kind = line.type
-        if kind == "assistant":
-            self.assistant(line)
-        elif kind == "user":
-            self.user(line)
+        if kind in ("assistant", "user"):
+            if kind == "assistant":
+                self._assistant(line)
+            else:
+                self._user(line)
+            self.last = line
+            if self.newest is None or line.timestamp > self.newest.timestamp:
+                self.newest = line
         elif line.subtype == "compact_boundary":
-            self.boundary(line)
+            if line.parentUuid is not None or "preserved" in "".join(line.compactMetadata or ()):
+                raise Odd
+            if line.logicalParentUuid and line.logicalParentUuid not in self.batch:
+                raise Odd
+            # everything begins anew behind a compaction
+            self.batch = {line.uuid}
+            self.role = self.message = ""
+            self.open, self.calls = set(), set()
+            self.sent = self.turns = self.messages = 0
+            self.summary_due = True
         elif line.attachment is not None and line.attachment.type == "queued_command":
             raise Odd
         else:
-            self.hang(line)
+            self._hang(line)
 
-    def hang(self, line: _FastLine) -> None:
+    def _hang(self, line: _FastLine) -> None:
         """Let a line hang on the batch, or start the file."""
         batch = self.batch
         if line.parentUuid not in batch and (line.parentUuid is not None or batch):
             raise Odd
         batch.add(line.uuid)
 
-    def begin(self, line: _FastLine, role: str, message: str) -> None:
+    def _begin(self, line: _FastLine, role: str, message: str) -> None:
         """Start the next batch behind the one before."""
         if self.open or (self.summary_due and not line.isCompactSummary):
             raise Odd
         if self.role == "assistant" and self.last_kind not in ("text", "tool_use"):
             raise Odd
-        self.hang(line)
+        self._hang(line)
         self.batch = {line.uuid}
         self.role, self.message = role, message
         self.results_end = False
         self.summary_due = False
         self.messages += 1
 
-    def boundary(self, line: _FastLine) -> None:
-        """Start anew behind a compaction."""
-        if line.parentUuid is not None or "preserved" in "".join(line.compactMetadata or ()):
-            raise Odd
-        if line.logicalParentUuid and line.logicalParentUuid not in self.batch:
-            raise Odd
-        self.batch = {line.uuid}
-        self.role = self.message = ""
-        self.open, self.calls = set(), set()
-        self.sent = self.turns = self.messages = 0
-        self.summary_due = True
-
-    def assistant(self, line: _FastLine) -> None:
+    def _assistant(self, line: _FastLine) -> None:
         """Look at a line of the model."""
         message = line.message
         if message is None or line.isApiErrorMessage or not message.id or line.isMeta:
             raise Odd
-        if type(message.content) is str or not message.content:
+        content: Any = message.content
+        if type(content) is str or not content:
             raise Odd
         if self.role == "assistant" and self.message == message.id:
-            self.hang(line)
+            self._hang(line)
         elif self.role == "assistant" and not self.results_end:
             raise Odd
         else:
-            self.begin(line, "assistant", message.id)
+            self._begin(line, "assistant", message.id)
             self.last_kind = ""
-        for block in message.content:
-            self.said(block, message.model)
-        self.speak(line)
-
-    def speak(self, line: _FastLine) -> None:
-        """Take a line for the last one of a speaker, and for the newest if it is."""
-        self.last = line
-        if self.newest is None or line.timestamp > self.newest.timestamp:
-            self.newest = line
-
-    def said(self, block: Any, model: str) -> None:
-        """Look at a block of the model."""
-        kind = block.type
-        if block.cache_control:
-            raise Odd
-        if kind == "text":
-            if self.last_kind == "tool_use" or not is_text(block.text):
+        for block in content:
+            kind = block.type
+            if block.cache_control:
                 raise Odd
-            self.sent += len(block.text)
-        elif kind == "tool_use":
-            self.call(block)
-        elif kind == "thinking":
-            if self.last_kind not in ("", "thinking") or not block.signature:
+            if kind == "text":
+                if self.last_kind == "tool_use" or not _is_text(block.text):
+                    raise Odd
+                self.sent += len(block.text)
+            elif kind == "tool_use":
+                self._call(block)
+            elif kind == "thinking":
+                if self.last_kind not in ("", "thinking") or not block.signature:
+                    raise Odd
+                if not message.model.startswith("claude") or "\0" in block.thinking:
+                    raise Odd
+            else:
                 raise Odd
-            if not model.startswith("claude") or "\0" in block.thinking:
-                raise Odd
-        else:
-            raise Odd
-        self.last_kind = kind
+            self.last_kind = kind
 
-    def call(self, block: _FastBlock) -> None:
-        """Look at a call."""
+    def _call(self, block: _FastBlock) -> None:
         if not block.id or block.id in self.calls:
             raise Odd
         if block.name not in self.names:
@@ -305,93 +276,78 @@ class ClaudeProof:
         self.calls.add(block.id)
         self.open.add(block.id)
 
-    def user(self, line: _FastLine) -> None:
+    def _user(self, line: _FastLine) -> None:
         """Look at a prompt or at results."""
         message = line.message
         if message is None or line.isMeta is None:
             raise Odd
-        content = message.content
+        content: Any = message.content
         if type(content) is str:
-            self.prompt(line, content)
-        elif content and getattr(content[0], "type", "") == "tool_result":
-            self.results(line, content)
+            texts = [content]
+        elif content and content[0].type == "tool_result":
+            self._results(line, content)
+            return
         else:
-            self.prompt_blocks(line, content)
-        self.speak(line)
-
-    def prompt(self, line: _FastLine, text: str) -> None:
-        """Look at a prompt."""
-        if not is_text(text):
+            texts = [block.text for block in content]
+            for block in content:
+                if block.type != "text" or block.cache_control:
+                    raise Odd
+        if not texts or not all(map(_is_text, texts)):
             raise Odd
-        self.begin(line, "user", "")
-        self.sent += len(text)
+        self._begin(line, "user", "")
+        self.sent += sum(map(len, texts))
         self.turns += not line.isMeta and not line.isCompactSummary
 
-    def prompt_blocks(self, line: _FastLine, content: str | list[_FastBlock]) -> None:
-        """Look at a prompt of several blocks."""
-        if not content or type(content) is str:
-            raise Odd
-        for block in content:
-            if type(block) is not _FastBlock or block.type != "text" or not is_text(block.text):
-                raise Odd
-            if block.cache_control:
-                raise Odd
-            self.sent += len(block.text)
-        self.begin(line, "user", "")
-        self.turns += not line.isMeta and not line.isCompactSummary
-
-    def results(self, line: _FastLine, content: Sequence[Any]) -> None:
+    def _results(self, line: _FastLine, content: Sequence[Any]) -> None:
         """Look at the results of the batch."""
         if self.role != "assistant":
             raise Odd
-        self.hang(line)
+        self._hang(line)
         self.messages += not self.results_end
         self.results_end = True
         for block in content:
             if block.type != "tool_result" or block.tool_use_id not in self.open:
                 raise Odd
             self.open.discard(block.tool_use_id)
-            self.payload(block.content)
-
-    def payload(self, content: str | list[_FastInner] | None) -> None:
-        """Look at what a result carries."""
-        if type(content) is str:
-            size = len(content)
-            if "\0" in content:
-                raise Odd
-        elif content is None:
-            raise Odd
-        else:
-            size = 0
-            for inner in content:
-                if type(inner) is not _FastInner or inner.type != "text" or not is_text(inner.text):
+            carried = block.content
+            if type(carried) is str:
+                size = len(carried)
+                if "\0" in carried:
                     raise Odd
-                size += len(inner.text)
-        if size > _LARGEST_RESULT:
-            raise Odd
-        self.sent += size
+            elif carried is None:
+                raise Odd
+            else:
+                size = 0
+                for inner in carried:
+                    if inner.type != "text" or not _is_text(inner.text):
+                        raise Odd
+                    size += len(inner.text)
+            if size > _LARGEST_RESULT:
+                raise Odd
+            self.sent += size
 
     def verdict(self) -> Quick | None:
-        """Say what the file is, now that all of it was seen."""
+        """Return what the file is, now that all of it was seen."""
         last = self.last
         if last is None or self.is_open or not last.timestamp or self.sent > _MOST_SENT:
             return None
-        if self.newest is not last and _goes_by_time(last.version):
-            return None
+        if self.newest is not last:
+            # a client before 2.1.112 may go on at the newest line and not at the last
+            steps = last.version.split(".")
+            if not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]:
+                return None
         return Quick(last.sessionId or None, last.cwd or None, self.messages, self.turns)
 
 
-def _goes_by_time(version: str) -> bool:
-    """Whether a client of this version may go on at the newest line and not at the last."""
-    steps = version.split(".")
-    return not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]
-
-
-def is_text(text: str) -> bool:
-    """Tell whether a text is one that may be sent: not blank, without NUL characters."""
+def _is_text(text: str) -> bool:
+    """Whether a text is one that may be sent: not blank, without NUL characters."""
     return not text[:8].isspace() and bool(text) and "\0" not in text
 
 
+# Reading a large file without what no resume reads: of lines before the compaction in force, and of
+# progress lines, only what links them is decoded, which is most of a large file. Equal lines stay
+# equal, different ones different, by their hash. For a look only: a repair may bring such lines
+# back, and reads all of them.
 _BOUNDARY = b'"compact_boundary"'
 _PROGRESS = b'"type":"progress"'
 
@@ -434,14 +390,10 @@ class _LinkLine(TypedDict, total=False):
     isMeta: bool
     isCompactSummary: bool
     isApiErrorMessage: bool
-    teamName: str | None
     timestamp: str
     sessionId: str
     cwd: str
     version: str
-    gitBranch: str
-    userType: str
-    entrypoint: str
     leafUuid: str
     messageId: str
     agentId: str
@@ -460,11 +412,26 @@ _LINK_DECODER = msgspec.json.Decoder(_LinkLine)
 
 
 def make_link_decoder(data: bytes) -> DecodeLine:
-    """Give a decoder for the lines of this file: whole lines where a resume reads them."""
-    start = _first_read(data)
+    """Return a decoder for the lines of this file: whole lines where a resume reads them."""
+    start = 0
+    at = data.rfind(_BOUNDARY)
+    if at >= 0:
+        line = data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)]
+        if b"preserved" in line:
+            # what it keeps stands behind the compaction before it
+            at = data.rfind(_BOUNDARY, 0, data.rfind(b"\n", 0, at) + 1)
+        start = data.rfind(b"\n", 0, at) + 1 if at >= 0 else 0
+    # The mapped pages of lines that were read are given back: nobody looks at most of them again.
+    held: Any = data
+    mapped = held if isinstance(held, mmap.mmap) else None
+    released = 0
 
     def decode_at(text: bytes, at: int) -> JsonReading:
-        if (at >= start and _PROGRESS not in text[:400]) or json_text.has_long_number(text):
+        nonlocal released
+        if sys.platform == "linux" and mapped is not None and at - released > _RELEASED:
+            mapped.madvise(mmap.MADV_DONTNEED, released, _RELEASED)
+            released += _RELEASED
+        if (at >= start and _PROGRESS not in text[:400]) or has_long_number(text):
             return read_json(text)
         try:
             value: dict[str, Any] = {**_LINK_DECODER.decode(text)}
@@ -476,15 +443,3 @@ def make_link_decoder(data: bytes) -> DecodeLine:
         return value, ()
 
     return decode_at
-
-
-def _first_read(data: bytes) -> int:
-    """Give the start of the first line that a resume may read."""
-    at = data.rfind(_BOUNDARY)
-    if at < 0:
-        return 0
-    line = data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)]
-    if b"preserved" in line:
-        # what it keeps stands behind the compaction before it
-        at = data.rfind(_BOUNDARY, 0, data.rfind(b"\n", 0, at) + 1)
-    return data.rfind(b"\n", 0, at) + 1 if at >= 0 else 0

@@ -389,7 +389,7 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
 
 
 def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
-    """Give the last words of every sub-agent that had finished, by the call that started it."""
+    """Return the last words of every sub-agent that had finished, by the call that started it."""
     for name, data in context.beside.items():
         if not name.endswith(".meta.json"):
             continue
@@ -405,7 +405,7 @@ def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
 
 
 def _last_words(data: bytes) -> str:
-    """Give the text of the last message of the model in a file."""
+    """Return the text of the last message of the model in a file."""
     for line in reversed(data.split(b"\n")):
         try:
             value = decode_json(line)

@@ -41,7 +41,7 @@ class ProcessFile(Struct, rename="camel"):
 
 
 def users(path: str, session: str | None) -> Iterator[SessionUser]:
-    """Give the processes that have a session's file open, as far as can be told."""
+    """Return the processes that have a session's file open, as far as can be told."""
     file = Path(os.path.realpath(path))
     folders = _config_folders(path)
     if not folders:
@@ -94,7 +94,7 @@ def _ids(file: Path, session: str | None) -> set[str | None]:
 
 
 def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
-    """Give the process of a process file if it is alive, and still the one that wrote it."""
+    """Return the process of a process file if it is alive, and still the one that wrote it."""
     start = processes.start_moment(pid) if _is_here(own) else None
     if start is None:
         if time.time() - max(map(_changed, (record, file))) < _SILENCE:

@@ -391,7 +391,7 @@ class _ClaudeTreeRepair(TreeRepair):
                 self.set(child.number, ("parentUuid",), node.parent)
 
     def wrap_replies(self) -> None:
-        """Give replies that are a text the list of blocks that every client reads."""
+        """Return replies that are a text the list of blocks that every client reads."""
         for fault in self.of(BARE_REPLY):
             text = self.chain.value(fault.number)["message"]["content"]
             blocks = [{"type": "text", "text": text}] if text else []
@@ -399,7 +399,7 @@ class _ClaudeTreeRepair(TreeRepair):
             self.note("LS610", "rewritten", fault.number, "the text became a block")
 
     def rename_repeats(self) -> None:
-        """Give the second of two different records an id of its own, and its children with it."""
+        """Return the second of two different records an id of its own, and its children with it."""
         speaks = self.chain.is_spoken
         # By id: the records that children follow, each up to the next one.
         heads: dict[str, list[tuple[int, str]]] = {}
@@ -635,7 +635,7 @@ class _ClaudeTreeRepair(TreeRepair):
                 self.set(number, ("timestamp",), stamp(limit - TICK))
 
     def address_results(self) -> None:
-        """Give a result the id of the call that its record names."""
+        """Return a result the id of the call that its record names."""
         for fault in self.of(MISADDRESSED):
             block, call = fault.about
             self.set(fault.number, ("message", "content", block, "tool_use_id"), call)

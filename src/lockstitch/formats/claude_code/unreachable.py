@@ -116,7 +116,7 @@ def find_branches(chain: ClaudeChain) -> list[OffBranch]:
 
 
 class _BranchFinder:
-    """Says of each branch what it is; what it is held against is read once for all of them."""
+    """Judges each branch; what it is held against is read once for all of them."""
 
     def __init__(self, chain: ClaudeChain, reached: set[int]) -> None:
         self.chain = chain
@@ -270,7 +270,7 @@ class _BranchFinder:
         return self._make(LATE, members, path[at], path[at + 1] if at + 1 < len(path) else None)
 
     def judge(self, first: int, members: list[int]) -> OffBranch | None:
-        """Say what a piece is; None for one that holds nothing but what the client wrote by itself.
+        """Return what a piece is; None if it holds nothing but what the client wrote by itself.
 
         The client may write a reply before the prompt that it hangs on, so the first is not the
         lowest.
@@ -345,7 +345,7 @@ class _BranchFinder:
         return number
 
     def _rootless_kind(self, top: TreeNode) -> str:
-        """Say what a tree of its own is: cut off, left by a link that leads nowhere, or given up.
+        """Return what a tree of its own is: cut off, left by a missing link, or given up.
 
         That depends on the tree which follows it in the file. It comes behind the tree of the chain
         itself if a window named a leaf there, and then it is the one that lost its link.
@@ -368,7 +368,7 @@ class _BranchFinder:
         return CLEARED if unanswered and replaced else CUT
 
     def _kind(self, members: list[int], attach: int | None, onward: int | None) -> str:
-        """Say what a branch is that hangs on a record which the file holds; "" for nothing lost."""
+        """Return what a branch is that hangs on a record of the file; "" for nothing lost."""
         chain = self.chain
         solid = [number for number in members if has_substance(chain, number)]
         opening = next(n for n in members if n == solid[0] or is_prompt(chain.value(n)))
@@ -388,7 +388,7 @@ class _BranchFinder:
         return REPLY
 
     def _prompt_kind(self, members: list[int], solid: list[int], onward: int | None) -> str:
-        """Say whether turns that begin with a person's words were rewound or are another window's.
+        """Whether turns that begin with a person's words were rewound or are another window's.
 
         A person who rewinds does something next, reads before that, and leaves nothing behind that
         goes on by itself. What contradicts one of these was written by a second window.

@@ -33,7 +33,7 @@ _SEALED = ("compaction", "compaction_summary", "context_compaction")
 
 
 def sorting(transcript: Transcript) -> Sorting:
-    """Tell the summary in force, and what the program says of the surroundings."""
+    """Return the summary in force, and what the program says of the surroundings."""
     thread: CodexThread = transcript.state
     items = thread.items
     latest = {setting_of(item): n for n, item in enumerate(items) if setting_of(item)}
@@ -61,7 +61,7 @@ def _words(item: dict[str, Any]) -> str:
 
 
 def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
-    """Give what requests cost, and how many of the items they had."""
+    """Return what requests cost, and how many of the items they had."""
     homes = [home.number for home in thread.homes]
     for number, record in enumerate(thread.records):
         if record.is_record and record.value.get("type") == EVENT:
@@ -78,7 +78,7 @@ def _tokens(event: dict[str, Any]) -> int:
 
 
 def compacted(transcript: Transcript, out: Shortened) -> list[Record]:
-    """Give the records of the rollout with the compaction behind them."""
+    """Return the records of the rollout with the compaction behind them."""
     records = list(transcript.records)
     text = f"{PREFIX}\n{out.summary}"
     summary = {
@@ -97,6 +97,6 @@ def compacted(transcript: Transcript, out: Shortened) -> list[Record]:
 
 
 def _last(records: Sequence[Record]) -> dict[str, Any]:
-    """Give the last record that has a time."""
+    """Return the last record that has a time."""
     values = (record.value for record in reversed(records) if record.is_record)
     return next((value for value in values if type(value.get("timestamp")) is str), {})

@@ -121,7 +121,7 @@ class Codex(Format):
         return repair.write_back(transcript, strands)
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Give those that have the rollout open, or the lock of the thread that is in it."""
+        """Return those that have the rollout open, or the lock of the thread that is in it."""
         file = Path(os.path.realpath(path))
         match = _NAME.match(file.name)
         names = {f"{name}.lock" for name in (session, match and match[1]) if name}

@@ -96,7 +96,7 @@ def own_meta(thread: CodexThread, name: str) -> int:
 
 
 def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """Give items that are on disk twice, equal in everything, with the number of the first."""
+    """Return items that are on disk twice, equal in everything, with the number of the first."""
     seen: dict[bytes, int] = {}
     found: list[tuple[int, int]] = []
     for number, record in enumerate(records):
@@ -111,7 +111,7 @@ def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 
 def skipped(records: Sequence[Record]) -> list[int]:
-    """Give the records that are whole but that the program does not read."""
+    """Return the records that are whole but that the program does not read."""
     return [
         number
         for number, record in enumerate(records)
@@ -134,7 +134,7 @@ def _cut_off(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
 
 
 def spare_metas(thread: CodexThread) -> list[int]:
-    """Give the session_meta lines that only repeat that of the session itself."""
+    """Return the session_meta lines that only repeat that of the session itself."""
     own = thread.meta.get("id")
     return [
         number
@@ -144,7 +144,7 @@ def spare_metas(thread: CodexThread) -> list[int]:
 
 
 def numbering(thread: CodexThread) -> dict[int, int]:
-    """Give the ordinals that records of a paginated file should have, where they do not."""
+    """Return the ordinals that records of a paginated file should have, where they do not."""
     if not thread.is_paginated:
         return {}
     lines = [n for n, r in enumerate(thread.records) if r.is_record and "payload" in r.value]
@@ -222,7 +222,7 @@ class _CodexRepair(TreeRepair):
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
     def give_times(self) -> None:
-        """Give records that the program skips the time of their neighbour, and no odd ordinal."""
+        """Return records that the program skips the time of their neighbour, and no odd ordinal."""
         wrong = set(skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
@@ -272,7 +272,7 @@ class _CodexRepair(TreeRepair):
             self.gone.add(number)
 
     def number_anew(self) -> None:
-        """Give the records of a paginated file ordinals that count on."""
+        """Return the records of a paginated file ordinals that count on."""
         wrong = numbering(self.thread)
         if wrong:
             text = f"{len(wrong)} ordinals were renumbered"
@@ -282,7 +282,7 @@ class _CodexRepair(TreeRepair):
 
 
 def renumbered(thread: CodexThread, data: bytes) -> list[Record]:
-    """Give the records of a thread with ordinals that count on."""
+    """Return the records of a thread with ordinals that count on."""
     wrong = numbering(thread)
     return [
         amend_record(data, record, ("ordinal",), wrong[number]) if number in wrong else record
@@ -291,7 +291,7 @@ def renumbered(thread: CodexThread, data: bytes) -> list[Record]:
 
 
 def write_back(transcript: Transcript, strands: Sequence[SourcedMessage]) -> list[Record]:
-    """Give the lines of the file whose items are the healed ones."""
+    """Return the lines of the file whose items are the healed ones."""
     thread: CodexThread = transcript.state
     laid = [
         SourcedMessage(spelled(strand.message), strand.origin, strand.parts) for strand in strands

@@ -158,7 +158,7 @@ _OUTPUT_KINDS = ("function_call_output", "custom_tool_call_output", "local_shell
 
 
 def is_readable(item: dict[str, Any]) -> bool:
-    """Tell whether Codex reads an item when it loads a rollout, as far as that is known."""
+    """Whether Codex reads an item when it loads a rollout, as far as that is known."""
     kind, content = item.get("type"), item.get("content")
     if kind in _OUTPUT_KINDS:
         return kind != _OUTPUT_KINDS[2] and type(item.get("output")) in (str, list)
@@ -193,7 +193,7 @@ def _block(block: Any, kind: str) -> Any:
 
 
 def _words(output: Any) -> Any:
-    """Give the words of an output that older versions kept in an object."""
+    """Return the words of an output that older versions kept in an object."""
     if type(output) in (str, list):
         return output
     content = output.get("content") if type(output) is dict else None
@@ -235,13 +235,13 @@ _NO_SUMMARY = "(no summary available)"
 
 
 def payload_of(value: dict[str, Any]) -> dict[str, Any]:
-    """Give the payload of a line; empty if it has none."""
+    """Return the payload of a line; empty if it has none."""
     payload = value.get("payload")
     return payload if type(payload) is dict else {}
 
 
 def is_read(value: dict[str, Any]) -> bool:
-    """Tell whether the program reads a line at all: it needs a time, and no odd ordinal."""
+    """Whether the program reads a line at all: it needs a time, and no odd ordinal."""
     if "payload" not in value:
         return True
     ordinal = value.get("ordinal")
@@ -249,12 +249,12 @@ def is_read(value: dict[str, Any]) -> bool:
 
 
 def is_bare_item(value: dict[str, Any]) -> bool:
-    """Tell whether a line is an item without an envelope, as in the first versions."""
+    """Whether a line is an item without an envelope, as in the first versions."""
     return "payload" not in value and type(value.get("type")) is str
 
 
 def misspelled(value: dict[str, Any]) -> list[Path]:
-    """Give the paths to items of a line that the program cannot read, so that it skips the line."""
+    """Return the paths to items that the program cannot read, so that it skips the line."""
     payload = payload_of(value)
     if value.get("type") == ITEM:
         return [] if is_readable(payload) else [_PAYLOAD]
@@ -277,7 +277,7 @@ def metas(records: Sequence[Record]) -> list[int]:
 
 
 def is_prompt(item: dict[str, Any]) -> bool:
-    """Tell whether a turn starts with an item: words of a person or of another agent."""
+    """Whether a turn starts with an item: words of a person or of another agent."""
     if item.get("type") == "agent_message":
         return True
     return _is_message(item, "user") and not _is_context(item)
@@ -292,7 +292,7 @@ def setting_of(item: dict[str, Any]) -> str:
 
 
 def summary_in(item: dict[str, Any]) -> str:
-    """Give the words of a summary that the program wrote, "" if an item is none."""
+    """Return the words of a summary that the program wrote, "" if an item is none."""
     if not _is_message(item, "user"):
         return ""
     return next((text for text in texts_of(item) if text.startswith(_SUMMARY)), "")
@@ -339,7 +339,7 @@ class CodexThread:
 
     @cached_property
     def hidden(self) -> list[int]:
-        """Give the records with items that stand before the last ``session_meta``."""
+        """Return the records with items that stand before the last ``session_meta``."""
         return [
             number
             for number, record in enumerate(self.records[: self.start])
@@ -347,7 +347,7 @@ class CodexThread:
         ]
 
     def unsent(self) -> Iterator[tuple[str, str, list[int]]]:
-        """Give the records with items that are not sent, by why: hidden, summed up, rolled back."""
+        """Return the records with items that are not sent, and why."""
         sent = {home.number for home in self.homes}
         kinds = [r.value.get("type") if r.is_record else "" for r in self.records]
         items = [n for n, kind in enumerate(kinds) if kind == ITEM and n not in sent]
@@ -439,7 +439,7 @@ def evidence_of(
 
 
 def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give the call that an event ends, and what came of it."""
+    """Return the call that an event ends, and what came of it."""
     kind, call = event.get("type"), event.get("call_id")
     if kind == "item_completed":
         item = event.get("item")
@@ -458,7 +458,7 @@ def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _command(event: dict[str, Any]) -> str:
-    """Give what a command came to, as the program told the model or as it would have."""
+    """Return what a command came to, as the program told the model or as it would have."""
     seen = event.get("formatted_output")
     if type(seen) is str and seen:
         return seen
@@ -474,7 +474,7 @@ def _joined(event: dict[str, Any]) -> str:
 
 
 def _answer(result: Any) -> str:
-    """Give the words of an MCP server's answer, or its error."""
+    """Return the words of an MCP server's answer, or its error."""
     if type(result) is not dict:
         return ""
     if type(result.get("Err")) is str:

@@ -172,7 +172,7 @@ def _findings(chat: Chat) -> Iterator[Finding]:
 
 
 def _asides(chat: Chat) -> Iterator[Aside]:
-    """Give the messages that a rewind to nowhere hides, as they stood before it."""
+    """Return the messages that a rewind to nowhere hides, as they stood before it."""
     for number, hidden in chat.lost.items():
         told = Chat([Record("", message.value) for message in hidden]).history
         homes = [[number] * len(row) for row in told.sources]
@@ -199,7 +199,7 @@ def _notes(chat: Chat) -> Iterator[str]:
 
 
 def _answered(value: dict[str, Any]) -> Iterator[str]:
-    """Give the ids of calls that hold their result."""
+    """Return the ids of calls that hold their result."""
     calls = value.get("toolCalls")
     for call in calls if type(calls) is list else ():
         if type(call) is dict and call.get("result") and type(call.get("id")) is str:
@@ -207,7 +207,7 @@ def _answered(value: dict[str, Any]) -> Iterator[str]:
 
 
 def _repeated(value: dict[str, Any]) -> Iterator[str]:
-    """Give the ids of the results in a message of the user."""
+    """Return the ids of the results in a message of the user."""
     for part in responses_in(value) if value.get("type") == "user" else ():
         response = part["functionResponse"]
         if type(response) is dict and type(response.get("id")) is str:

@@ -36,7 +36,7 @@ class ChatPlace(Struct, frozen=True):
     path: Path = ()
 
     def at(self, *steps: str | int) -> ChatPlace:
-        """Give a place further in."""
+        """Return a place further in."""
         return ChatPlace(self.number, (*self.path, *steps))
 
 
@@ -49,17 +49,17 @@ class ChatMessage(Struct, frozen=True):
 
 
 def is_header(value: dict[str, Any]) -> bool:
-    """Tell whether a record says which session this is."""
+    """Whether a record says which session this is."""
     return type(value.get("sessionId")) is str and type(value.get("projectHash")) is str
 
 
 def is_message(value: Any) -> bool:
-    """Tell whether a value is a message of a chat."""
+    """Whether a value is a message of a chat."""
     return type(value) is dict and type(value.get("id")) is str
 
 
 def responses_in(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give the parts of a message that hold a response."""
+    """Return the parts of a message that hold a response."""
     content = value.get("content")
     items = content if type(content) is list else [content]
     return [item for item in items if type(item) is dict and "functionResponse" in item]
@@ -182,13 +182,13 @@ class Chat:
 
 
 def is_prompt(value: dict[str, Any]) -> bool:
-    """Tell whether a message is something that a person asked."""
+    """Whether a message is something that a person asked."""
     parts = [part for _, part in _parts(value.get("content"), ChatPlace(0))]
     return value.get("type") == USER and not is_ignored(parts) and not responses_in(value)
 
 
 def is_ignored(parts: Sequence[dict[str, Any]]) -> bool:
-    """Tell whether the program leaves a message of the user out of what it sends."""
+    """Whether the program leaves a message of the user out of what it sends."""
     if any("text" not in part for part in parts):
         return False
     text = "".join(str(part["text"]) for part in parts).strip()
@@ -196,7 +196,7 @@ def is_ignored(parts: Sequence[dict[str, Any]]) -> bool:
 
 
 def _parts(content: Any, place: ChatPlace) -> Iterator[tuple[ChatPlace, dict[str, Any]]]:
-    """Give content as parts: the objects in it as they are, text as a part."""
+    """Return content as parts: the objects in it as they are, text as a part."""
     if type(content) is list:
         for index, item in enumerate(content):
             yield from _parts(item, place.at(index))
@@ -236,7 +236,7 @@ class Patch(Struct):
 def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
-    """Give the records of the file whose contents are the healed ones."""
+    """Return the records of the file whose contents are the healed ones."""
     return _GeminiWriteBack(transcript, ledger).write_back(strands)
 
 
@@ -270,7 +270,7 @@ class _GeminiWriteBack:
     # Which part stands where.
 
     def _slots(self, content: dict[str, Any], spare: list[Part]) -> Iterator[ChatSlot]:
-        """Give the parts of a content, those that were rewritten with the place they had."""
+        """Return the parts of a content, those that were rewritten with the place they had."""
         role = str(content.get("role"))
         for part in content["parts"]:
             place = self.chat.places.get(id(part))
@@ -300,7 +300,7 @@ class _GeminiWriteBack:
                 self._add(anchor, slot)
 
     def _owner(self, place: ChatPlace) -> ChatPlace:
-        """Give the place of the message that a part belongs to."""
+        """Return the place of the message that a part belongs to."""
         for length in range(len(place.path) + 1):
             owner = ChatPlace(place.number, place.path[:length])
             if owner in self.owners:
@@ -424,7 +424,7 @@ class _GeminiWriteBack:
         return set()
 
     def _behind(self, lists: dict[tuple[int, Path], list[Any]]) -> dict[int, list[Record]]:
-        """Give new lines by the line they follow; new elements of lists go to the lists."""
+        """Return new lines by the line they follow; new elements of lists go to the lists."""
         found: dict[int, list[Record]] = {}
         for anchor, values in self.added.items():
             first = self._first()
@@ -448,13 +448,13 @@ class _GeminiWriteBack:
 
 
 def _key(named: dict[str, Any]) -> Any:
-    """Give by what a call and its response know each other."""
+    """Return by what a call and its response know each other."""
     name = named.get("id")
     return name if type(name) is str else (named.get("name"),)
 
 
 def _before(part: Part, spare: Sequence[Part]) -> Part | None:
-    """Give the part that another one was rewritten from: of its kind, or text from a response."""
+    """Return the part that another one was rewritten from: of its kind, or text from a response."""
     kind = next((key for key in _KINDS if key in part), "")
     for old in spare:
         if kind == "functionResponse" and kind in old and _same(part[kind], old[kind]):
@@ -471,7 +471,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
-    """Give the content and the calls of a message with some values changed or gone."""
+    """Return the content and the calls of a message with some values changed or gone."""
     fields: dict[str, Any] = {}
     for key in ("content", "toolCalls"):
         inside = {path[1:]: value for path, value in patch.values.items() if path[0] == key}

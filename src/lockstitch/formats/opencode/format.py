@@ -145,7 +145,7 @@ def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcri
 
 
 def severity(found: Finding, transcript: Transcript) -> str:
-    """Say how bad a finding is: opencode answers open calls in memory, each time it resumes."""
+    """Return how bad a finding is: opencode answers open calls in memory, each time it resumes."""
     if found.code == "LS101":
         return WARNING
     if transcript.history.model is None and found.code.startswith(_OWN_RULES):
@@ -185,7 +185,7 @@ def _entries(records: Sequence[Record]) -> list[OpenCodeEntry]:
 
 
 def _events(records: Sequence[Record]) -> dict[str, Fields]:
-    """Give the last states of parts in the log, by part."""
+    """Return the last states of parts in the log, by part."""
     logged = _logged(records, "part").items()
     return {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
 
@@ -205,7 +205,7 @@ def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
 
 
 def _broken(records: Sequence[Record]) -> list[Row]:
-    """Give the rows on which opencode stumbles, or that it passes over in silence."""
+    """Return the rows on which opencode stumbles, or that it passes over in silence."""
     return [row for row in records if isinstance(row, Row) and _flaw(row)]
 
 

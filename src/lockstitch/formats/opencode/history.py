@@ -190,7 +190,7 @@ def _is_said(text: Any) -> bool:
 
 
 def _medium(data: Fields) -> Fields:
-    """Give a file as the provider gets it, or as a line that names it."""
+    """Return a file as the provider gets it, or as a line that names it."""
     mime, url = str(data.get("mime")), str(data.get("url"))
     match = _DATA.match(url)
     inner = url[match.end() :] if match else ""
@@ -200,7 +200,7 @@ def _medium(data: Fields) -> Fields:
 
 
 def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
-    """Tell an answer step by step: what is said, the calls, then their results."""
+    """Return an answer step by step: what is said, the calls, then their results."""
     said: list[tuple[OpenCodePiece, Fields]] = []
     results: list[tuple[OpenCodePiece, Fields]] = []
 
@@ -247,7 +247,7 @@ def _path(piece: OpenCodePiece, block: Fields) -> Path:
 
 
 def state_of(piece: OpenCodePiece) -> Fields:
-    """Give the state of a tool's part."""
+    """Return the state of a tool's part."""
     state = piece.data.get("state")
     return state if type(state) is dict else {}
 
@@ -258,7 +258,7 @@ def _status(piece: OpenCodePiece) -> str | None:
 
 
 def is_open(piece: OpenCodePiece) -> bool:
-    """Tell whether a part is a call without a result."""
+    """Whether a part is a call without a result."""
     return piece.data.get("type") == "tool" and _status(piece) in OPEN
 
 
@@ -288,7 +288,7 @@ def _results(own: str, piece: OpenCodePiece) -> Iterator[Fields]:
 
 
 def _outcome(state: Fields) -> tuple[Any, bool]:
-    """Give what the model is told of a call that ended, and whether it is told as an error."""
+    """Return what the model is told of a call that ended, and whether it is told as an error."""
     if state["status"] == "error":
         metadata = _metadata(state)
         partial = metadata.get("output")
@@ -314,7 +314,7 @@ def _metadata(state: Fields) -> Fields:
 
 
 def evidence(telling: Telling, events: Mapping[str, Fields]) -> dict[str, Fields]:
-    """Give results of open calls that were stored, by the call's id in the history.
+    """Return results of open calls that were stored, by the call's id in the history.
 
     Open is also a call that was closed with a text in place of its result. ``events`` are the
     last known states of parts, from the program's log. A result is left where
@@ -358,7 +358,7 @@ def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
 
 
 def _streamed(state: Fields) -> tuple[str, bool] | None:
-    """Give the output that a tool had shown: all of it if its exit is known, else a part."""
+    """Return the output that a tool had shown: all of it if its exit is known, else a part."""
     metadata = _metadata(state)
     output = metadata.get("output")
     if type(output) is not str or not output.strip():
@@ -394,14 +394,14 @@ CASE WHEN json_valid(data) THEN json_type(data, '$.role') IS NOT 'text'
 
 
 def message_flaw(info: Any) -> str:
-    """Say what a message lacks, "" if it is whole."""
+    """Return what a message lacks, "" if it is whole."""
     if type(info) is not dict or type(info.get("role")) is not str:
         return f"lacks its role, {_PASSED}"
     return "" if type(info.get("time")) is dict else f"lacks its time, {_STOPS}"
 
 
 def part_flaw(data: Any) -> str:
-    """Say what a part lacks, "" if it is whole."""
+    """Return what a part lacks, "" if it is whole."""
     kind = data.get("type") if type(data) is dict else None
     if type(kind) is not str:
         return f"lacks its type, {_PASSED}"

@@ -101,7 +101,7 @@ class _OpenCodeWriteBack:
             before = piece
 
     def _spare(self, entry: OpenCodeEntry) -> Iterator[OpenCodePiece]:
-        """Give the parts of a message whose blocks are gone: what they became stands there."""
+        """Return the parts of a message whose blocks are gone: what they became stands there."""
         told = zip(self.telling.history.messages, self.telling.owners, strict=True)
         for message, owner in told:
             for block in message["content"] if owner is entry else ():
@@ -110,7 +110,7 @@ class _OpenCodeWriteBack:
                     yield piece
 
     def _answered(self, block: Fields) -> OpenCodePiece | None:
-        """Give the part of the call that a new result, or a changed call, belongs to."""
+        """Return the part of the call that a new result, or a changed call, belongs to."""
         own = block.get("tool_use_id") or block.get("id")
         return self.telling.calls.get(own) if type(own) is str else None
 
@@ -157,7 +157,7 @@ class _OpenCodeWriteBack:
             self._end(piece, state)
 
     def _went_on(self, piece: OpenCodePiece) -> bool:
-        """Tell whether the model has answered since, with opencode's own words before it."""
+        """Whether the model has answered since, with opencode's own words before it."""
         own = self.telling.entry_of[id(piece)]
         later = self.telling.sent[self.telling.sent.index(own) + 1 :]
         return any(entry.info.get("role") == ASSISTANT and entry.pieces for entry in later)

@@ -123,7 +123,7 @@ def _is_entry(value: dict[str, Any]) -> bool:
 
 
 def _kinds_in(value: dict[str, Any]) -> Iterator[Any]:
-    """Give the types of the blocks in the message of a record."""
+    """Return the types of the blocks in the message of a record."""
     content = message_of(value).get("content")
     for block in content if type(content) is list else ():
         if type(block) is dict:

@@ -111,7 +111,7 @@ def _is_out_of_order(session: PiSession) -> bool:
 
 
 def _is_same(session: PiSession, node: TreeNode, first: TreeNode) -> bool:
-    """Tell whether two entries are the same one, of which one may be damaged."""
+    """Whether two entries are the same one, of which one may be damaged."""
     one, other = session.value(node.number), session.value(first.number)
     keys = ("type", "timestamp")
     dated = type(one.get("timestamp")) is str
@@ -119,14 +119,14 @@ def _is_same(session: PiSession, node: TreeNode, first: TreeNode) -> bool:
 
 
 def _unnamed(session: PiSession) -> list[int]:
-    """Give the entries of a tree that nothing can hang on."""
+    """Return the entries of a tree that nothing can hang on."""
     if session.is_linear:
         return []
     return [n for n in session.entries if type(session.value(n).get("id")) is not str]
 
 
 def _malformed(session: PiSession) -> list[int]:
-    """Give the messages that hold nothing that pi could send, and at which it stumbles."""
+    """Return the messages that hold nothing that pi could send, and at which it stumbles."""
     return [number for number in session.entries if _is_malformed(session.value(number))]
 
 
@@ -227,7 +227,7 @@ class _PiTreeRepair(TreeRepair):
                     self.ledger.set_aside(RULES["LS607"], place, value)
 
     def rename_repeats(self) -> None:
-        """Give a second entry with an id its own, and hang on it what was written behind it."""
+        """Return a second entry with an id its own, and hang on it what was written behind it."""
         second: dict[str, int] = {}
         names: dict[int, str] = {}
         for node in self.session.graph.repeats:
@@ -255,7 +255,7 @@ class _PiTreeRepair(TreeRepair):
                 self._remove(number)
 
     def name_entries(self) -> None:
-        """Give messages without an id one, behind the entry before; take out what is no entry."""
+        """Return messages without an id one, behind the entry before; take out what is no entry."""
         for number in _unnamed(self.session):
             value = self.session.value(number)
             if not message_of(value):

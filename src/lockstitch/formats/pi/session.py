@@ -106,7 +106,7 @@ Found = tuple[Path, Block]
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
-    """Give the message of an entry; empty if it has none."""
+    """Return the message of an entry; empty if it has none."""
     message = value.get("message")
     return message if value.get("type") == "message" and type(message) is dict else {}
 
@@ -117,7 +117,7 @@ def wire_id(name: Any) -> Any:
 
 
 def role_of(value: dict[str, Any]) -> str:
-    """Say who speaks on the wire in an entry; empty if nobody does."""
+    """Return who speaks on the wire in an entry; empty if nobody does."""
     message, kind = message_of(value), value.get("type")
     role = message.get("role")
     if role == ASSISTANT:
@@ -129,7 +129,7 @@ def role_of(value: dict[str, Any]) -> str:
 
 
 def blocks_in(value: dict[str, Any]) -> Iterator[Found]:
-    """Give the blocks that pi sends of an entry, each with its path in the entry."""
+    """Return the blocks that pi sends of an entry, each with its path in the entry."""
     message, kind = message_of(value), value.get("type")
     role = message.get("role")
     if kind == "compaction":
@@ -215,7 +215,7 @@ def _thinking(item: Block) -> Block | None:
 
 
 def result_block(message: dict[str, Any]) -> Block:
-    """Give a result as it is sent."""
+    """Return a result as it is sent."""
     content = message.get("content")
     items = [item for item in content if type(item) is dict] if type(content) is list else []
     sent: Any = content if type(content) is str else [b for i in items if (b := _user_block(i))]
@@ -275,7 +275,7 @@ COMPACTION = "compaction"
 
 
 def is_prompt(value: dict[str, Any]) -> bool:
-    """Tell whether a person said this."""
+    """Whether a person said this."""
     return message_of(value).get("role") == USER
 
 
@@ -305,7 +305,7 @@ class PiSession:
         self.history = self._history()
 
     def value(self, number: int) -> dict[str, Any]:
-        """Give the value of a record."""
+        """Return the value of a record."""
         found: dict[str, Any] = self.records[number].value
         return found
 
@@ -338,7 +338,7 @@ class PiSession:
 
     @cached_property
     def cut(self) -> int:
-        """Give the position of the last compaction on the path, -1 if there is none."""
+        """Return the position of the last compaction on the path, -1 if there is none."""
         for position in range(len(self.path) - 1, -1, -1):
             if self.value(self.path[position]).get("type") in self.cuts:
                 return position
@@ -346,7 +346,7 @@ class PiSession:
 
     @cached_property
     def sent(self) -> list[int]:
-        """Give the entries that go to the model, in the order in which they are sent."""
+        """Return the entries that go to the model, in the order in which they are sent."""
         path, cut = self.path, self.cut
         if cut >= 0:
             path = [path[cut], *self.kept_before, *path[cut + 1 :]]
@@ -354,7 +354,7 @@ class PiSession:
 
     @cached_property
     def kept_before(self) -> list[int]:
-        """Give the entries before the last compaction that it keeps."""
+        """Return the entries before the last compaction that it keeps."""
         value, before = self.value(self.path[self.cut]), self.path[: max(self.cut, 0)]
         if self.is_linear:
             index = value.get("firstKeptEntryIndex")
@@ -388,7 +388,7 @@ class PiSession:
         return history
 
     def asides(self) -> Iterator[Aside]:
-        """Give what a compaction cut off, and the branches off the path, by where they hang."""
+        """Return what a compaction cut off, and the branches off the path, by where they hang."""
         path = {*self.path}
         kept = {*self.kept_before} if self.cut >= 0 else set()
         earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
@@ -426,7 +426,7 @@ class PiSession:
         return None
 
     def ids(self) -> dict[str, str]:
-        """Give, by the id on the wire, the id that the file has for a call."""
+        """Return, by the id on the wire, the id that the file has for a call."""
         found: dict[str, str] = {}
         for number in self.path:
             content = message_of(self.value(number)).get("content")
@@ -438,7 +438,7 @@ class PiSession:
         return found
 
     def names(self) -> dict[str, Any]:
-        """Give, by the id on the wire, the tool that a call names."""
+        """Return, by the id on the wire, the tool that a call names."""
         return {
             str(block.get("id")): block.get("name")
             for message in self.history.messages
@@ -448,5 +448,5 @@ class PiSession:
 
 
 def is_result(block: Block) -> bool:
-    """Tell whether a block is a result."""
+    """Whether a block is a result."""
     return block.get("type") == TOOL_RESULT

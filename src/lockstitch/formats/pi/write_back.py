@@ -45,14 +45,14 @@ class PiUnit(Struct, eq=False):
 
     @property
     def is_new(self) -> bool:
-        """Tell whether the file does not hold it yet."""
+        """Whether the file does not hold it yet."""
         return self.number == NEW
 
 
 def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
-    """Give the records of the file in which the conversation is the healed one."""
+    """Return the records of the file in which the conversation is the healed one."""
     stitcher = _PiWriteBack(transcript)
     records = stitcher.write_back(strands)
     stitcher.set_aside(ledger)
@@ -114,7 +114,7 @@ class _PiWriteBack:
         return units
 
     def _takes(self, source: int, kind: str) -> bool:
-        """Tell whether an entry may hold blocks of this kind, as a result may hold text."""
+        """Whether an entry may hold blocks of this kind, as a result may hold text."""
         if source == NEW or source in self.used:
             return False
         role = message_of(self.session.value(source)).get("role")
@@ -144,7 +144,7 @@ class _PiWriteBack:
         return amend_record(self.data, record, ("message",), spoken)
 
     def _items(self, unit: PiUnit, content: list[Any]) -> list[Any]:
-        """Give the content of a message: what was never sent stays, what is gone goes."""
+        """Return the content of a message: what was never sent stays, what is gone goes."""
         sent = {path[-1]: None for _, path in self.homes[unit.number]}
         homes = [self.session.kept.get(id(block)) for block in unit.blocks]
         kept = {h[1][-1] for h in homes if h is not None and h[0] == unit.number}
@@ -195,7 +195,7 @@ class _PiWriteBack:
         return new_record("", {**value, "timestamp": near.get("timestamp"), "message": message})
 
     def _neighbours(self, units: Sequence[PiUnit]) -> Iterator[dict[str, Any]]:
-        """Give for each entry the old one before it, or the first that there is."""
+        """Return for each entry the old one before it, or the first that there is."""
         old = (unit.number for unit in units if not unit.is_new)
         last = next(old, self.session.entries[0])
         for unit in units:
@@ -203,7 +203,7 @@ class _PiWriteBack:
             last = last if unit.is_new else unit.number
 
     def _made_by(self, unit: PiUnit, near: dict[str, Any]) -> dict[str, Any]:
-        """Give the fields that a message of the model must have."""
+        """Return the fields that a message of the model must have."""
         if unit.role != ASSISTANT:
             return {}
         keys = ("api", "provider", "model")
@@ -238,7 +238,7 @@ class _PiWriteBack:
         return line
 
     def _lost(self) -> set[int]:
-        """Give the entries whose messages are gone; a compaction never goes, it hides too much."""
+        """Return the entries whose messages are gone; a compaction stays, it hides too much."""
         spoken = {number for sources in self.session.history.sources for number in sources}
         gone = spoken - self.used
         return {n for n in gone if self.session.value(n).get("type") != COMPACTION}
@@ -258,7 +258,7 @@ class _PiWriteBack:
         return [*rest[:split], *lead, *rest[split:]]
 
     def _first_kept(self, line: Sequence[PiUnit], units: Sequence[PiUnit]) -> PiUnit | None:
-        """Give the entry that the compaction keeps first, if it is another one than it was."""
+        """Return the entry that the compaction keeps first, if it is another one than it was."""
         if self.session.cut < 0 or not self.session.kept_before:
             return None
         number = self.session.path[self.session.cut]
