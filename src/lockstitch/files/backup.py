@@ -60,12 +60,11 @@ def owner_of(path: str | Path) -> Owner:
     return Owner(found.st_uid, found.st_gid)
 
 
-class BackupFolder:
+class BackupFolder(Struct):
     """An open folder of backups that is ours to use, and of whom files in it may be."""
 
-    def __init__(self, folder: Folder, owner: Owner) -> None:
-        self.folder = folder
-        self.owner = owner
+    folder: Folder
+    owner: Owner
 
     def hand_over(self, handle: int) -> None:
         """Give what root has made to the owner of the file that it is of: they may undo, too."""
@@ -76,13 +75,14 @@ class BackupFolder:
     def read(self, name: str) -> replace.Snapshot:
         """Read a file in it; raises Unreadable if somebody else put it there."""
         found = replace.snapshot(name, folder=self.folder)
-        if os.name != "nt" and found.uid not in self._users():
-            raise Unreadable(f"was put there by another user (uid {found.uid}); it is not believed")
+        if os.name != "nt":
+            own = self.folder.status().st_uid
+            trusted = {own, self.owner.uid} if own == os.geteuid() else {own}
+            if found.uid not in trusted:
+                raise Unreadable(
+                    f"was put there by another user (uid {found.uid}); it is not believed"
+                )
         return found
-
-    def _users(self) -> set[int]:
-        own = self.folder.status().st_uid
-        return {own, self.owner.uid} if own == os.geteuid() else {own}
 
 
 @contextmanager
@@ -118,7 +118,10 @@ def make_backup_folder(
     else's, or something else, has its name.
     """
     with folder_at(Path(path).parent) if around is None else nullcontext(around) as beside:
-        is_new = _is_made(beside)
+        is_new = False
+        with suppress(FileExistsError):
+            beside.make(FOLDER)
+            is_new = True
         try:
             folder = beside.inside(FOLDER)
         except OSError as error:
@@ -136,14 +139,6 @@ def make_backup_folder(
                 beside.sync()
             os_files.remove_stale_drafts(folder)
             yield vault
-
-
-def _is_made(beside: Folder) -> bool:
-    try:
-        beside.make(FOLDER)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _require_ours(folder: Folder, owner: Owner, so: str) -> None:
@@ -386,14 +381,12 @@ def _stems(vault: BackupFolder) -> list[re.Match[str]]:
     """The names of the backups in a folder, newest first."""
     split = map(os.path.splitext, vault.folder.names())
     names = {stem for stem, end in split if end in (".bak", ".json")}
-    found = [match for name in names if (match := _STEM.fullmatch(name)) and _is_time(match)]
+    found = []
+    for match in filter(None, map(_STEM.fullmatch, names)):
+        with suppress(ValueError):  # digits that are no time
+            _time_of(match)
+            found.append(match)
     return sorted(found, key=lambda match: (match["time"], match[0]), reverse=True)
-
-
-def _is_time(match: re.Match[str]) -> bool:
-    with suppress(ValueError):
-        return bool(_time_of(match))
-    return False
 
 
 def _time_of(match: re.Match[str]) -> datetime:
@@ -501,7 +494,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
     require_run(run)
     owner = Owner(before.uid, before.gid)
     with files.reopen_locked(before) as old:
-        backup = keep_original(before, run, now=now, token=token, around=old.folder)
+        backup = keep_original(before, run, now=now, token=token, around=old.old.folder)
         try:
             replaced = old.replace(data)
         except BaseException:

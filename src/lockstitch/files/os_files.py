@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from lockstitch.files import read as inputs
 from lockstitch.files.read import Folder
 
@@ -34,14 +36,13 @@ CREATING = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | _BINARY | _CLOEXEC
 APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
 
 
-class OpenFile:
+class OpenFile(Struct):
     """An open file and its name; ``kept`` says that the name of a draft must not be removed."""
 
-    def __init__(self, folder: Folder, name: str, handle: int) -> None:
-        self.folder = folder
-        self.name = name
-        self.handle = handle
-        self.kept = False
+    folder: Folder
+    name: str
+    handle: int
+    kept: bool = False
 
     @property
     def path(self) -> Path:
@@ -79,27 +80,18 @@ def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
     removed = 0
     with suppress(OSError):
         for name in where.names():
-            if name.startswith(PREFIX) and name.endswith(SUFFIX):
-                removed += _removed_if_stale(where, name, limit)
+            if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+                continue
+            with suppress(OSError):
+                found = where.look(name)
+                # ctime, because a draft that took part in a swap has the mtime of what it replaced.
+                is_stale = found is not None and found.st_ctime < limit
+                if found is None or not is_stale or not stat.S_ISREG(found.st_mode):
+                    continue
+                if os.name == "nt" or found.st_uid == os.geteuid():
+                    where.remove(name)
+                    removed += 1
     return removed
-
-
-def _removed_if_stale(folder: Folder, name: str, limit: float) -> bool:
-    # ctime, because a draft that took part in a swap has the mtime of the file it replaced.
-    try:
-        found = folder.look(name)
-        if found is None or found.st_ctime >= limit or not stat.S_ISREG(found.st_mode):
-            return False
-        if _is_own_file(found):
-            folder.remove(name)
-            return True
-    except OSError:
-        return False
-    return False
-
-
-def _is_own_file(found: os.stat_result) -> bool:
-    return os.name == "nt" or found.st_uid == os.geteuid()
 
 
 def read_from(handle: int, start: int = 0) -> bytes:
@@ -164,23 +156,17 @@ def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> 
     except OSError:
         with suppress(OSError):
             os.fchown(handle, -1, old.st_gid)
-    if source is not None:
-        _adopt_attributes(handle, source)
+    if source is not None and sys.platform == "linux":
+        # Extended attributes, too: without its access list a mode would mean something else.
+        with suppress(OSError):
+            wanted = set(os.listxattr(source))
+            for name in set(os.listxattr(handle)) - wanted:
+                with suppress(OSError):
+                    os.removexattr(handle, name)
+            for name in wanted:
+                with suppress(OSError):
+                    os.setxattr(handle, name, os.getxattr(source, name))
     os.fchmod(handle, stat.S_IMODE(old.st_mode))
-
-
-def _adopt_attributes(handle: int, source: int) -> None:
-    """Copy extended attributes; without its access list a mode would mean something else."""
-    if sys.platform != "linux":
-        return
-    with suppress(OSError):
-        wanted = set(os.listxattr(source))
-        for name in set(os.listxattr(handle)) - wanted:
-            with suppress(OSError):
-                os.removexattr(handle, name)
-        for name in wanted:
-            with suppress(OSError):
-                os.setxattr(handle, name, os.getxattr(source, name))
 
 
 def sync_file(handle: int) -> None:
@@ -251,7 +237,7 @@ def _exchanged(folder: Folder, one: str, other: str) -> bool:
     return folder.exchange(one, other)
 
 
-class WriterWatch:
+class WriterWatch(Struct):
     """Whether anybody has a file open for writing, for the files of one folder.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
@@ -259,9 +245,8 @@ class WriterWatch:
     it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
-        self.leases: bool | None = None
+    folder: Folder
+    leases: bool | None = None
 
     def is_held(self, handle: int) -> bool:
         """Whether a file, open here for reading only, is open for writing anywhere now."""
@@ -310,17 +295,13 @@ def holders(handle: int) -> list[int]:
 
 def openers(path: str) -> list[int]:
     """The processes that have a file open for writing, by its name, which is not opened here."""
-    return writers_of(_lsof(path))
-
-
-def _lsof(path: str) -> str:
-    """What ``lsof`` says of a file: macOS has neither leases nor a table of processes."""
+    # macOS has neither leases nor a table of processes.
     command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
     try:
         done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")
+        return []
+    return writers_of(done.stdout.decode("utf-8", "replace"))
 
 
 def writers_of(listing: str) -> list[int]:

@@ -50,12 +50,11 @@ _HERE = -100  # AT_FDCWD
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
 
-class Folder:
+class Folder(Struct):
     """A folder to work in; ``handle`` is None where it can only be named by its path."""
 
-    def __init__(self, path: Path, handle: int | None = None) -> None:
-        self.path = path
-        self.handle = handle
+    path: Path
+    handle: int | None = None
 
     def close(self) -> None:
         """Close the descriptor, once."""
@@ -184,20 +183,16 @@ def walk_folders(
         try:
             with os.scandir(root) as entries:
                 for entry in entries:
-                    (inner if _is_folder(entry) else names).append(entry.name)
+                    is_folder = False
+                    with suppress(OSError):
+                        is_folder = entry.is_dir()
+                    (inner if is_folder else names).append(entry.name)
         except OSError as error:
             onerror(error)
             continue
         yield root, inner, names
         below = (os.path.join(root, name) for name in reversed(inner))  # noqa: PTH118 - many
         left += [path for path in below if not os.path.islink(path)]  # noqa: PTH114 - as above
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
 
 
 @cache
@@ -305,9 +300,12 @@ def close_safely(handle: int) -> None:
     for kept, found in list(_left.items()):
         if not _is_open(found) and _left.pop(kept, None) is not None:
             os.close(kept)
-    with suppress(OSError):
-        found = _identity(os.fstat(handle))
-        if _may_be_database(handle) and _is_open(found, handle):
+    with suppress(OSError, AttributeError):
+        status = os.fstat(handle)
+        start = os.pread(handle, len(_SQLITE_MAGIC), 0) if status.st_size else b""
+        found = status.st_dev, status.st_ino
+        # A database that was just made is empty.
+        if start in (b"", _SQLITE_MAGIC) and _is_open(found, handle):
             _left[handle] = found
             return
     os.close(handle)
@@ -317,16 +315,6 @@ def status_of(handle: int) -> os.stat_result:
     """Return the status of an open file; raises Unreadable."""
     with reading_errors():
         return os.fstat(handle)
-
-
-def _may_be_database(handle: int) -> bool:
-    try:
-        has_any = os.fstat(handle).st_size
-        start = os.pread(handle, len(_SQLITE_MAGIC), 0) if has_any else b""
-    except (OSError, AttributeError):
-        return False
-    # one that was just made is empty
-    return not start or start == _SQLITE_MAGIC
 
 
 def _is_open(found: Identity, besides: int = -1) -> bool:

@@ -125,7 +125,9 @@ class Replacement:
                 os_files.sync_file(self.new.handle)
             held = self.watch.is_held(self.old.handle)
             late = time.monotonic() - start
-            if not held and (late > self.patience.held or not (grown or self._is_settling())):
+            # Half a line at the end may be what somebody is writing now.
+            is_settling = self.torn and self._age() < self.patience.torn
+            if not held and (late > self.patience.held or not (grown or is_settling)):
                 return
             if held and late > 2 * self.patience.held:
                 raise Busy(_busy(self.old.handle))
@@ -139,7 +141,10 @@ class Replacement:
             if sys.platform == "win32":
                 self._replace_on_windows()
                 return self._outcome()
-            self.reversible = self._swap()
+            try:
+                self.reversible = os_files.swap_names(self.folder, self.new.name, self.old.name)
+            except FileNotFoundError:
+                raise Conflict(GONE) from None
             if self.reversible:
                 self._require_at(self.new.name, self.before.inode)
             self._follow()
@@ -149,12 +154,6 @@ class Replacement:
         except BaseException:
             self._put_back()
             raise
-
-    def _swap(self) -> bool:
-        try:
-            return os_files.swap_names(self.folder, self.new.name, self.old.name)
-        except FileNotFoundError:
-            raise Conflict(GONE) from None
 
     def _replace_on_windows(self) -> None:
         """Rename there fails as long as anybody, an indexer for instance, has the file open."""
@@ -175,9 +174,19 @@ class Replacement:
     def _follow(self) -> None:
         """Carry over what writers add who had opened the old file before the swap."""
         start = quiet = time.monotonic()
-        grace = self.patience.grace if self._is_live() else 0.0
+        is_live = self.added or self._age() < _LIVE
+        grace = self.patience.grace if is_live else 0.0
         while True:
-            held = self._carry()
+            held = self.watch.is_held(self.old.handle)
+            grown = os_files.read_from(self.old.handle, self.taken)
+            if held:  # whole lines only: the rest of the last one is still to come
+                grown = grown[: grown.rfind(b"\n") + 1]
+            if grown and os.fstat(self.new.handle).st_size != self.written:
+                if _is_torn(grown) and self.reversible:
+                    # The other half of this line may already stand in the new file.
+                    raise Conflict(CHANGED)
+                self._await_line_end()
+            self._add(self._following(grown))
             now = time.monotonic()
             quiet = now if held else quiet
             if not held and now - quiet >= grace:
@@ -192,20 +201,6 @@ class Replacement:
     def _pause(self, since: float) -> None:
         """Right after a swap there is no time to lose: half a line may wait for its rest."""
         time.sleep(0 if since < _HURRY else self.patience.step)
-
-    def _carry(self) -> bool:
-        """Append what the old file has more, only whole lines while it is held; whether it is."""
-        held = self.watch.is_held(self.old.handle)
-        grown = os_files.read_from(self.old.handle, self.taken)
-        if held:
-            grown = grown[: grown.rfind(b"\n") + 1]
-        if grown and os.fstat(self.new.handle).st_size != self.written:
-            if _is_torn(grown) and self.reversible:
-                # The other half of this line may already stand in the new file.
-                raise Conflict(CHANGED)
-            self._await_line_end()
-        self._add(self._following(grown))
-        return held
 
     def _following(self, grown: bytes) -> bytes:
         """What to write for bytes that come next in the old file, so that lines stay lines."""
@@ -238,13 +233,6 @@ class Replacement:
             if self.ended or time.monotonic() > deadline:
                 return
             time.sleep(self.patience.step)
-
-    def _is_settling(self) -> bool:
-        """Whether the end of the old file may be half a line that somebody is writing now."""
-        return self.torn and self._age() < self.patience.torn
-
-    def _is_live(self) -> bool:
-        return bool(self.added) or self._age() < _LIVE
 
     def _age(self) -> float:
         return time.time() - os.fstat(self.old.handle).st_mtime
@@ -368,7 +356,14 @@ def snapshot(
     Raises Unreadable or UsageError, without the path.
     """
     name = os.path.realpath(path) if follow_symlinks else os.fspath(path)
-    _require_no_link(name, folder)
+    found = None
+    with suppress(OSError, ValueError):
+        found = Path(name).lstat() if folder is None else folder.look(name)
+    # Opening a link would only say that it cannot be opened.
+    if found is not None and stat.S_ISLNK(found.st_mode):
+        raise UsageError(
+            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+        )
     with read.open_regular(name, os_files.READING, folder) as handle:
         found = read.status_of(handle)
         data = read.read_all(handle)
@@ -384,17 +379,6 @@ def snapshot(
         gid=found.st_gid,
         mtime_ns=found.st_mtime_ns,
     )
-
-
-def _require_no_link(name: str, folder: Folder | None) -> None:
-    """Say so where it is a link; opening it would only say that it cannot be opened."""
-    found = None
-    with suppress(OSError, ValueError):
-        found = Path(name).lstat() if folder is None else folder.look(name)
-    if found is not None and stat.S_ISLNK(found.st_mode):
-        raise UsageError(
-            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
-        )
 
 
 def digest_of(data: bytes) -> str:
@@ -540,19 +524,13 @@ def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> 
         return old.replace(data)
 
 
-class LockedFile:
+class LockedFile(Struct):
     """A file that was read and is open once more, in its folder, locked against other repairs."""
 
-    def __init__(self, before: Snapshot, old: os_files.OpenFile, patience: Patience) -> None:
-        self.before = before
-        self.old = old
-        self.patience = patience
-        self.is_replaced = False
-
-    @property
-    def folder(self) -> Folder:
-        """The folder that it is in."""
-        return self.old.folder
+    before: Snapshot
+    old: os_files.OpenFile
+    patience: Patience
+    is_replaced: bool = False
 
     def replace(self, data: bytes) -> Replaced:
         """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
