@@ -140,7 +140,7 @@ def _list(found: Sequence[Backup], *, as_json: bool) -> int:
 
 
 def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
-    """Give backups by the file that they are of, the one that was repaired last first."""
+    """Yield backups by the file that they are of, the one that was repaired last first."""
     groups: dict[str, list[Backup]] = {}
     for backup in found:
         groups.setdefault(backup.path, []).append(backup)
@@ -251,7 +251,7 @@ def select_prunable(
 
 
 def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
-    """Say which backups would go, ask, and delete them."""
+    """Print which backups would go, ask, and delete them."""
     gone: list[Backup] = []
     failed = 0
     fields = [backup_fields(backup) for backup in due]

@@ -114,7 +114,7 @@ class CheckTally(Struct):
             yield report
 
     def say(self) -> int:
-        """Say what was counted and which command repairs it; return the exit status."""
+        """Print what was counted and which command repairs it; return the exit status."""
         if self.own:
             records = several(self.records, "record")
             terminal.note(f"Read {several(self.own, 'session')} with {records}.")

@@ -258,7 +258,7 @@ class CommandFailed(Exception):
 
 
 def describe_failure(failure: str) -> str:
-    """Say why a command gave no summary as a shell would."""
+    """Return why a command gave no summary as a shell would."""
     name, _, status = failure.partition(" ")
     return f"exit status {status.strip('()')}" if name == CommandFailed.__name__ else failure
 
@@ -330,7 +330,7 @@ class ModelCommand:
 
 
 def _feed(process: subprocess.Popen[bytes], prompt: str) -> None:
-    """Give the prompt; a command that does not read it all is free to."""
+    """Write the prompt; a command that does not read it all is free to."""
     assert process.stdin is not None  # noqa: S101 - a pipe was asked for
     with suppress(OSError):
         process.stdin.write(prompt.encode("utf-8", "replace"))

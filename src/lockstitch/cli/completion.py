@@ -45,7 +45,7 @@ def run(*, shell: str | None) -> int:
 
 
 def ids() -> list[str]:
-    """The ids of the newest sessions that have a file of their own, by the names of the files.
+    """Return the ids of the newest sessions in files of their own, by the names of the files.
 
     A shell evaluates what it is offered, so a name that could mean something to it is left out.
     """
@@ -93,7 +93,7 @@ _lockstitch() {
 
 
 def bash(commands: Sequence[Command]) -> str:
-    """The script for bash; one may write a value behind its flag or behind ``=``."""
+    """Return the script for bash; one may write a value behind its flag or behind ``=``."""
     names = " ".join([*(one.name for one in commands), "help"])
     shared = " ".join(flag for option in COMMON for flag in option.flags)
     values = [line for option in COMMON for line in _bash_value("*", option)]
@@ -130,7 +130,7 @@ def _bash_operand(operand: Operand) -> str:
 
 
 def zsh(commands: Sequence[Command]) -> str:
-    """The script for zsh: to be evaluated, or a file ``_lockstitch`` on its path."""
+    """Return the script for zsh: to be evaluated, or a file ``_lockstitch`` on its path."""
     described = [_quoted(f"{one.name}:{one.summary}") for one in commands]
     lines = [
         "#compdef lockstitch",
@@ -167,7 +167,7 @@ def zsh(commands: Sequence[Command]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as one word of a shell."""
+    """Return a text as one word of a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -194,7 +194,7 @@ def _zsh_operand(operand: Operand) -> str:
 
 
 def fish(commands: Sequence[Command]) -> str:
-    """The script for fish."""
+    """Return the script for fish."""
     lines = ["complete -c lockstitch -f"]
     lines += [_fish_option("", option) for option in COMMON]
     for one in commands:

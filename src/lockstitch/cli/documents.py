@@ -58,12 +58,12 @@ class MessageDocument(msgspec.Struct, frozen=True):
 
 
 def list_key(body: dict[str, Any]) -> str | None:
-    """The key under which a request body holds its messages, if it is one."""
+    """Return the key under which a request body holds its messages, if it is one."""
     return next((key for key in LIST_KEYS if key in body), None)
 
 
 def input_names(files: list[str]) -> list[str]:
-    """What to read: the files given, or stdin unless a person would have to type it."""
+    """Return what to read: the files given, or stdin unless a person would have to type it."""
     if not files and sys.stdin is not None and sys.stdin.isatty():
         raise UsageError("nothing to read: give a FILE, or pipe JSON in")
     return files or [STDIN]
@@ -147,7 +147,7 @@ def _json_line(number: int, line: bytes) -> Any:
 
 
 def _parser_words(error: json.JSONDecodeError) -> str:
-    """The parser's words, of which some end with the "at" that follows here."""
+    """Return the parser's words, of which some end with the "at" that follows here."""
     return error.msg.removesuffix(" at")
 
 
@@ -159,14 +159,14 @@ def _is_lines(error: json.JSONDecodeError) -> bool:
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines of a JSONL document that hold something, with their numbers."""
+    """Yield the lines of a JSONL document that hold something, with their numbers."""
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield number, line
 
 
 def decode_text(data: bytes) -> str:
-    """The bytes of a JSON document as text, in the encoding that JSON's own rules find."""
+    """Return the bytes of a JSON document as text, in the encoding that JSON's own rules find."""
     encoding = json.detect_encoding(data)
     if encoding == "utf-8" and b"\0" in data[:4096]:
         raise Unreadable("is binary, not JSON")
@@ -180,7 +180,7 @@ _FULL_LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)
 
 
 def encode_document(document: MessageDocument, healed: Any) -> bytes:
-    """The bytes of the healed value: the document's own wherever nothing was changed."""
+    """Return the bytes of the healed value: the document's own wherever nothing was changed."""
     if healed is document.value:
         return document.data
     text = decode_text(document.data)

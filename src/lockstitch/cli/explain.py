@@ -36,12 +36,12 @@ def run(*, code: str | None, as_json: bool) -> int:
 
 
 def all_rules() -> list[Rule]:
-    """All rules in the order of their codes."""
+    """Return all rules in the order of their codes."""
     return [lockstitch.RULES[code] for code in sorted(lockstitch.RULES)]
 
 
 def rule_page(rule: Rule) -> str:
-    """The rule as a page of Markdown."""
+    """Return the rule as a page of Markdown."""
     facts = {
         "Severity": rule.severity,
         "Dialects": ", ".join(rule.dialects),
@@ -64,7 +64,7 @@ def rule_page(rule: Rule) -> str:
 
 
 def rule_table(rules: list[Rule], link: str = "{code}") -> str:
-    """All rules as a table of Markdown; ``link`` turns a code into what stands in its column."""
+    """Return all rules as a table of Markdown; ``link`` makes of a code what its column holds."""
     rows = [
         f"| {link.format(code=rule.code)} | {rule.name} | {rule.severity} | {_fixable(rule)} "
         f"| {rule.summary} |"
@@ -75,7 +75,7 @@ def rule_table(rules: list[Rule], link: str = "{code}") -> str:
 
 
 def split_sentences(text: str) -> str:
-    """A paragraph with each sentence on a line of its own, as Markdown is written here."""
+    """Return a paragraph with each sentence on a line of its own, as Markdown is written here."""
     return re.sub(r"(?<=[.!?]) (?=[A-Z`])", "\n", text)
 
 
@@ -124,7 +124,7 @@ _NARROWEST_COLUMN = 24
 
 
 def render_markdown(page: str, width: int) -> Iterator[str]:
-    """The lines of a page, none longer than ``width`` but for words that are."""
+    """Yield the lines of a page, none longer than ``width`` but for words that are."""
     # Every second piece is the inside of a fence.
     for number, piece in enumerate(_FENCE.split(page)):
         if number % 2:

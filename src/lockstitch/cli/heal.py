@@ -71,7 +71,7 @@ def _read(target: str) -> MessageDocument:
 def _shown(
     document: MessageDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool
 ) -> bytes:
-    """What goes to stdout: the report, the difference, or the healed JSON itself."""
+    """Return what goes to stdout: the report, the difference, or the healed JSON itself."""
     if as_json:
         return _report(document.target, plan)
     return _difference(document, plan.messages) if diff else data
@@ -91,7 +91,7 @@ def _report(target: str, plan: Plan) -> bytes:
 
 
 def _difference(document: MessageDocument, healed: object) -> bytes:
-    """A unified diff of both as indented JSON, whatever the line breaks of the file."""
+    """Return a unified diff of both as indented JSON, whatever the line breaks of the file."""
     if healed is document.value:
         return b""
     from difflib import unified_diff
@@ -109,7 +109,7 @@ def _coloured(line: str) -> str:
 
 
 def _summarise(target: str, plan: Plan) -> None:
-    """What was done, or why nothing could be, on stderr."""
+    """Print what was done, or why nothing could be, on stderr."""
     for found in plan.remaining:
         terminal.note(render.describe_finding(target, plan.dialect, found, sys.stderr))
     if not plan.healed:

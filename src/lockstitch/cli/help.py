@@ -51,7 +51,7 @@ _COLUMN = 28
 
 
 def overview_page() -> str:
-    """All commands in their groups, and what to type first."""
+    """Return all commands in their groups, and what to type first."""
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
     lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
     for group, title in GROUPS.items():
@@ -63,7 +63,7 @@ def overview_page() -> str:
 
 
 def command_page(declared: Command) -> str:
-    """All about one command."""
+    """Return all about one command."""
     operand = declared.operand
     usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
     lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_filled(declared.summary), ""]
@@ -88,7 +88,7 @@ def _filled(text: str) -> Iterator[str]:
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """A title, and rows of a term and its meaning in two columns; nothing without rows."""
+    """Yield a title, and rows of a term and its meaning in two columns; nothing without rows."""
     rows = list(rows)
     if not rows:
         return
@@ -138,7 +138,7 @@ def version_page() -> str:
 
 
 def find_extras() -> tuple[dict[str, str], list[str]]:
-    """The extras whose packages are all here, with their versions; and those that are not."""
+    """Return the extras whose packages are all here, with their versions; and the others."""
     wanted = read_requirements()
     found: dict[str, str] = {}
     missing: list[str] = []
@@ -152,7 +152,7 @@ def find_extras() -> tuple[dict[str, str], list[str]]:
 
 
 def read_requirements() -> dict[str, list[str]]:
-    """What each extra for users needs, as the installed package says it: those within ``all``."""
+    """Return what each extra within ``all`` needs, as the installed package says it."""
     try:
         named = metadata.requires("lockstitch") or []
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed

@@ -72,7 +72,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 
 def _listed(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
-    """Import a plain list or a request's body; gives why not, if not."""
+    """Import a plain list or a request's body; return why not, if not."""
     from lockstitch import stored as stores
 
     if target == STDIN and name is None:
@@ -86,7 +86,7 @@ def _listed(target: str, store: str, name: str | None, dialect: str | None) -> T
 
 
 def _taken(source: Source, store: str, name: str | None) -> Taken | str:
-    """Import one session; gives why not, if not."""
+    """Import one session; return why not, if not."""
     from lockstitch import sessions
     from lockstitch import stored as stores
     from lockstitch.session.copying import system_in

@@ -120,7 +120,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
 
 @contextmanager
 def _library() -> Iterator[Any]:
-    """Give the library's function, or say what is missing for it."""
+    """Yield the module that migrates; raise `UsageError` with what is missing for it."""
     try:
         from lockstitch.integrations.langgraph.migration import migration
     except ModuleNotFoundError as error:
@@ -201,7 +201,7 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
 
 
 def _tell_needs(done: Migration) -> None:
-    """Say what the saver has to be given to read what was carried."""
+    """Print what the saver has to be given to read what was carried."""
     allow = sorted({name for one in done.threads for name in one.allow})
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:

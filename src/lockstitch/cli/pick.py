@@ -165,7 +165,7 @@ def _resume_lines(one: SessionSummary, width: int) -> Iterator[str]:
 
 
 def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
-    """Write the planned repair; gives the session as it is now, and what to say."""
+    """Write the planned repair; return the session as it is now, and what to say."""
     if view.session is None or view.mended is None:
         return view, ["Nothing was changed."]
     try:
@@ -210,7 +210,7 @@ _TURNS = 30
 
 
 def run() -> int:
-    """Let a person pick a session and see to it; gives the exit status."""
+    """Let a person pick a session and see to it; return the exit status."""
     paths = list(sessions.paths())
     if not paths:
         say_nothing_found()
@@ -245,7 +245,7 @@ class _PickScreen:
         self.result: list[str] = []
 
     def run(self) -> list[str]:
-        """Go on until the person leaves; gives what is to be said then."""
+        """Go on until the person leaves; return what is to be said then."""
         with Screen() as screen:
             try:
                 while self._step(screen):

@@ -93,7 +93,7 @@ class SessionList(Struct):
         return listed[min(self.at, len(listed) - 1)] if listed else None
 
     def key(self, key: str) -> str:
-        """Take a key; gives what it asks for, if that is more than a move."""
+        """Take a key; return what it asks for, if that is more than a move."""
         if self.is_typing:
             self._type(key)
             return ""
@@ -208,7 +208,7 @@ class TextPage(Struct):
     page: int = 1
 
     def key(self, key: str) -> str:
-        """Take a key; gives it back unless it moves the page."""
+        """Take a key; return it unless it moves the page."""
         far = {"page down": self.page, " ": self.page, "page up": -self.page}
         ends = {"home": -len(self.lines), "end": len(self.lines)}
         step = _MOVES.get(key, 0) + far.get(key, 0) + ends.get(key, 0)
@@ -227,7 +227,7 @@ class TextPage(Struct):
 
 
 def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iterator[str]:
-    """Give a text in lines of a width, behind a bullet."""
+    """Yield a text in lines of a width, behind a bullet."""
     lead = f"{indent}{bullet} " if bullet else indent
     for row in wrap_rows(text, max(width - len(lead), 8), None, prose=True):
         yield f"{lead}{row}"
@@ -363,7 +363,7 @@ class Screen:
             os.write(self.signal, b"!")
 
     def keys(self, seconds: float | None) -> list[str]:
-        """Wait for keys, or until somebody wakes us or the time is over; gives those there are."""
+        """Wait for keys, or until somebody wakes us or the time is over; return those there are."""
         ready, _, _ = select.select([self.handle, self.waiting], [], [], seconds)
         if self.waiting in ready:
             os.read(self.waiting, 1 << 12)

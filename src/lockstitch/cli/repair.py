@@ -371,7 +371,7 @@ def _findings_left(outcome: SessionOutcome) -> list[Any]:
 
 
 def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
-    """Say what became of all, how it is undone and how to go on; return the exit status."""
+    """Print what became of all, how it is undone and how to go on; return the exit status."""
     outcomes = [one for one in done if not isinstance(one.done, LockstitchError)]
     repaired = [one.done for one in done if not isinstance(one.done, LockstitchError)]
     findings = [found for one in repaired for found in one.report.findings]

@@ -206,7 +206,7 @@ def _property(value: str) -> str:
 
 
 def encode_junit(reports: Sequence[Report]) -> bytes:
-    """All sessions as test cases in JUnit's XML: broken ones fail, unreadable ones are errors."""
+    """Return sessions as test cases in JUnit's XML: broken ones fail, unreadable are errors."""
     broken = sum(report.status == "broken" for report in reports)
     failed = sum(report.error is not None for report in reports)
     counts = f'tests="{len(reports)}" failures="{broken}" errors="{failed}"'

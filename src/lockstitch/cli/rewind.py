@@ -54,7 +54,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
 
 
 def parse_place(word: str) -> int | str:
-    """A record by its number, or a checkpoint by its label."""
+    """Return a record by its number, or a checkpoint by its label."""
     return int(word) if is_index(word) else word
 
 
@@ -70,7 +70,7 @@ def _rewind(target: str, session: str, place: int | str | None, wait: float) -> 
 
 
 def _show_rewind(journal: Journal, aim: int) -> None:
-    """Say what would leave the conversation."""
+    """Print what would leave the conversation."""
     from lockstitch import stored
 
     left = stored.left_behind(journal, aim)
@@ -194,7 +194,7 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
 
 
 def checkpoint_fields(journal: Journal) -> dict[str, Any]:
-    """What a program is told: the session, its last record, and the checkpoints."""
+    """Return what a program is told: the session, its last record, and the checkpoints."""
     return {
         "session": journal.session,
         "records": journal.state.seq,

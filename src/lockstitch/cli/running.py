@@ -170,7 +170,7 @@ def _settings(made: ProxyWay, record: str | None) -> Settings:
 
 
 def _say(heard: ProxyActivity) -> None:
-    """Say what the proxy did, once the program has left the terminal."""
+    """Print what the proxy did, once the program has left the terminal."""
     if heard.repaired:
         codes = ", ".join(f"{code}={count}" for code, count in sorted(heard.repaired.items()))
         terminal.note(f"Healed {several(heard.requests, 'request')} on the way: {codes}.")

@@ -301,7 +301,7 @@ class ScanTotals(Struct):
         return sorted(self.table.values(), key=lambda row: (row.program, -row.updated))
 
     def say(self, *, failed: bool = False) -> int:
-        """Say how many there are, and return the exit status."""
+        """Print how many there are, and return the exit status."""
         count = sum(self.states.values())
         broken, warned, unreadable = map(self.states.get, (BROKEN, WARNINGS, UNREADABLE), (0, 0, 0))
         if count:
@@ -343,7 +343,7 @@ def _print_overview(
 
 
 def say_nothing_found() -> None:
-    """Say that there are no sessions, and where they were looked for."""
+    """Print that there are no sessions, and where they were looked for."""
     terminal.note("No sessions were found. Lockstitch looked in:")
     for place in sessions.searched():
         terminal.note(f"  {shorten_path(place, home_folder())}")
@@ -412,7 +412,7 @@ def _table_cells(row: ProjectRow, now: float, own: str) -> tuple[str, ...]:
 
 
 def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
-    """Say which files are of programs that are not known: all, or the first of many."""
+    """Print which files are of programs that are not known: all, or the first of many."""
     named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
     for report in named:
         terminal.note(

@@ -122,7 +122,7 @@ def _print(found: Iterator[Found], most: int) -> None:
 
 
 def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[str]:
-    """Give the lines that say which session a match is in, and where that is."""
+    """Yield the lines that say which session a match is in, and where that is."""
     import time
 
     from lockstitch.cli.targets import home_folder, shorten_path

@@ -77,7 +77,7 @@ ASCII = Glyphs(">", ",-", "|", "`-", "x", "...", "-")
 
 
 def choose_glyphs(stream: TextIO | None) -> Glyphs:
-    """Give box characters if the stream can encode them, else ASCII."""
+    """Return box characters if the stream can encode them, else ASCII."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         "".join(structs.astuple(BOX)).encode(encoding)
@@ -109,7 +109,7 @@ class TerminalLayout:
     def _block(
         self, text: str, limit: int, indent: str, *styles: str, first: str = "", prose: bool = True
     ) -> Iterator[str]:
-        """Give a text behind an indent; ``first`` takes the place of the first one."""
+        """Yield a text behind an indent; ``first`` takes the place of the first one."""
         most = None if self.full else limit
         room = max(1, self.width - len(indent))
         lead = first or indent
@@ -125,12 +125,12 @@ class TerminalLayout:
         yield self.paint(title + rule * max(2, min(self.width, 72) - len(title)), "dim")
 
     def left_out(self, what: str) -> Iterator[str]:
-        """Say what of the history is not shown."""
+        """Yield a row on what is not shown."""
         yield from self._apart(_TEXT_BLOCK)
         yield self.paint(f"{self.glyphs.more} {what}", "dim")
 
     def said(self, text: str, role: str) -> Iterator[str]:
-        """Give words: a prompt with its mark, the model's plain, others with who said them."""
+        """Yield words: a prompt with its mark, the model's plain, others with who said them."""
         yield from self._apart(_TEXT_BLOCK)
         if role == USER:
             mark = self.paint(self.glyphs.prompt, "bold", "cyan")
@@ -141,7 +141,7 @@ class TerminalLayout:
             yield from self._block(f"[{role}] {text}", _OF_A_NOTE, "", "dim")
 
     def note(self, note: MarginNote) -> Iterator[str]:
-        """Give what stands beside the conversation."""
+        """Yield what stands beside the conversation."""
         yield from self._apart(_TEXT_BLOCK)
         yield from self._block(note.text, _OF_A_NOTE, "  ", note.style)
 
@@ -157,7 +157,7 @@ class TerminalLayout:
         yield from self._arguments(arguments)
 
     def _in_line(self, arguments: dict[str, Any] | str, room: int) -> str | None:
-        """Give arguments in one row, None if they take more room."""
+        """Return arguments in one row, None if they take more room."""
         if room < 0:
             return None
         if isinstance(arguments, str):
@@ -214,11 +214,11 @@ class TerminalLayout:
         yield from self._apart(_CALL_BLOCK)
 
     def named(self, name: str) -> str:
-        """Give a name from the conversation, fit to stand in a title."""
+        """Return a name from the conversation, fit to stand in a title."""
         return escape_controls(name)
 
     def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Give a title with the mark of something broken, and the code if one was found."""
+        """Return a title with the mark of something broken, and the code if one was found."""
         code = f" {escape_controls(found[0].code)}" if found else ""
         return f"{self.paint(self.glyphs.cross + code, 'bold', 'red')} {title}"
 
@@ -267,7 +267,7 @@ def message_lines(  # noqa: PLR0913 - two by keyword
     full: bool = False,
     stream: TextIO | None = None,
 ) -> Iterator[str]:
-    """Give a history line by line, as it is asked for.
+    """Yield a history line by line, as it is asked for.
 
     ``marks`` maps places in the list to what was found there; ``chosen`` are the messages to show
     (see ``tail`` and ``around``), all unless given. Long texts are shortened unless ``full``.
@@ -362,7 +362,7 @@ def _session_lines(
 
 
 def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) -> Iterator[str]:
-    """Give the turns that a resume would not send, piece by piece, each with the reason."""
+    """Yield the turns that a resume would not send, piece by piece, each with the reason."""
     found = stored.source.form.dropped(stored.transcript)
     dialect = stored.transcript.history.dialect
     for piece in found:
@@ -381,7 +381,7 @@ def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) ->
 def _session_head(
     stored: sessions.Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
-    """What is wrong outside of the messages themselves."""
+    """Yield what is wrong outside of the messages themselves."""
     report = sessions.described(stored)
     shown = {found.code for group in marks.values() for found in group}
     title = f"{report.format} {report.session or ''}  {report.messages} messages"
@@ -407,7 +407,7 @@ def _choose_messages(stored: sessions.Opened, last: int | None, place: str | Non
 
 
 def _message_at(stored: sessions.Opened, place: str) -> int:
-    """The message at a place: of the file, or of the list."""
+    """Return the message at a place: of the file, or of the list."""
     history = stored.transcript.history
     head, _, rest = place.partition(".")
     if not head.isdigit() and is_index(rest.split(".")[0]):
@@ -475,7 +475,7 @@ def journal_lines(
     full: bool = False,
     stream: TextIO | None = None,
 ) -> Iterator[str]:
-    """Give a session line by line; ``chosen`` are the items to show, all unless given."""
+    """Yield a session line by line; ``chosen`` are the items to show, all unless given."""
     stream = sys.stdout if stream is None else stream
     page = TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
     yield from JournalTranscript(journal, page).lines(chosen)

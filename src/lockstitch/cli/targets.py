@@ -61,7 +61,7 @@ def naming_target(target: str) -> Iterator[None]:
 
 
 def require_own_session(target: str | None, form: str | None = None) -> str:
-    """A store of Lockstitch's own; a clear word for the session of another program."""
+    """Return a target that is a store of our own; raise with a hint for another program's."""
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, form):
@@ -76,7 +76,7 @@ def require_own_session(target: str | None, form: str | None = None) -> str:
 
 
 def require_store(target: str | None) -> str:
-    """A store of Lockstitch's own, for a command that looks after those."""
+    """Return a target that is a store of our own, for a command that looks after those."""
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
@@ -113,7 +113,7 @@ def write_copy(
 
 
 def _files_of(target: str) -> list[str | int]:
-    """The files that are read of a target: itself, a database's logs, all files of a store."""
+    """Return the files of a target: itself, a database's logs, all files of a store."""
     from lockstitch.sources import targets as places
 
     if is_postgres(target):
@@ -130,7 +130,7 @@ def _files_of(target: str) -> list[str | int]:
 
 
 def own_stores_below(folder: str) -> list[str]:
-    """The stores of Lockstitch's own among the files below a folder."""
+    """Return the stores of Lockstitch's own among the files below a folder."""
     from lockstitch.sources import targets as places
     from lockstitch.sources.source import files_below
 
@@ -138,7 +138,7 @@ def own_stores_below(folder: str) -> list[str]:
 
 
 def find_sessions(target: str, form: str | None, session: str | None) -> list[Source] | None:
-    """The sessions that a target names; None if it is one list or request, or cannot be told."""
+    """Return the sessions that a target names; None if it is one list, one request, or unclear."""
     if target == STDIN or (form is None and _starts_as_list(target)):
         return None
     from lockstitch import sessions
@@ -187,7 +187,7 @@ def _is_whole(line: bytes) -> bool:
 def find_each(
     targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
-    """Each target with its sessions, or with the error that says why there are none."""
+    """Yield each target with its sessions, or with the error that says why there are none."""
     from lockstitch import sessions
 
     if not targets:
@@ -231,7 +231,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
 
 
 def find_one(target: str | None, form: str | None, session: str | None) -> Source:
-    """The only session that a target names."""
+    """Return the only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
     [(given, found)] = find_each([target], form, session, _SHOWN)

@@ -39,7 +39,7 @@ class UndoRequest(Struct):
     declined: list[str] = field(default_factory=list)
 
     def decline(self, place: str, error: Exception) -> None:
-        """Say that a place below a folder is left out, and why."""
+        """Print that a place below a folder is left out, and why."""
         self.declined.append(place)
         reason = error.strerror if isinstance(error, OSError) else error
         terminal.complain(f"{render.target_name(place)}: {reason}")

@@ -86,7 +86,7 @@ class Child:
             self.process.stdin.flush()
 
     def line(self, what: str) -> str:
-        """Give its next line of output."""
+        """Return its next line of output."""
         try:
             found = self.lines.get(timeout=PATIENCE)
         except Empty:
@@ -106,7 +106,7 @@ class Child:
         return found
 
     def kill(self) -> int:
-        """End it at once, as kill -9 does; gives its number."""
+        """End it at once, as kill -9 does; return its number."""
         self.process.kill()
         self.process.wait()
         return self.process.pid
@@ -214,13 +214,13 @@ class Stage:
         return done == len(_CALLS) - 1 and any(call.is_running for call in calls)
 
     def _entry(self) -> dict[str, Any]:
-        """Give the provider's next line on a request."""
+        """Return the provider's next line on a request."""
         line = self._provider.line("a request") if self._provider else "{}"
         found: dict[str, Any] = json.loads(line)["request"]
         return found
 
     def _answers(self, record: str) -> tuple[str, ...]:
-        """Give what a request says of the three calls, in order."""
+        """Return what a request says of the three calls, in order."""
         body = json.loads((self.requests / record).read_text(encoding="utf-8"))
         blocks = [
             b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]
@@ -233,7 +233,7 @@ class Stage:
 
 
 def _refusal(said: str) -> str:
-    """Give the provider's words in what an agent printed."""
+    """Return the provider's words in what an agent printed."""
     lines = (line.removeprefix("400 ") for line in said.splitlines() if line.startswith("400 "))
     return next((str(json.loads(line)["error"]["message"]) for line in lines), "")
 
@@ -254,7 +254,7 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def _number(path: Path) -> int:
-    """Give the number that a file holds; 0 as long as it does not."""
+    """Return the number that a file holds; 0 as long as it does not."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except OSError:

@@ -168,7 +168,7 @@ def perform(subject: Subject, action: str, options: Mapping[str, Any], stamp: st
 def export_session(
     subject: Subject, dialect: str | None, *, raw: bool = False, redact: str = ""
 ) -> tuple[bytes, str]:
-    """Give a session as the messages of a request, and the name of the dialect."""
+    """Return a session as the messages of a request, and the name of the dialect."""
     if subject.is_own:
         journal = stored.read(subject.target, subject.session)
         messages, name = journal.messages(dialect), dialect or journal.dialect
@@ -181,7 +181,7 @@ def export_session(
 
 
 def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
-    """Give a branch that a resume leaves behind as a session's file of its own, and its name."""
+    """Return a branch that a resume leaves behind as a session's file of its own, and its name."""
     found: Opened = sessions.opened(source_of(subject), follow_symlinks=True)
     data = found.source.form.fork(found.transcript, place)
     stem = Path(found.source.path).name.partition(".")[0]

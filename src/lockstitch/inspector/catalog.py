@@ -63,7 +63,7 @@ class Catalog:
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Queue[Event]]:
-        """Give a queue with all that is known, and then all that is new."""
+        """Return a queue with all that is known, and then all that is new."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         queue.put_nowait({"reset": True})
         rows = [entry.row for entry in self.entries.values()]
@@ -77,7 +77,7 @@ class Catalog:
             self._listeners.discard(queue)
 
     def tell(self, event: Event) -> None:
-        """Tell every listener."""
+        """Send an event to every listener."""
         for queue in self._listeners:
             queue.put_nowait(event)
 
@@ -88,7 +88,7 @@ class Catalog:
         self.tell({"rows": [entry.row for entry in found]})
 
     def set_state(self, **facts: Any) -> None:
-        """Say how far the scan is."""
+        """Set how far the scan is."""
         self.state = {**self.state, **facts, "count": len(self.entries)}
         self.tell({"state": self.state})
 
@@ -137,7 +137,7 @@ class Catalog:
 
 
 def list_row(subject: Subject, report: Report) -> dict[str, Any]:
-    """Say of a session what the list shows; secrets in its first words are masked."""
+    """Return what the list shows of a session; secrets in its first words are masked."""
     summary = sessions.summarized(report)
     is_own = report.format == OWN
     title = summary.title or (report.session if is_own else "") or ""

@@ -86,7 +86,7 @@ def make_stamp(*parts: object) -> str:
 
 
 def describe_quarantine(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
-    """Say of what has to go where it stood and how large it is."""
+    """Return where what has to go stood, and how large it is."""
     return [{"code": one.code, "place": one.place, "size": one.size} for one in quarantine]
 
 
@@ -135,7 +135,7 @@ def _pretty(value: Any) -> list[str]:
 
 
 def compare_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Line]:
-    """Give lines beside each other; of those that are the same, only a few around the others."""
+    """Yield lines beside each other; of those that are the same, only a few around the others."""
     if not before or not after:
         kind = "old" if before else "new"
         for line in (before or after)[:_MOST_LINES]:
@@ -208,7 +208,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
 
 
 def _stamp(found: Opened, wanted: object, different: list[sessions.Difference]) -> str:
-    """Tell a plan from every other: by the bytes that it is for, or by what it changes."""
+    """Return what tells a plan from others: the bytes that it is for, or what it changes."""
     before = found.before.digest if found.before is not None else ""
     return make_stamp(before, wanted, different)
 
@@ -283,7 +283,7 @@ def _facts(path: str) -> tuple[int, int]:
 
 
 def _prospect(backup: Backup) -> str:
-    """Say what stands there now and what will."""
+    """Return what stands there now and what will."""
     when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
     if backup.rows is not None:
         return f"{several(len(backup.rows['rows']), 'row')} will be as before {when}."
@@ -343,7 +343,7 @@ def parse_budget(options: Mapping[str, Any]) -> int:
 
 
 def describe_shortening(outlook: sessions.Shorter) -> str:
-    """Say how a session was made shorter, or would be."""
+    """Return how a session was made shorter, or would be."""
     if outlook.turns:
         return f"a digest takes the place of {several(outlook.turns, 'turn')}"
     return "old results are shortened"
@@ -427,7 +427,7 @@ def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> Ac
 
 
 def _end(target: str, session: str) -> tuple[int, int]:
-    """Tell where a session stands: any change of it moves that."""
+    """Return where a session stands: any change of it moves that."""
     found = stored.found(target, session)
     return found.seq, found.changed
 

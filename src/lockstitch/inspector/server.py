@@ -72,7 +72,7 @@ class PageGuard:
         return f"http://{NAMES[0]}:{self.port}/#token={self.entrance}"
 
     def refusal(self, method: str, headers: Mapping[str, str], *, is_data: bool) -> str:
-        """Say why a request is none of the page's own; empty if it may be.
+        """Return why a request is none of the page's own; empty if it may be.
 
         A page of another site can have this address called under a name that it owns, or from
         its own origin: what the browser says of both is compared. Whoever follows a link may
@@ -140,7 +140,7 @@ class Inspector:
         self._scan: threading.Thread | None = None
 
     def application(self) -> web.Application:
-        """The web application."""
+        """Return the web application."""
         app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
         app.router.add_get("/", _page)
         app.router.add_get("/assets/{name}", _asset)
@@ -448,5 +448,5 @@ class InspectorServer:
 
 
 def running(inspector: Inspector, port: int = 0) -> AbstractContextManager[str]:
-    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    """Serve from a thread of this process for as long as the block lasts; yield the address."""
     return serving(InspectorServer(inspector, port))

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.pairing import ANSWER
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.journal.events import Rewound
@@ -59,7 +59,7 @@ def messages_as_rows(
             yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message, call, result))
-            place = place_in_store(Place.in_list("messages", position), history, transcript)
+            place = place_in_store(f"messages.{position}", history, transcript)
             row: Row = {"place": place, "role": _role(message), "parts": parts}
             if anchors:
                 row |= _time(transcript.records[anchors[0]].value)
@@ -73,7 +73,7 @@ def _turn(number: int | None) -> Row:
 
 
 def _time(value: Any) -> Row:
-    """Give when a record was written, where it says so as most programs do."""
+    """Return when a record was written, where it says so as most programs do."""
     found = value.get("timestamp") if isinstance(value, dict) else None
     return {"time": found} if isinstance(found, str) and len(found) < _LONGEST_TIME else {}
 
@@ -93,7 +93,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
 
 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
-    """Give a session of a store of our own, or what of it stands behind a record."""
+    """Yield a session of a store of our own, or what of it stands behind a record."""
     items, facts = journal.view.items, journal.state.facts
     for place, between, pieces in JournalTranscript(journal, PartsLayout()).pieces():
         item = items[place] if place < len(items) else None
@@ -120,7 +120,7 @@ def _spoken_by(item: Item) -> str:
 
 
 def shorten_row(row: Row, *, full: bool = False) -> Row:
-    """Give a row with its long texts cut; ``more`` says how many characters are left out."""
+    """Return a row with its long texts cut; ``more`` says how many characters are left out."""
     most = None if full else LONGEST
     return {**row, "parts": [_cut(part, most) for part in row["parts"]]}
 
@@ -200,7 +200,7 @@ def transcript_timeline(
     marks: dict[str, list[Finding]] = {}
     for found in plan_history(history, form.tolerated).findings:
         named = form.named(found, transcript)
-        if (named.code, place_in_store(found.at, history, transcript)) in known:
+        if (named.code, place_in_store(found.place, history, transcript)) in known:
             severity = form.severity(found, transcript)
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))
@@ -257,7 +257,7 @@ def _rewound(journal: Journal) -> Iterator[OffLine]:
 def _assemble(
     main: Sequence[PlacedRow], pieces: Iterable[OffLine]
 ) -> tuple[Timeline, dict[int, int]]:
-    """Put pieces behind what they hang on; gives also which record is shown in which row."""
+    """Put pieces behind what they hang on; return also which record is shown in which row."""
     homes = {number: at for at, one in enumerate(main) for number in one.anchors}
     anchors = sorted(homes)
     due: dict[int, list[OffLine]] = {}

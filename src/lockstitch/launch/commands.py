@@ -101,7 +101,7 @@ def _first_operand(words: Sequence[str], at: int, valued: Sequence[str]) -> int 
 
 
 def _by_package(words: Sequence[str], at: int) -> KnownCommand | None:
-    """Tell a program by its package, with or without a scope and a version."""
+    """Find a program by its package, with or without a scope and a version."""
     package = words[at].rpartition("/")[2].partition("@")[0]
     for client in CLIENTS:
         if package in (*client.commands, *client.packages):
@@ -110,7 +110,7 @@ def _by_package(words: Sequence[str], at: int) -> KnownCommand | None:
 
 
 def _by_script(words: Sequence[str], at: int) -> KnownCommand | None:
-    """Tell a program by the folders that its script is in: those of its package."""
+    """Find a program by the folders that its script is in: those of its package."""
     steps = PurePath(words[at].replace("\\", "/")).parts
     for client in CLIENTS:
         if not {*client.commands, *client.packages}.isdisjoint((*steps[:-1], _name(words[at]))):

@@ -242,7 +242,7 @@ def _opencode(asked: CommandLine) -> ProxyWay:
 
 
 def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
-    """Give every provider a path of its own at the proxy; returns where each one sends to then.
+    """Assign every provider a path of its own at the proxy; return where each one sends to then.
 
     The vendors that were not configured have the addresses that they always have.
     """

@@ -76,12 +76,12 @@ _CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
 
 
 def utc_time(at: int) -> str:
-    """A moment for a person, in UTC."""
+    """Return a moment for a person, in UTC."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
-    """What a checkpoint is: its kind, and its label where it has one."""
+    """Return what a checkpoint is: its kind, and its label where it has one."""
     return checkpoint.label or _CHECKPOINTS.get(checkpoint.kind, "")
 
 
@@ -137,7 +137,7 @@ class JournalTranscript(Generic[T]):
         }
 
     def lines(self, chosen: range | None) -> Iterator[T]:
-        """Give the chosen items with what lies between, and say what is left out on both sides."""
+        """Yield the chosen items with what lies between, and say what is left out on both sides."""
         items = self.journal.view.items
         chosen = range(len(items)) if chosen is None else chosen
         turns = _turns(items)
@@ -149,7 +149,7 @@ class JournalTranscript(Generic[T]):
         yield from self._left_out(range(chosen.stop, len(items)), turns, "later")
 
     def pieces(self) -> Iterator[tuple[int, Iterator[T], Iterator[T]]]:
-        """Give each item by its place, with what lies before it; at last what lies behind all."""
+        """Yield each item by its place, with what lies before it; at last what lies behind all."""
         items = self.journal.view.items
         turns = _turns(items)
         # A reply stands before what was said while it was under way, so numbers may go back.
@@ -271,7 +271,7 @@ class _ReplyTranscript(MessageTranscript[T]):
 
 
 def describe_end(call: CallState) -> str:
-    """What became of a call, in words; "" if it has a result of its own."""
+    """Return what became of a call, in words; "" if it has a result of its own."""
     if call.outcome is None:
         return _OPEN.get(call.status, "not started")
     fact = call.outcome.fact
@@ -302,7 +302,7 @@ def _is_mark(event: Event) -> bool:
 
 
 def _describe_event(event: Event) -> str:
-    """What a fact says that is neither speech nor a call."""
+    """Return what a fact says that is neither speech nor a call."""
     match event:
         case Interrupted():
             return f"interrupted: {event.reason}" if event.reason else "interrupted"

@@ -64,7 +64,7 @@ class MarginNote(Struct, frozen=True):
 
 
 def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | str]:
-    """Give the name of a call and its arguments: by name, or as the text they are."""
+    """Return the name of a call and its arguments: by name, or as the text they are."""
     arguments = dialect.arguments(part)
     if arguments is UNSET or arguments in (None, ""):
         arguments = _own_fields(part)
@@ -75,7 +75,7 @@ def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | s
 
 
 def _own_fields(part: Part) -> Any:
-    """Give what a call of a kind without arguments was told to do."""
+    """Return what a call of a kind without arguments was told to do."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     inner = raw.get(part.flavor)
     fields = inner if isinstance(inner, dict) else raw
@@ -92,7 +92,7 @@ def _decoded(text: str) -> Any:
 
 
 def describe_reasoning(raw: Any) -> MarginNote:
-    """Give reasoning as its words, or as its size where only the provider can read it."""
+    """Return reasoning as its words, or as its size where only the provider can read it."""
     words = "\n\n".join(_readable_words(raw, _DEEPEST))
     if words.strip():
         return MarginNote(words, "dim")
@@ -115,7 +115,7 @@ def _readable_words(value: Any, depth: int) -> Iterator[str]:
 
 
 def _values_of(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[Any]:
-    """Give the values of these keys that are no containers, outermost first."""
+    """Yield the values of these keys that are no containers, outermost first."""
     if isinstance(value, dict) and depth:
         for key in keys:
             if isinstance(value.get(key), (str, bytes)):
@@ -145,7 +145,7 @@ def _payload_size(data: str | bytes) -> int:
 
 
 def describe_other(part: Part) -> str:
-    """Give a block of no special kind: its words if it has some, else what it is and its size."""
+    """Return a block of no special kind: its words if it has some, else what it is and its size."""
     raw = part.raw
     for key in ("refusal", "text", "content", "summary"):
         if isinstance(raw, dict) and isinstance(raw.get(key), str) and raw[key]:
@@ -154,7 +154,7 @@ def describe_other(part: Part) -> str:
 
 
 def margin_notes(message: Message) -> Iterator[MarginNote]:
-    """Give what a message says outside of its content: reasoning, a refusal, an older call."""
+    """Yield what a message says outside of its content: reasoning, a refusal, an older call."""
     raw = message.raw if isinstance(message.raw, dict) else {}
     for envelope in ("data", "kwargs"):
         if isinstance(raw.get(envelope), dict):
@@ -184,16 +184,16 @@ class TranscriptLayout(Protocol[T_co]):
         """Head a turn."""
 
     def left_out(self, what: str) -> Iterator[T_co]:
-        """Say what of the history is not shown."""
+        """Return what of the history is not shown."""
 
     def said(self, text: str, role: str) -> Iterator[T_co]:
-        """Give words, and who said them."""
+        """Return words, and who said them."""
 
     def note(self, note: MarginNote) -> Iterator[T_co]:
         """Return what stands beside the conversation."""
 
     def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[T_co]:
-        """Give a call."""
+        """Return a call."""
 
     def result(
         self,
@@ -210,10 +210,10 @@ class TranscriptLayout(Protocol[T_co]):
         """Set a result apart that stands under no call."""
 
     def named(self, name: str) -> str:
-        """Give a name from the conversation, fit to stand in a title."""
+        """Return a name from the conversation, fit to stand in a title."""
 
     def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Give a title with the mark of something broken, and the code if one was found."""
+        """Return a title with the mark of something broken, and the code if one was found."""
 
     def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[T_co]:
         """Close a call that nothing came back for."""
@@ -330,7 +330,7 @@ class MessageTranscript(Generic[T]):
             yield from self.page.left_out(f"{turns} {word} turn{'s' * (turns != 1)}")
 
     def message(self, message: Message, call: int, result: int) -> Iterator[T]:
-        """Give one message; ``call`` and ``result`` number its first ones in the whole list."""
+        """Yield one message; ``call`` and ``result`` number its first ones in the whole list."""
         marks = self._marks(message)
         page = self.page
         notes = list(margin_notes(message))
@@ -409,7 +409,7 @@ class MessageTranscript(Generic[T]):
         yield from self._found([*found, *home], "   ")
 
     def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
-        """Give a result that stands under no call shown here."""
+        """Yield a result that stands under no call shown here."""
         pairing = self.threads.pairing
         verdict, owner = pairing.verdicts[number], pairing.owners[number]
         call = self.threads.calls[owner] if owner != NOWHERE else None

@@ -25,7 +25,7 @@ class PartsLayout:
         yield {"kind": "turn", "number": number, "place": place}
 
     def left_out(self, what: str) -> Iterator[Part]:
-        """Say what is not shown."""
+        """Return what is not shown."""
         yield {"kind": "note", "text": what}
 
     def said(self, text: str, role: str) -> Iterator[Part]:

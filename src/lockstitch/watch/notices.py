@@ -54,7 +54,7 @@ def command_for(verb: str, report: Report, source: Source) -> str:
 
 
 def describe_notice(event: Notice) -> str:
-    """Say in a sentence what happened to a session; which one stands elsewhere."""
+    """Return in a sentence what happened to a session; which one stands elsewhere."""
     if event.kind == HEALTHY:
         return "nothing is wrong with it any more."
     if event.kind == REPAIRED:

@@ -267,7 +267,7 @@ def _codes(findings: list[Finding]) -> Counter[str]:
 
 
 def _tell(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
-    """Tell what is wrong with a session, unless it was told before, or that nothing is any more."""
+    """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.told:
         entry.told = codes
