@@ -1,6 +1,6 @@
-"""A file or stdin in, a conversation out, or one clear sentence why not.
+"""A message list or request body: read from a file or stdin, and written back healed.
 
-A healed conversation back into bytes, in which every untouched message keeps its own.
+What cannot be read is refused in one clear sentence; what was not healed keeps its bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""``lockstitch explain``: what a code means; also the source of the pages under ``docs/rules``.
-
-Our own pages of Markdown as a terminal shows them: headings, tables, quoted text, paragraphs.
-"""
+"""``lockstitch explain``: what a code means; also the source of the pages under ``docs/rules``."""
 
 from __future__ import annotations
 

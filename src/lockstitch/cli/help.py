@@ -1,7 +1,4 @@
-"""Help pages: the list of all commands, and a page for each, laid out for the terminal's width.
-
-``lockstitch --version``: the versions of everything that a report of a problem has to name.
-"""
+"""Help pages, laid out for the terminal's width, and the versions that ``--version`` prints."""
 
 from __future__ import annotations
 

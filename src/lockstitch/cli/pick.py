@@ -2,8 +2,6 @@
 
 On a terminal whose cursor moves it is a screen, on any other a numbered list. The sessions are
 listed at once and checked beside that, the newest first.
-
-One session looked at closely: what is wrong, what a repair will do, and how it is resumed.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ from lockstitch.cli.picker import (
     wrap_text,
 )
 from lockstitch.cli.render import COLOURS, describe_steps, difference_lines
+from lockstitch.cli.repair import write_repair
 from lockstitch.cli.scan import BackgroundChecks, say_nothing_found, scan_file
 from lockstitch.cli.targets import current_folder, home_folder, shorten_path
 from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.errors import Conflict, LockstitchError, Moved
-from lockstitch.files import backup
+from lockstitch.errors import LockstitchError
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
 from lockstitch.sources.source import may_hold_many
@@ -44,7 +42,6 @@ from lockstitch.transcript import several, size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.sessions import Repaired
     from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened, Report
 
@@ -58,14 +55,14 @@ class PickedSession(Struct):
 
     summary: SessionSummary
     session: Opened | None = None
-    mended: RepairPlan | None = None
+    plan: RepairPlan | None = None
     report: Report | None = None
     error: str = ""
 
     @property
     def can_repair(self) -> bool:
         """Whether a repair would change anything."""
-        return self.mended is not None and self.mended.changed
+        return self.plan is not None and self.plan.changed
 
 
 def open_picked(summary: SessionSummary) -> PickedSession:
@@ -74,8 +71,8 @@ def open_picked(summary: SessionSummary) -> PickedSession:
         own = summary.session if may_hold_many(summary.target) else None
         found = sessions.sources(summary.target, session=own)
         session = sessions.opened(found[0])
-        mended = sessions.planned(session)
-        report = sessions.outlook(session, mended).report
+        plan = sessions.planned(session)
+        report = sessions.outlook(session, plan).report
     except LockstitchError as error:
         return PickedSession(summary, error=str(error))
     except OSError as error:
@@ -84,7 +81,7 @@ def open_picked(summary: SessionSummary) -> PickedSession:
         return PickedSession(summary, error="it is too large or too deep to be read")
     except Exception as error:  # noqa: BLE001 - said as any other
         return PickedSession(summary, error=describe_bug(error))
-    return PickedSession(with_check(summary, report), session, mended, report)
+    return PickedSession(with_check(summary, report), session, plan, report)
 
 
 def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -> list[str]:
@@ -103,7 +100,7 @@ def _head_lines(one: SessionSummary, width: int, marks: Marks, now: float) -> It
 
 
 def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
-    if view.report is None or view.mended is None:
+    if view.report is None or view.plan is None:
         yield from wrap_text(f"This session cannot be read: {view.error}.", width)
         return
     found = [one for one in problems(view.report.findings) if one.severity != NOTE]
@@ -131,20 +128,20 @@ def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
 
 
 def _plan_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
-    mended = view.mended
-    if mended is None or not mended.changed:
+    plan = view.plan
+    if plan is None or not plan.changed:
         yield from wrap_text("A repair cannot change anything here. Nothing was changed.", width)
         return
     yield terminal.paint("What the repair will do", "bold")
-    said = describe_steps(mended.changes)
+    said = describe_steps(plan.changes)
     for words in said[:_MOST_STEPS]:
         yield from wrap_text(words, width, "  ", marks.bullet)
     if len(said) > _MOST_STEPS:
         yield from wrap_text(f"and {several(len(said) - _MOST_STEPS, 'more step')}", width, "    ")
-    if mended.quarantine:
-        count = several(len(mended.quarantine), "piece")
+    if plan.quarantine:
+        count = several(len(plan.quarantine), "piece")
         yield from wrap_text(f"{count} cannot stay; the backup keeps them.", width, "  ")
-    left = [one for one in mended.remaining if one.severity != NOTE]
+    left = [one for one in plan.remaining if one.severity != NOTE]
     if left:
         yield from wrap_text(f"{several(len(left), 'problem')} will be left.", width, "  ")
     yield from wrap_text(_KEPT, width)
@@ -166,11 +163,11 @@ def _resume_lines(one: SessionSummary, width: int) -> Iterator[str]:
 
 def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     """Write the planned repair; return the session as it is now, and what to say."""
-    if view.session is None or view.mended is None:
+    if view.session is None or view.plan is None:
         return view, ["Nothing was changed."]
     try:
         sessions.require_closed(view.session, is_named=True)
-        done = _write_repair(view)
+        done = write_repair(view.session, view.plan)
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]
     again = open_picked(view.summary)
@@ -182,18 +179,6 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     if line:
         lines += ["", "Resume it with", f"  {line}"]
     return again, lines
-
-
-def _write_repair(view: PickedSession) -> Repaired:
-    session, mended = view.session, view.mended
-    if session is None or mended is None:
-        raise Moved("there is nothing to write")
-    try:
-        return sessions.applied(session, mended, backup.new_run())
-    except Moved:
-        raise
-    except Conflict:
-        return sessions.repair(session.source)
 
 
 def undo_command(one: SessionSummary) -> str:
@@ -374,11 +359,11 @@ class _PickScreen:
 
     def _more(self, key: str, screen: Screen) -> None:
         """Show the difference, the conversation, or what a resume drops."""
-        if self.view is None or self.view.session is None or self.view.mended is None:
+        if self.view is None or self.view.session is None or self.view.plan is None:
             return
         width, _ = screen.size()
         if key == "d":
-            lines = difference_lines(self.view.mended, self.view.summary.target, width - 1)
+            lines = difference_lines(self.view.plan, self.view.summary.target, width - 1)
         elif key == "s":
             lines = _conversation(self.view.session, width - 1)
         else:
@@ -429,13 +414,13 @@ class _PickPrompt:
         view = open_picked(one)
         for line in describe_picked(view, self.width, self.marks, now):
             terminal.say(line)
-        if not view.can_repair or view.mended is None:
+        if not view.can_repair or view.plan is None:
             return []
         while True:
             answer = terminal.ask("Repair it? A backup is kept. [y]es [n]o [d]iff ")[:1].lower()
             if answer != "d":
                 break
-            for line in difference_lines(view.mended, one.target, self.width):
+            for line in difference_lines(view.plan, one.target, self.width):
                 terminal.say(line)
         return repair_picked(view)[1] if answer == "y" else ["Nothing was changed."]
 

@@ -1,9 +1,8 @@
-"""The list that a person picks a session from: keys change it, and it is drawn anew.
+"""The list that a person picks a session from, and the terminal that it is drawn on.
 
-Pure: it knows neither files nor the terminal. What a key asks for is given back as a word, and the
-loop in ``pick`` does it.
-
-A terminal whose cursor can be moved: keys in, whole screens out, and left as it was found.
+The list and its pages are pure: keys change them, and they are drawn anew; what a key asks for is
+returned as a word, and the loop in ``pick`` does it. The screen takes keys in and shows whole
+screens, on a terminal whose cursor can be moved, and leaves it as it was found.
 """
 
 from __future__ import annotations

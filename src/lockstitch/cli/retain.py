@@ -1,9 +1,4 @@
-"""``lockstitch retain``: sessions that are old, or more than shall be kept, are removed.
-
-``lockstitch delete``: a session is removed for good.
-
-``lockstitch vacuum``: the room of what was removed is given back.
-"""
+"""``lockstitch retain``, ``delete`` and ``vacuum``: sessions of a store are removed for good."""
 
 from __future__ import annotations
 

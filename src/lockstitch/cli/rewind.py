@@ -1,8 +1,6 @@
-"""``lockstitch rewind``: a session goes on from an earlier place; nothing is deleted.
+"""``lockstitch rewind``, ``fork`` and ``checkpoints``: earlier places of a session in a store.
 
-``lockstitch fork``: a new session out of the beginning of another one.
-
-``lockstitch checkpoints``: the places of a session to go back to.
+A rewind goes on from one, a fork makes a new session of it; nothing is deleted.
 """
 
 from __future__ import annotations

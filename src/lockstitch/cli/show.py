@@ -1,11 +1,4 @@
-"""``lockstitch show``: a stored session for a person to read, with the broken places marked.
-
-How a transcript looks: prompts, stitches, marks, in the characters and colours there are.
-
-A history for a person at a terminal: turn by turn, every call joined with its result.
-
-A session of Lockstitch's own for a person at a terminal.
-"""
+"""``lockstitch show``: a stored session for a person to read, with the broken places marked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The list of sessions: filled by a scan in a thread, told to every page that looks on.
+"""The list of sessions: filled by a scan in a thread, sent to every page that looks on.
 
-A store of our own at a glance: sessions over time, who holds leases, sizes, compactions.
+And a store of our own at a glance: sessions over time, who holds leases, sizes, compactions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What an action would change, side by side, for a person to agree to.
+"""What an action would change, side by side, for a person to agree to, and how it is done.
 
-Actions on sessions of other programs, as ``repair``, ``undo`` and ``compact`` do them.
-
-Actions on sessions in stores of our own, as the commands for those do them.
+The actions are those of the commands: for sessions of other programs, and for those in stores of
+our own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The page's server: sockets on the loopback address, every request looked at by the guard.
 
-Who may ask: the person who started the page, from that page, and nobody else on this machine.
-
-Pure. The address that is printed holds a token behind ``#``, which browsers do not send; the page
-hands it in once, and gets a cookie and a second token for a header in return. Both are asked for
-with every request for data: a cookie alone is sent to every port of this machine, and a token
-alone is not bound to this browser.
+Only the person who started the page may ask, from that page. The address that is printed holds a
+token behind ``#``, which browsers do not send; the page hands it in once, and gets a cookie and a
+second token for a header in return. Both are asked for with every request for data: a cookie alone
+is sent to every port of this machine, and a token alone is not bound to this browser.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """A whole session as one list of rows: what a resume sends, and where the rest branches off.
 
-Pure. A row of the conversation itself has lane 0; those of a piece that a resume does not send
-have lane 1, between a row that says what it is and, after a compaction, one that says where the
-conversation goes on.
-
-A conversation as rows of a page: each message with its parts, each call with its result.
-
-Pure: messages, findings and journals in, plain values for JSON out.
+Pure. Each row is a message with its parts, each call with its result, as plain values for JSON. A
+row of the conversation itself has lane 0; those of a piece that a resume does not send have lane 1,
+between a row that says what it is and, after a compaction, one that says where the conversation
+goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.pairing import ANSWER
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.journal.events import Rewound
@@ -59,7 +56,7 @@ def messages_as_rows(
             yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message, call, result))
-            place = place_in_store(f"messages.{position}", history, transcript)
+            place = place_in_store(Place.in_list("messages", position), history, transcript)
             row: Row = {"place": place, "role": _role(message), "parts": parts}
             if anchors:
                 row |= _time(transcript.records[anchors[0]].value)
@@ -200,7 +197,7 @@ def transcript_timeline(
     marks: dict[str, list[Finding]] = {}
     for found in plan_history(history, form.tolerated).findings:
         named = form.named(found, transcript)
-        if (named.code, place_in_store(found.place, history, transcript)) in known:
+        if (named.code, place_in_store(found.at, history, transcript)) in known:
             severity = form.severity(found, transcript)
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))

@@ -1,8 +1,7 @@
 """What a command line is about to do: which program it starts, and which session it resumes.
 
-Nothing is run and nothing is read here; the words of the command line are all there is.
-
-The sessions that a program would resume in a folder, the one that it takes first in front.
+The words of the command line say both; then the sessions that the program would resume in a folder
+are found, the one that it takes first in front.
 """
 
 from __future__ import annotations

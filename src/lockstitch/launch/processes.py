@@ -1,13 +1,9 @@
-"""The program that is started: it has the terminal, and its end is the end of everything.
+"""The program that is started, and the proxy beside it, which ends with it.
 
-It stays in the foreground of the same terminal, so that keys, the size of the window and the
-signals of the keyboard reach it as if nobody stood in between. What reaches this process alone is
-passed on.
-
-The proxy in a process of its own, which ends with the one that started it, however that ends.
-
-It holds the reading end of a pipe and stops when that closes, as it does even if the other process
-is killed; on Linux, it is told by a signal, too.
+The program stays in the foreground of the same terminal, so that keys, the size of the window and
+the signals of the keyboard reach it as if nobody stood in between; what reaches this process alone
+is passed on. The proxy is a process of its own. It holds the reading end of a pipe and stops when
+that closes, as it does even if this process is killed; on Linux it gets a signal, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A history for a person to read: turn by turn, every call joined with its result.
 
-What shows a conversation has to be able to do.
-
-What the parts of a message say, as plain text: calls, thoughts, media, what stands beside.
+A layout says what each piece looks like; what the parts of a message say is made plain text here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files that change, as the operating system tells it: watchfiles, in threads of its own.
 
-Which folders are followed, and which files in them may be sessions.
+Which folders are followed, and which files in them may be sessions, is decided here, too.
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@ nothing was open. An end does not tell everything, such as a result that came a 
 after the first. So the whole file is read again when it was replaced or cut, when the end says that
 something may be wrong, and once it rests, unless it is large and has hardly grown since.
 
-A view of the end of a session, taken up again at the last point where no call was open.
-
 Read alone, the end of a file has findings that the whole has not: its first line hangs on nothing.
-So a view is only compared with an earlier one of the same end. What is new in it makes the whole
-file suspect; it is never told as it is.
+So a view of it is only compared with an earlier one of the same end. What is new makes the whole
+file suspect; it is never reported as it is.
 """
 
 from __future__ import annotations

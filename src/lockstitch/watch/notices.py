@@ -1,9 +1,7 @@
-"""What is told of a session that is followed, in words and as a value for programs.
+"""What is reported of a session that is followed: in words, as a value, and to other programs.
 
-Telling somebody else: a notice on the desktop, and a command that is run for every event.
-
-What is told reaches neither through a shell: it goes as words of a command line, on standard input
-and in the environment.
+A notice on the desktop and a command for every event get it without a shell: as words of a command
+line, on standard input and in the environment.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""What is done when: a change is looked at, a session at rest is judged, told and repaired.
+"""What is done when: a change is looked at, a session at rest is judged, reported and repaired.
 
-A call that is open at the end of a session may be at work. It is told only when the session was
-not written to for a while and no program has it open; what no further line will take away is told
-at once. Time comes in from outside, and nothing here waits.
-
-A database with the sessions of a program: which of them changed since the last look.
-
-The loop of a watch: wait for changes or for what is due, and tell what came of it.
+A call that is open at the end of a session may be at work. It is reported only when the session was
+not written to for a while and no program has it open; what no further line will take away is
+reported at once. Time comes in from outside, and nothing but the loop waits.
 """
 
 from __future__ import annotations
