@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import re
 from collections.abc import Iterable
 
@@ -46,12 +47,27 @@ def fit_turns(
     before them.
     """
     profile = writer.profile
-    turns = _seat_system(_speaking(turns, profile), writer)
+    turns = _speaking(turns, profile)
+    for number, turn in enumerate(turns):
+        if turn.role == SYSTEM and not _takes_system(turns, number, writer):
+            turn.role = USER
+            turn.pieces = [TextPiece(SYSTEM_LABEL), *turn.pieces]
     if profile.layout == GROUPED or profile.alternates:
         turns = _merged(turns)
-    turns = _bridged(_opened(turns, profile) if opens else turns, profile)
+    first = next((number for number, turn in enumerate(turns) if turn.role != SYSTEM), None)
+    if opens and profile.starts_with_user and first is not None and turns[first].role == ASSISTANT:
+        turns = [*turns[:first], text_turn(USER, START), *turns[first:]]
+    turns = _bridged(turns, profile)
     _seat_pictures(turns, writer, gone)
-    _name_calls(turns, profile, ids or Ids(profile))
+    ids = ids or Ids(profile)
+    ids.take(call.id for turn in turns for call in turn.calls)
+    for turn in turns:
+        ids.begin()
+        for call in turn.calls:
+            call.id = ids.fit(call)
+            if profile.name_pattern and not re.fullmatch(profile.name_pattern, call.name):
+                head = re.match(profile.name_pattern, _NOT_PLAIN.sub("_", call.name))
+                call.name = head[0] if head else UNNAMED
     return turns
 
 
@@ -59,27 +75,16 @@ def _speaking(turns: Iterable[NeutralTurn], profile: Profile) -> list[NeutralTur
     """Drop blank texts where they are refused, and the turns that say nothing."""
     kept: list[NeutralTurn] = []
     for turn in turns:
-        turn.pieces = [piece for piece in turn.pieces if not _is_refused(piece, profile)]
+        if profile.rejects_text != ANYTHING:
+            is_refused = is_blank_text if profile.rejects_text == BLANK else operator.not_
+            turn.pieces = [
+                p for p in turn.pieces if isinstance(p, Picture) or not is_refused(p.text)
+            ]
         if not turn.pieces and turn.role == USER and profile.rejects_text != ANYTHING:
             turn.pieces = [TextPiece(EMPTY)]
         if turn.pieces or turn.calls or turn.role == USER:
             kept.append(turn)
     return kept
-
-
-def _is_refused(piece: Piece, profile: Profile) -> bool:
-    if isinstance(piece, Picture) or profile.rejects_text == ANYTHING:
-        return False
-    return is_blank_text(piece.text) if profile.rejects_text == BLANK else not piece.text
-
-
-def _seat_system(turns: list[NeutralTurn], writer: TurnWriter) -> list[NeutralTurn]:
-    """Make system turns that stand where this receiver takes none the user's, with a label."""
-    for number, turn in enumerate(turns):
-        if turn.role == SYSTEM and not _takes_system(turns, number, writer):
-            turn.role = USER
-            turn.pieces = [TextPiece(SYSTEM_LABEL), *turn.pieces]
-    return turns
 
 
 def _takes_system(turns: list[NeutralTurn], number: int, writer: TurnWriter) -> bool:
@@ -103,14 +108,6 @@ def _merged(turns: Iterable[NeutralTurn]) -> list[NeutralTurn]:
         before.pieces += turn.pieces
         before.calls, before.answers = turn.calls, turn.answers
     return merged
-
-
-def _opened(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
-    """Let the user speak first where the receiver wants that."""
-    first = next((number for number, turn in enumerate(turns) if turn.role != SYSTEM), None)
-    if not profile.starts_with_user or first is None or turns[first].role != ASSISTANT:
-        return turns
-    return [*turns[:first], text_turn(USER, START), *turns[first:]]
 
 
 def _bridged(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
@@ -168,23 +165,6 @@ def drop_pictures(turns: list[NeutralTurn], over: int, gone: list[str]) -> None:
             _note(pieces, slot, picture, gone)
 
 
-def _name_calls(turns: list[NeutralTurn], profile: Profile, ids: Ids) -> None:
-    """Return every call an id and a name that its receiver takes; its answer goes by the call."""
-    ids.take(call.id for turn in turns for call in turn.calls)
-    for turn in turns:
-        ids.begin()
-        for call in turn.calls:
-            call.id = ids.fit(call)
-            call.name = _fit_name(call.name, profile.name_pattern)
-
-
-def _fit_name(name: str, pattern: str) -> str:
-    if not pattern or re.fullmatch(pattern, name):
-        return name
-    head = re.match(pattern, _NOT_PLAIN.sub("_", name))
-    return head[0] if head else UNNAMED
-
-
 class Ids:
     """Keeps ids that may stay and maps the others, never two to one.
 
@@ -220,28 +200,24 @@ class Ids:
 
     def fit(self, call: NeutralCall) -> str:
         """Return the id a call goes by."""
-        fresh = call.id if self._may_stay(call.id) else self._mint(call.id)
+        profile, given = self.profile, call.id
+        may_stay = bool(given)
+        if given and not profile.native_ids:
+            may_stay = given not in self.seen and not (
+                (profile.id_max and len(given) > profile.id_max)
+                or (profile.id_pattern and not re.fullmatch(profile.id_pattern, given))
+            )
+        fresh = given if may_stay else self._mint(given)
         self.seen[fresh] = None
         return fresh
-
-    def _may_stay(self, given: str) -> bool:
-        profile = self.profile
-        if not given or profile.native_ids:
-            return bool(given)
-        if given in self.seen or (profile.id_max and len(given) > profile.id_max):
-            return False
-        return not profile.id_pattern or bool(re.fullmatch(profile.id_pattern, given))
 
     def _mint(self, given: str) -> str:
         while True:
             self.minted += 1
             seed = f"{given}\0{self.minted}".encode("utf-8", "surrogatepass")
-            fresh = self._shaped(hashlib.sha256(seed).hexdigest(), given or "call")
+            digest, length = hashlib.sha256(seed).hexdigest(), self.profile.id_length
+            stem = _NOT_PLAIN.sub("_", given or "call")[:32]
+            fresh = digest[:length] if length else f"{stem}_{digest[:12]}"
             if fresh not in self.taken:
                 self.taken[fresh] = None
                 return fresh
-
-    def _shaped(self, digest: str, stem: str) -> str:
-        if self.profile.id_length:
-            return digest[: self.profile.id_length]
-        return f"{_NOT_PLAIN.sub('_', stem)[:32]}_{digest[:12]}"

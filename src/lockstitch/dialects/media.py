@@ -39,21 +39,22 @@ class Image(Struct, frozen=True):
 
 def images_in(part: Part) -> Iterator[Image]:
     """Give the images that a media part or a result holds inline."""
+    blocks: list[tuple[Path, Any]] = []
     if part.kind == MEDIA:
-        yield from _image(part, (), part.raw)
+        blocks = [((), part.raw)]
     elif part.kind == RESULT and type(part.raw.get("content")) is not str:
-        for path, block in _nested(part):
-            yield from _image(part, path, block)
-
-
-def _nested(part: Part) -> Iterator[tuple[Path, Any]]:
-    for keys in _RESULT_LISTS:
-        value: Any = part.raw
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, list):
-            for number, block in enumerate(value):
-                yield (*keys, number), block
+        for keys in _RESULT_LISTS:
+            value: Any = part.raw
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if isinstance(value, list):
+                blocks += [((*keys, number), block) for number, block in enumerate(value)]
+    for path, block in blocks:
+        readers = (_anthropic, _openai, _gemini, _bedrock) if isinstance(block, dict) else ()
+        found = next((found for read in readers if (found := read(block)) is not None), None)
+        if found is not None:
+            label, data, label_at = found
+            yield Image(part, path, block, label, data, label_at)
 
 
 _RESULT_LISTS: tuple[Path, ...] = (
@@ -65,17 +66,6 @@ _RESULT_LISTS: tuple[Path, ...] = (
     ("data", "content"),
     ("kwargs", "content"),
 )
-
-
-def _image(part: Part, path: Path, block: Any) -> Iterator[Image]:
-    if not isinstance(block, dict):
-        return
-    for read in (_anthropic, _openai, _gemini, _bedrock):
-        found = read(block)
-        if found is not None:
-            label, data, label_at = found
-            yield Image(part, path, block, label, data, label_at)
-            return
 
 
 Found = tuple[str, str | bytes, Path] | None
@@ -130,18 +120,11 @@ def is_decodable(data: str | bytes) -> bool:
     if isinstance(data, bytes):
         return bool(data)
     try:
-        return bool(binascii.a2b_base64(data, strict_mode=False)) and _is_base64(data)
+        has_bytes = bool(binascii.a2b_base64(data, strict_mode=False))
+        b64decode(data.strip().replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
         return False
-
-
-def _is_base64(data: str) -> bool:
-    stripped = data.strip().replace("\n", "").replace("\r", "")
-    try:
-        b64decode(stripped, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True
+    return has_bytes
 
 
 def head_of(data: str | bytes) -> bytes:
@@ -170,9 +153,20 @@ def pixels(head: bytes) -> int:
     if kind == "image/gif":
         return _longer(head[6:8], head[8:10], "little")
     if kind == "image/jpeg":
-        return _jpeg_pixels(head)
+        at = 2
+        while at + 9 < len(head) and head[at] == _JPEG_MARK:
+            if head[at + 1] in _JPEG_FRAMES:
+                return _longer(head[at + 5 : at + 7], head[at + 7 : at + 9], "big")
+            at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
     if kind == "image/webp":
-        return _webp_pixels(head)
+        form = head[12:16]
+        if form == b"VP8X":
+            return _longer(head[24:27], head[27:30], "little") + 1
+        if form == b"VP8 ":
+            return _longer(head[26:28], head[28:30], "little") & 0x3FFF
+        if form == b"VP8L":
+            bits = int.from_bytes(head[21:25], "little")
+            return max((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
     return 0
 
 
@@ -183,24 +177,3 @@ def _longer(width: bytes, height: bytes, order: Any) -> int:
 _JPEG_MARK = 0xFF
 # The frame headers that hold an image's size; C4, C8 and CC are other tables.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def _jpeg_pixels(head: bytes) -> int:
-    at = 2
-    while at + 9 < len(head) and head[at] == _JPEG_MARK:
-        if head[at + 1] in _JPEG_FRAMES:
-            return _longer(head[at + 5 : at + 7], head[at + 7 : at + 9], "big")
-        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
-    return 0
-
-
-def _webp_pixels(head: bytes) -> int:
-    kind = head[12:16]
-    if kind == b"VP8X":
-        return _longer(head[24:27], head[27:30], "little") + 1
-    if kind == b"VP8 ":
-        return _longer(head[26:28], head[28:30], "little") & 0x3FFF
-    if kind == b"VP8L":
-        bits = int.from_bytes(head[21:25], "little")
-        return max((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
-    return 0

@@ -63,10 +63,15 @@ _NESTED = 3
 def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
     """Return a media part as a piece, and whether anything but its name is kept."""
     raw = part.raw if isinstance(part.raw, dict) else {}
-    data = _inline(part, raw)
-    kind = _kind_of(data)
-    if kind:
-        return Picture(place=place, kind=kind, data=_as_base64(data)), True
+    data: str | bytes = next((image.data for image in images_in(part)), "")
+    if not data and part.flavor == "image":
+        # LangChain has two spellings of its own
+        own = raw.get("base64") or (raw.get("data") if raw.get("source_type") == "base64" else "")
+        data = own if isinstance(own, str) else ""
+    kind = sniff(head_of(data)) if data else ""
+    if kind in ACCEPTED and is_decodable(data):
+        plain = b64encode(data).decode() if isinstance(data, bytes) else "".join(data.split())
+        return Picture(place=place, kind=kind, data=plain), True
     fields = _flat(raw, _NESTED)
     url = _address(fields) if part.flavor in _IMAGES and not data else ""
     if url.startswith(_WEB):
@@ -75,26 +80,6 @@ def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
     if text:
         return TextPiece(_DOCUMENT.format(text=text)), True
     return TextPiece(NOT_CARRIED.format(what=_described(part.flavor, fields))), False
-
-
-def _inline(part: Part, raw: dict[str, Any]) -> str | bytes:
-    """Return the payload of an image, in every dialect's spelling and LangChain's two own ones."""
-    for image in images_in(part):
-        return image.data
-    if part.flavor != "image":
-        return ""
-    data = raw.get("base64") or (raw.get("data") if raw.get("source_type") == "base64" else "")
-    return data if isinstance(data, str) else ""
-
-
-def _kind_of(data: str | bytes) -> str:
-    """Tell what image a payload really is, "" if it is none that providers take."""
-    kind = sniff(head_of(data)) if data else ""
-    return kind if kind in ACCEPTED and is_decodable(data) else ""
-
-
-def _as_base64(data: str | bytes) -> str:
-    return b64encode(data).decode() if isinstance(data, bytes) else "".join(data.split())
 
 
 def _flat(value: dict[str, Any], depth: int) -> dict[Any, Any]:
@@ -183,7 +168,11 @@ class TurnReader:
 
     def _message(self, message: Message) -> None:
         if message.flaw and not message.parts:
-            self._misfit(message)
+            # of something that is no message a text is kept at least
+            if isinstance(message.raw, str):
+                self.turns.append(NeutralTurn(USER, [TextPiece(message.raw)]))
+            else:
+                self._leave_out(message.index, ())
             return
         role, label = self.dialect.speaker(message)
         pieces: list[Piece] = [TextPiece(label)] if label else []
@@ -197,44 +186,26 @@ class TurnReader:
         elif pieces or not message.parts:
             self.turns.append(NeutralTurn(role, pieces))
 
-    def _misfit(self, message: Message) -> None:
-        """Keep what is at least a text of something that is no message."""
-        if isinstance(message.raw, str):
-            self.turns.append(NeutralTurn(USER, [TextPiece(message.raw)]))
-        else:
-            self._leave_out(message.index, ())
-
     def _calling(self, pieces: list[Piece], parts: list[Part]) -> None:
         """Put calls into the turn they belong to: a batch may span several messages."""
         zone = self.threads.call_zone[self.numbers[id(parts[0])]]
-        turn = self.turns[-1] if self.turns else None
-        if turn is None or not self._continues(turn, zone):
+        turn = self.turns[-1] if self.turns else NeutralTurn(USER, [])
+        continues = turn.zone == zone if turn.calls else self.dialect.layout == FLAT
+        if turn.role != ASSISTANT or not continues:
             turn = NeutralTurn(ASSISTANT, [])
             self.turns.append(turn)
         turn.zone = zone
         turn.pieces += pieces
         for part in parts:
-            call = self._call(part)
+            self._note_signature(part)
+            name = part.name or _NATURAL_NAMES.get(part.flavor, UNNAMED)
+            call = NeutralCall(part.id or "", name, arguments_of(self.dialect, part))
             turn.calls.append(call)
             answer = self.threads.pairing.answers[self.numbers[id(part)]]
             if answer != NOWHERE:
-                turn.answers.append(self._answer(call, answer))
-
-    def _continues(self, turn: NeutralTurn, zone: int) -> bool:
-        if turn.role != ASSISTANT:
-            return False
-        return turn.zone == zone if turn.calls else self.dialect.layout == FLAT
-
-    def _call(self, part: Part) -> NeutralCall:
-        name = part.name or _NATURAL_NAMES.get(part.flavor, UNNAMED)
-        self._note_signature(part)
-        return NeutralCall(part.id or "", name, arguments_of(self.dialect, part))
-
-    def _answer(self, call: NeutralCall, number: int) -> NeutralResult:
-        part = self.threads.results[number]
-        return NeutralResult(
-            call, number, joined(self._carried(part)), is_failed(self.dialect, part)
-        )
+                result = self.threads.results[answer]
+                pieces, failed = joined(self._carried(result)), is_failed(self.dialect, result)
+                turn.answers.append(NeutralResult(call, answer, pieces, failed))
 
     def _carried(self, part: Part) -> list[Piece]:
         """Return what a result carries: its blocks if it has some, else its text and its media."""
@@ -243,21 +214,21 @@ class TurnReader:
             media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
             text = self.dialect.result_text(part)
             return [TextPiece(text), *media] if text or not media else media
-        blocks = self.dialect.read([{"role": "user", "content": payload}])[0].parts
-        return [piece for block in blocks for piece in self._in_result(block, part)]
+        pieces: list[Piece] = []
+        for block in self.dialect.read([{"role": "user", "content": payload}])[0].parts:
+            if block.kind == TEXT:
+                pieces.append(TextPiece(block.text))
+            elif block.kind == MEDIA:
+                pieces.append(self._media(block, part))
+            else:
+                pieces.append(self._described(block, part))
+        return pieces
 
-    def _in_result(self, block: Part, part: Part) -> list[Piece]:
-        if block.kind == TEXT:
-            return [TextPiece(block.text)]
-        if block.kind == MEDIA:
-            return [self._media(block, part)]
-        return self._told(block, part)
-
-    def _told(self, part: Part, holder: Part) -> list[Piece]:
+    def _described(self, part: Part, holder: Part) -> Piece:
         text, is_whole = describe_block(part)
         if not is_whole:
             self._leave_out(holder.home, holder.at)
-        return [TextPiece(text)]
+        return TextPiece(text)
 
     def _pieces(self, part: Part, message: Message) -> list[Piece]:
         if part.kind == TEXT:
@@ -267,12 +238,18 @@ class TurnReader:
             return [self._media(part, part)]
         if part.kind == RESULT:
             return [TextPiece(f"[tool result {part.id or ''}]"), *self._carried(part)]
-        if part.flavor in _MARKS or _is_twin(part, message):
+        # LangChain's content repeats the calls that ``tool_calls`` lists
+        is_twin = part.flavor in ("twin", "raw-twin") and any(
+            other.kind == CALL and other.id == part.id for other in message.parts
+        )
+        if part.flavor in _MARKS or is_twin:
             return []
-        if part.kind in (REASONING, BROKEN) or _is_bound(part):
+        raw = part.raw if isinstance(part.raw, dict) else {}
+        is_sealed = bool(raw.get("encrypted_content")) and not isinstance(raw.get("content"), str)
+        if part.kind in (REASONING, BROKEN) or part.flavor in _BOUND or is_sealed:
             self._leave_out(part.home, part.at)
             return []
-        return self._told(part, part)
+        return [self._described(part, part)]
 
     def _media(self, part: Part, holder: Part) -> Piece:
         piece, kept = piece_of_media(
@@ -312,7 +289,14 @@ def arguments_of(dialect: Dialect, part: Part) -> Any:
     """Return a call's arguments, decoded; free text and native actions as an object."""
     value = dialect.arguments(part)
     if value is UNSET:
-        return _native_arguments(part.raw)
+        raw = part.raw
+        custom = raw.get("custom")
+        text = custom.get("input") if isinstance(custom, dict) else raw.get("input")
+        if text is not None:
+            return {"input": text}
+        found = next((key for key in _NATIVE_ARGUMENTS if raw.get(key)), None)
+        native = raw[found] if found else {}
+        return native if isinstance(native, dict) else {found: native}
     if part.flavor == "invalid_tool_calls":
         value = part.raw.get("args")
     if not isinstance(value, str):
@@ -322,16 +306,6 @@ def arguments_of(dialect: Dialect, part: Part) -> Any:
         return _without_nul(decoded) if "\\u0000" in value else decoded
     except (ValueError, RecursionError, UnicodeError):
         return value
-
-
-def _native_arguments(raw: dict[str, Any]) -> Any:
-    custom = raw.get("custom")
-    text = custom.get("input") if isinstance(custom, dict) else raw.get("input")
-    if text is not None:
-        return {"input": text}
-    found = next((key for key in _NATIVE_ARGUMENTS if raw.get(key)), None)
-    value = raw[found] if found else {}
-    return value if isinstance(value, dict) else {found: value}
 
 
 def _without_nul(value: Any) -> Any:
@@ -350,20 +324,6 @@ def is_failed(dialect: Dialect, part: Part) -> bool:
         return True
     response = outcome.get("response")
     return isinstance(response, dict) and list(response) == ["error"]
-
-
-def _is_twin(part: Part, message: Message) -> bool:
-    """LangChain's content repeats the calls that ``tool_calls`` lists."""
-    if part.flavor not in ("twin", "raw-twin"):
-        return False
-    return any(other.kind == CALL and other.id == part.id for other in message.parts)
-
-
-def _is_bound(part: Part) -> bool:
-    """Whether an item is state of its issuer's, with no words of its own."""
-    raw = part.raw if isinstance(part.raw, dict) else {}
-    sealed = bool(raw.get("encrypted_content")) and not isinstance(raw.get("content"), str)
-    return part.flavor in _BOUND or sealed
 
 
 def describe_block(part: Part) -> tuple[str, bool]:
@@ -417,7 +377,7 @@ def render(raw: Sequence[Any], source: str, target: str) -> list[Any]:
 
 
 def find_left_out(raw: Sequence[Any], source: str, target: str) -> list[str]:
-    """Name the places of what ``rendered`` leaves out or only tells the size of."""
+    """Return the places of what ``render`` leaves out or only tells the size of."""
     if source == target:
         return []
     return _rendered(raw, source, target)[1]
@@ -437,19 +397,14 @@ def write_turns(
     ``ids`` holds those of what was written before them, and gets theirs.
     """
     receiver = profile_named(target)
-    if len(turns) == 1 and _is_plain(turns[0]):
-        return _written(turns, receiver)
+    if len(turns) == 1 and turns[0].role == USER and len(turns[0].pieces) == 1:
+        words = turns[0].pieces[0]
+        if isinstance(words, TextPiece) and not is_blank_text(words.text):
+            # a user's words alone, which every receiver takes as they are
+            return _writer(receiver).write(turns)
     gone: list[str] = []
     fitted = fit_turns(turns, _writer(receiver), gone, opens=opens, ids=ids)
     return _within_limit(fitted, receiver, gone)
-
-
-def _is_plain(turn: NeutralTurn) -> bool:
-    """Whether a turn is a user's words alone, which every receiver takes as they are."""
-    if turn.role != USER or len(turn.pieces) != 1:
-        return False
-    words = turn.pieces[0]
-    return isinstance(words, TextPiece) and not is_blank_text(words.text)
 
 
 def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
@@ -461,15 +416,11 @@ def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], 
 
 def _within_limit(turns: list[NeutralTurn], receiver: Profile, gone: list[str]) -> list[Any]:
     """Write turns, with fewer pictures if the list would be too large."""
-    written = _written(turns, receiver)
+    written = _writer(receiver).write(turns)
     over = encoded_size(written) - receiver.max_bytes if receiver.max_bytes else 0
     if over <= 0:
         return written
     drop_pictures(turns, over, gone)
-    return _written(turns, receiver)
-
-
-def _written(turns: list[NeutralTurn], receiver: Profile) -> list[Any]:
     return _writer(receiver).write(turns)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 from enum import Enum
 from typing import Any
@@ -166,15 +167,11 @@ def arguments_in(text: str, *, lenient: bool = False) -> Any:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        value = _loaded(text) if lenient else UNSET
+        value = UNSET
+        if lenient:
+            with suppress(ValueError, RecursionError):
+                value = json.loads(text)
     return value if isinstance(value, dict) else UNSET
-
-
-def _loaded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return UNSET
 
 
 def fields_at(value: Any, key: str) -> Fields:
@@ -227,15 +224,13 @@ def _grown(old: list[Any], new: list[Any]) -> list[Any]:
     grown = list(old)
     for item in new:
         index = item.get("index") if isinstance(item, dict) else None
-        at = _place_of(grown, index) if type(index) is int else None
+        places = range(len(grown)) if type(index) is int else ()
+        at = next(
+            (n for n in places if isinstance(grown[n], dict) and grown[n].get("index") == index),
+            None,
+        )
         if at is None:
             grown.append(item)
         else:
             grown[at] = added("", grown[at], item)
     return grown
-
-
-def _place_of(items: list[Any], index: int) -> int | None:
-    places = range(len(items))
-    found = (n for n in places if isinstance(items[n], dict) and items[n].get("index") == index)
-    return next(found, None)

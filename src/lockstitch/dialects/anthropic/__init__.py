@@ -96,12 +96,11 @@ class Anthropic(BlockDialect):
             return Message(raw, index, neutral, blocks)
         if content is None:
             return Message(raw, index, neutral, [])
-        return Message(raw, index, neutral, self._odd_content(content, index), flaw="content")
-
-    def _odd_content(self, content: Any, index: int) -> list[Part]:
         if isinstance(content, dict):
-            return [self._part(content, index, None)]
-        return [broken_part(content, _CONTENT, index, "content")]
+            odd = self._part(content, index, None)
+        else:
+            odd = broken_part(content, _CONTENT, index, "content")
+        return Message(raw, index, neutral, [odd], flaw="content")
 
     def _part(self, raw: Any, home: int, slot: int | None) -> Part:
         at = _CONTENT if slot is None else slot_path("content", slot)

@@ -77,7 +77,11 @@ class AnthropicStream(Accumulator):
         if kind == "message_start":
             self._message = dict(fields_at(event, "message"))
         elif kind == "content_block_start":
-            self._start(index, fields_at(event, "content_block"))
+            block = fields_at(event, "content_block")
+            self._blocks[index] = dict(block)
+            if block.get("type") == "fallback":
+                # another model has taken over, and the reply is under its name from here on
+                self._message["model"] = fields_at(block, "to").get("model")
         elif kind == "content_block_delta" and index in self._blocks:
             self._delta(index, fields_at(event, "delta"))
         elif kind == "content_block_stop" and index in self._blocks:
@@ -91,12 +95,6 @@ class AnthropicStream(Accumulator):
             )
         elif kind == "message_stop":
             self.complete = True
-
-    def _start(self, index: int, block: Fields) -> None:
-        self._blocks[index] = dict(block)
-        if block.get("type") == "fallback":
-            # another model has taken over, and the reply is under its name from here on
-            self._message["model"] = fields_at(block, "to").get("model")
 
     def _delta(self, index: int, delta: Fields) -> None:
         block, kind = self._blocks[index], delta.get("type")
@@ -141,17 +139,14 @@ class AnthropicStream(Accumulator):
         if kind == "thinking":
             return bool(block.get("signature")) or not self.profile.signed_reasoning
         if kind in _CALLS:
-            return _is_named(block) and arguments_in(self._json.get(index) or "{}") is not UNSET
+            is_named = bool(text_at(block, "id")) and bool(text_at(block, "name"))
+            return is_named and arguments_in(self._json.get(index) or "{}") is not UNSET
         return kind != "redacted_thinking" or bool(block.get("data"))
 
 
 def _over(old: Fields, new: Fields) -> Fields:
     """Put totals over earlier ones; what is left out or null still holds."""
     return {**old, **{k: v for k, v in new.items() if v is not None or k not in old}}
-
-
-def _is_named(block: Fields) -> bool:
-    return bool(text_at(block, "id")) and bool(text_at(block, "name"))
 
 
 def _is_unanswered(block: Fields, blocks: list[Any]) -> bool:

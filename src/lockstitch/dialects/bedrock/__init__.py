@@ -89,12 +89,7 @@ class Bedrock(BlockDialect):
             return Message(raw, index, role, parts)
         if content is None:
             return Message(raw, index, role, [])
-        return Message(raw, index, role, [self._odd(content, index)], flaw="content")
-
-    def _odd(self, content: Any, index: int) -> Part:
-        if isinstance(content, str):
-            return Part(TEXT, content, ("content",), index, flavor="bare", text=content)
-        return self._part(content, ("content",), index)
+        return Message(raw, index, role, [self._part(content, ("content",), index)], flaw="content")
 
     def _part(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -197,7 +192,10 @@ class Bedrock(BlockDialect):
     def as_payload(self, value: Any) -> Any:
         values = value if isinstance(value, list) else [value]
         said = (v for v in values if v is not None and v != {"text": None})
-        return [v if _is_block(v) else _as_block(v) for v in said]
+        return [
+            v if _is_block(v) else {"json": v} if isinstance(v, dict) else {"text": as_text(v)}
+            for v in said
+        ]
 
     def proof(self) -> BedrockProof:
         return BedrockProof()
@@ -220,10 +218,6 @@ def _is_block(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("text", ""), str):
         return False
     return any(key in value for key in _RESULT_BLOCKS)
-
-
-def _as_block(value: Any) -> dict[str, Any]:
-    return {"json": value} if isinstance(value, dict) else {"text": as_text(value)}
 
 
 _RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")
@@ -275,7 +269,13 @@ class BedrockProof(PlainProof):
         if len(results) != len(waiting):
             return False
         for block, call in zip(results, waiting, strict=True):
-            if block.keys() != {"toolResult"} or not _is_plain_result(block["toolResult"], call):
+            result = block["toolResult"]
+            if len(block) != 1 or result["toolUseId"] != call or "type" in result:
+                return False
+            texts_in = result["content"]
+            if type(texts_in) is not list or not texts_in:
+                return False
+            if any(part.keys() != {"text"} or is_blank(part["text"]) for part in texts_in):
                 return False
         return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
 
@@ -290,10 +290,3 @@ class BedrockProof(PlainProof):
             for kind in ("toolUse", "toolResult"):
                 if type(block) is dict and type(block.get(kind)) is dict:
                     yield str(block[kind].get("toolUseId"))
-
-
-def _is_plain_result(block: Any, call: str) -> bool:
-    content = block["content"]
-    if block["toolUseId"] != call or "type" in block or type(content) is not list or not content:
-        return False
-    return all(part.keys() == {"text"} and not is_blank(part["text"]) for part in content)

@@ -83,20 +83,17 @@ class Gemini(BlockDialect):
         role = self.neutral_role(raw.get("role"))
         parts = raw.get("parts")
         if parts is None and "content" in raw:
-            return self._of_another_format(index, raw, role)
+            # the words of a message that has ``content`` where ``parts`` belong
+            content = raw["content"]
+            blocks = content if isinstance(content, list) else [content]
+            odd = [self._part(block, ("content",), index) for block in blocks]
+            return Message(raw, index, role, odd, flaw="content")
         if isinstance(parts, list):
             view = [self._part(part, slot_path("parts", i), index) for i, part in enumerate(parts)]
             return Message(raw, index, role, view)
         if parts is None:
             return Message(raw, index, role, [])
         return Message(raw, index, role, [self._part(parts, ("parts",), index)], flaw="content")
-
-    def _of_another_format(self, index: int, raw: dict[str, Any], role: str) -> Message:
-        """Read the words of a message that has ``content`` where ``parts`` belong."""
-        content = raw["content"]
-        blocks = content if isinstance(content, list) else [content]
-        parts = [self._part(block, ("content",), index) for block in blocks]
-        return Message(raw, index, role, parts, flaw="content")
 
     def _part(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -110,25 +107,19 @@ class Gemini(BlockDialect):
             return broken_part(raw, at, home, "several")
         key = keys[0] if keys else ""
         if key in _CALLS or key in _RESULTS:
-            return self._tool(raw, key, at, home)
+            block = raw[key]
+            if not isinstance(block, dict):
+                return broken_part(raw, at, home, key)
+            kind = CALL if key in _CALLS else RESULT
+            return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
         if key:
             return Part(MEDIA if key in _MEDIA else OTHER, raw, at, home, flavor=key)
-        return self._text(raw, at, home)
-
-    def _text(self, raw: dict[str, Any], at: Path, home: int) -> Part:
         text = raw.get("text")
         if not isinstance(text, str):
             return broken_part(raw, at, home, "empty" if text is None else "text")
         if raw.get("thought") is True or (not text and signature_of(raw) is not None):
             return Part(REASONING, raw, at, home, flavor="thought")
         return Part(TEXT, raw, at, home, flavor="text", text=text)
-
-    def _tool(self, raw: dict[str, Any], key: str, at: Path, home: int) -> Part:
-        block = raw[key]
-        if not isinstance(block, dict):
-            return broken_part(raw, at, home, key)
-        kind = CALL if key in _CALLS else RESULT
-        return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
 
     def neutral_role(self, role: object) -> str:
         if role is None:
@@ -269,7 +260,16 @@ class GeminiProof(PlainProof):
         if role != "user":
             return False
         if self.waiting:
-            return self._answers(parts)
+            waiting, self.waiting = self.waiting, []
+            if len(parts) != len(waiting):
+                return False
+            for part, (call, name) in zip(parts, waiting, strict=True):
+                block = part["functionResponse"]
+                if len(part) != 1 or block.get("id") != call or block["name"] != name:
+                    return False
+                if "parts" in block or type(block["response"]) is not dict:
+                    return False
+            return True
         return all(part.keys() == {"text"} and is_text(part["text"]) for part in parts)
 
     def _speaks(self, parts: list[Any]) -> bool:
@@ -287,16 +287,3 @@ class GeminiProof(PlainProof):
             elif self.waiting or keys not in _PLAIN_TEXT or not is_text(part["text"]):
                 return False
         return True
-
-    def _answers(self, parts: list[Any]) -> bool:
-        waiting, self.waiting = self.waiting, []
-        return len(parts) == len(waiting) and all(
-            part.keys() == {"functionResponse"} and _is_response(part["functionResponse"], *asked)
-            for part, asked in zip(parts, waiting, strict=True)
-        )
-
-
-def _is_response(block: Any, call: str | None, name: str) -> bool:
-    if block.get("id") != call or block["name"] != name or "parts" in block:
-        return False
-    return type(block["response"]) is dict

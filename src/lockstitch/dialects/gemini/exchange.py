@@ -72,30 +72,28 @@ class GeminiStream(Accumulator):
         outer = {k: v for k, v in event.items() if k != "candidates" and v is not None}
         self._outer.update(outer)
         for candidate in list_at(event, "candidates"):
-            if isinstance(candidate, dict):
-                self._take(number_at(candidate, "index", 0), candidate)
+            if not isinstance(candidate, dict):
+                continue
+            index = number_at(candidate, "index", 0)
+            known = self._candidates.setdefault(index, {})
+            known.update({k: v for k, v in candidate.items() if k != "content" and v is not None})
+            parts = self._parts.setdefault(index, [])
+            for part in list_at(fields_at(candidate, "content"), "parts"):
+                if isinstance(part, dict) and not _continue_call(parts, part):
+                    _append(parts, part)
         first = self._candidates.get(0, {})
         blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
         self.complete = blocked or any(first.get(key) for key in _FINISH)
         parts = self._parts.get(0, [])
         self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
 
-    def _take(self, index: int, candidate: Fields) -> None:
-        known = self._candidates.setdefault(index, {})
-        known.update({k: v for k, v in candidate.items() if k != "content" and v is not None})
-        parts = self._parts.setdefault(index, [])
-        for part in list_at(fields_at(candidate, "content"), "parts"):
-            if isinstance(part, dict) and not _continue_call(parts, part):
-                _append(parts, part)
-
     def gathered(self) -> Fields:
-        candidates = [self._candidate(index) for index in sorted(self._candidates)]
+        candidates: list[Fields] = []
+        for index in sorted(self._candidates):
+            parts = self._parts[index]
+            content = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
+            candidates.append({**content, **self._candidates[index]})
         return {**self._outer, **({"candidates": candidates} if candidates else {})}
-
-    def _candidate(self, index: int) -> Fields:
-        fields, parts = self._candidates[index], self._parts[index]
-        content = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
-        return {**content, **fields}
 
     def standing(self) -> Fields | None:
         parts = [part for part in self._parts.get(0, []) if _stands(part)]
@@ -147,19 +145,14 @@ def _grown(call: Fields, piece: Fields) -> Fields:
     grown |= {key: value for key, value in piece.items() if key not in left and value}
     args = {**fields_at(call, "args"), **fields_at(piece, "args")}
     for value in list_at({"": _first(piece, _PIECES)}, ""):
-        steps = [m[1] or m[2] or m[3] or int(m[4] or 0) for m in _STEP.finditer(_path(value))]
-        args = _placed(args, steps, _said(value)) if steps and isinstance(steps[0], str) else args
+        path = text_at(value, "jsonPath") or text_at(value, "json_path")
+        steps = [m[1] or m[2] or m[3] or int(m[4] or 0) for m in _STEP.finditer(path)]
+        if not steps or not isinstance(steps[0], str):
+            continue
+        # a value stands under the name of its type, and null under one, too
+        found = (v for k, v in value.items() if k.endswith(("Value", "_value")) and v is not None)
+        args = _placed(args, steps, next((None if v == "NULL_VALUE" else v for v in found), None))
     return {**grown, "args": args, **({"willContinue": True} if _first(piece, _MORE) else {})}
-
-
-def _path(value: Any) -> str:
-    return text_at(value, "jsonPath") or text_at(value, "json_path")
-
-
-def _said(value: Fields) -> Any:
-    """Return a piece's value: it stands under the name of its type, and null under one, too."""
-    found = (v for k, v in value.items() if k.endswith(("Value", "_value")) and v is not None)
-    return next((None if v == "NULL_VALUE" else v for v in found), None)
 
 
 def _placed(holder: Any, steps: list[str | int], new: Any) -> Any:

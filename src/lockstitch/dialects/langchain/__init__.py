@@ -208,7 +208,10 @@ class LangChain(Dialect):
             invalid = [part.raw for part in calls if part.flavor == "invalid_tool_calls"]
             fields["invalid_tool_calls"] = invalid
         _prune_twin_kwargs(fields, calls)
-        return self._enveloped(message, fields)
+        raw = message.raw if isinstance(message.raw, dict) else None
+        if raw is not None and _TYPES.get(type_of(raw), UNKNOWN) == message.role:
+            return _with_fields(raw, fields)
+        return self._fresh(_WIRE[message.role], fields)
 
     def _rebuilt_content(self, message: Message, calls: list[Part]) -> Any:
         known = {part.id for part in calls}
@@ -226,12 +229,6 @@ class LangChain(Dialect):
         return [
             {"type": "text", "text": p.raw} if isinstance(p.raw, str) else p.raw for p in inside
         ]
-
-    def _enveloped(self, message: Message, fields: dict[str, Any]) -> Any:
-        raw = message.raw if isinstance(message.raw, dict) else None
-        if raw is not None and _TYPES.get(type_of(raw), UNKNOWN) == message.role:
-            return _with_fields(raw, fields)
-        return self._fresh(_WIRE[message.role], fields)
 
     def _fresh(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Wrap fields into a new message of the list's own envelope."""

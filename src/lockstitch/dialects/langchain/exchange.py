@@ -73,6 +73,7 @@ _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
 _SAME = ("id", "output_version", "model_provider", "model_name", "model", "type", *_REASONS)
 _LAST = ("index", "created", "timestamp")
 # The provider's own copies of what a message says, as far as they have come.
+_INVALID = {"error": None, "type": "invalid_tool_call"}
 _COPIES = ("tool_calls", "function_call", "audio")
 
 
@@ -107,30 +108,32 @@ class LangChainStream(Accumulator):
     def gathered(self) -> Fields:
         read = [(chunk, _arguments(chunk, lenient=True)) for chunk in self._chunks]
         good = [_call(chunk, args) for chunk, args in read if args is not UNSET]
-        bad = [_invalid(chunk) for chunk, args in read if args is UNSET]
+        bad = [
+            {**{key: chunk.get(key) for key in ("name", "args", "id")}, **_INVALID}
+            for chunk, args in read
+            if args is UNSET
+        ]
+        content = self._content
+        if isinstance(content, list):
+            # the calls in it are read, where a block stands for one
+            known = {call["id"]: call for call in good}
+            content = [_read(block, known) for block in content]
         return {
-            "content": self._read_content(good),
+            "content": content,
             **self._fields,
             "type": "ai",
-            "id": self._id(),
+            # the best one: a provider's own, else one of a run, else any
+            "id": max(self._ids, key=_rank, default=None),
             "tool_calls": [*self._calls, *good],
             "invalid_tool_calls": bad,
         }
 
-    def _read_content(self, calls: list[Fields]) -> Any:
-        """Return the content with the calls in it read, where a block stands for one."""
-        if not isinstance(self._content, list):
-            return self._content
-        known = {call["id"]: call for call in calls}
-        return [_read(block, known) for block in self._content]
-
-    def _id(self) -> str | None:
-        """Return the best id: a provider's own, else one of a run, else any."""
-        return max(self._ids, key=_rank, default=None)
-
     def standing(self) -> Fields | None:
-        whole_chunks = filter(_is_call, self._closed_chunks())
-        calls = [*self._calls, *(_call(chunk, _arguments(chunk)) for chunk in whole_chunks)]
+        calls = list(self._calls)
+        for chunk in self._closed_chunks():
+            args = _arguments(chunk)
+            if text_at(chunk, "id") and text_at(chunk, "name") and args is not UNSET:
+                calls.append(_call(chunk, args))
         content = self._standing()
         if not content and not calls:
             return None
@@ -188,19 +191,9 @@ def _arguments(chunk: Fields, *, lenient: bool = False) -> Any:
     return arguments_in(text_at(chunk, "args") or "{}", lenient=lenient)
 
 
-def _is_call(chunk: Fields) -> bool:
-    is_named = bool(text_at(chunk, "id")) and bool(text_at(chunk, "name"))
-    return is_named and _arguments(chunk) is not UNSET
-
-
 def _call(chunk: Fields, args: Any) -> Fields:
     name = text_at(chunk, "name")
     return {"name": name, "args": args, "id": chunk.get("id"), "type": "tool_call"}
-
-
-def _invalid(chunk: Fields) -> Fields:
-    kept = {key: chunk.get(key) for key in ("name", "args", "id")}
-    return {**kept, "error": None, "type": "invalid_tool_call"}
 
 
 def _joined(old: Any, new: Any) -> Any:

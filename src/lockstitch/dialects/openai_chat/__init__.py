@@ -92,35 +92,24 @@ class OpenAIChat(Dialect):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         neutral = _role(raw.get("role"))
         if neutral == TOOL:
-            return self._tool_message(index, raw)
+            call = as_id(raw.get("tool_call_id"))
+            if raw.get("tool_calls") is None:
+                return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, None, "tool")])
+            # calls that stand in a result's message are no part of it
+            result = Part(RESULT, without_calls(raw), (), index, call, None, "tool")
+            return Message(raw, index, TOOL, [result, *self._calls(raw["tool_calls"], index, TOOL)])
         content = raw.get("content")
         if type(content) is str:
             parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
+        elif isinstance(content, list):
+            parts = [self._block(b, slot_path("content", i), index) for i, b in enumerate(content)]
         else:
-            parts = self._content(content, index)
+            parts = [] if content is None else [self._block(content, _CONTENT, index)]
         calls = raw.get("tool_calls")
         if calls is not None:
             parts += self._calls(calls, index, neutral)
         odd = content is not None and type(content) not in (str, list)
         return Message(raw, index, neutral, parts, flaw="content" if odd else "")
-
-    def _tool_message(self, index: int, raw: dict[str, Any]) -> Message:
-        """View a result; calls that stand in its message are no part of it."""
-        call = as_id(raw.get("tool_call_id"))
-        if raw.get("tool_calls") is None:
-            return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, None, "tool")])
-        result = Part(RESULT, without_calls(raw), (), index, call, None, "tool")
-        calls = self._calls(raw["tool_calls"], index, TOOL)
-        return Message(raw, index, TOOL, [result, *calls])
-
-    def _content(self, content: Any, home: int) -> list[Part]:
-        if content is None:
-            return []
-        if not isinstance(content, list):
-            return [self._block(content, _CONTENT, home)]
-        return [
-            self._block(block, slot_path("content", i), home) for i, block in enumerate(content)
-        ]
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -144,16 +133,17 @@ class OpenAIChat(Dialect):
         return self.listed_calls(calls, home)
 
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
-        return [self._call(call, slot_path("tool_calls", i), home) for i, call in enumerate(calls)]
-
-    def _call(self, raw: Any, at: Path, home: int) -> Part:
-        if not isinstance(raw, dict):
-            return broken_part(raw, at, home, "tool_calls")
-        kind = raw.get("type") or "function"
-        body = raw.get(kind) if isinstance(kind, str) else None
-        if not isinstance(body, dict):
-            return broken_part(raw, at, home, "tool_calls")
-        return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(body.get("name")), kind)
+        parts: list[Part] = []
+        for number, raw in enumerate(calls):
+            at = slot_path("tool_calls", number)
+            kind = (raw.get("type") or "function") if isinstance(raw, dict) else None
+            body = raw.get(kind) if isinstance(kind, str) else None
+            if isinstance(kind, str) and isinstance(body, dict):
+                name = as_id(body.get("name"))
+                parts.append(Part(CALL, raw, at, home, as_id(raw.get("id")), name, kind))
+            else:
+                parts.append(broken_part(raw, at, home, "tool_calls"))
+        return parts
 
     def rebuild(self, message: Message) -> Any:
         if message.role == TOOL and message.parts and message.parts[0].kind == RESULT:
@@ -292,7 +282,7 @@ class ChatWalker:
                 elif waiting:
                     return index
                 elif "tool_calls" in message:
-                    if role != "assistant" or not _is_text_or_none(content):
+                    if role != "assistant" or not (content is None or type(content) is str):
                         return index
                     if not self._calls(message["tool_calls"], waiting, index):
                         return index
@@ -362,7 +352,3 @@ class ChatWalker:
     def home_of(self, call: str) -> int | None:
         """Return the index of the message that made a call, -1 if several did."""
         return self.homes.get(call)
-
-
-def _is_text_or_none(content: Any) -> bool:
-    return content is None or type(content) is str

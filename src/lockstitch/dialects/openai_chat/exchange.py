@@ -150,7 +150,9 @@ class ChatStream(Accumulator):
                 self._choices.setdefault(index, StreamedChoice()).take(choice)
         first = self._choices.get(0)
         self.complete = first is not None and first.is_over
-        self.blocks_closed = 0 if first is None else _closed_in(first)
+        if first is not None:
+            is_text_over = bool(first.message.get("content")) and bool(first.is_over or first.calls)
+            self.blocks_closed = len(_closed_calls(first)) + is_text_over
 
     def gathered(self) -> Fields:
         usage = {} if self._usage is UNSET else {"usage": self._usage}
@@ -164,7 +166,10 @@ class ChatStream(Accumulator):
         calls = [_without_index(call) for call in _closed_calls(first) if _is_call(call)]
         said = first.message.get("content") or text_at(first.message.get("audio"), "transcript")
         refusal = text_at(first.message, "refusal")
-        if not (_has_words(said) or refusal or calls):
+        has_words = bool(said)
+        if isinstance(said, list):
+            has_words = any(isinstance(b, dict) and b.get("type") == "text" for b in said)
+        if not (has_words or refusal or calls):
             return None
         message: Fields = {"role": "assistant", "content": said or None}
         message |= {key: value for key, value in first.message.items() if key not in _SAID}
@@ -189,22 +194,11 @@ def _without_index(call: Fields) -> Fields:
     return {key: value for key, value in call.items() if key != "index"}
 
 
-def _has_words(content: Any) -> bool:
-    if isinstance(content, list):
-        return any(isinstance(block, dict) and block.get("type") == "text" for block in content)
-    return bool(content)
-
-
 def _closed_calls(choice: StreamedChoice) -> list[Fields]:
     """Return the calls that will not change any more: all but the last, until the end."""
     if choice.is_over:
         return choice.ordered
     return [call for call in choice.ordered if call is not choice.calls[-1]]
-
-
-def _closed_in(choice: StreamedChoice) -> int:
-    is_text_over = bool(choice.message.get("content")) and (choice.is_over or bool(choice.calls))
-    return len(_closed_calls(choice)) + is_text_over
 
 
 def _is_call(call: Fields) -> bool:

@@ -114,11 +114,11 @@ class OpenAIResponses(Dialect):
             part = Part(CALL, raw, (), index, call, as_id(raw.get("name")), kind)
             return Message(raw, index, ASSISTANT, [part])
         if kind in OUTPUTS and not _is_run_by_server(raw):
-            part = Part(RESULT, raw, (), index, _answered_id(raw), None, kind)
+            call = raw.get("call_id")
+            if call is None and kind == "local_shell_call_output":
+                call = raw.get("id")  # older ones name their call there
+            part = Part(RESULT, raw, (), index, as_id(call), None, kind)
             return Message(raw, index, TOOL, [part])
-        return self._other(index, raw, kind)
-
-    def _other(self, index: int, raw: dict[str, Any], kind: str) -> Message:
         if kind == "reasoning":
             part = Part(REASONING, raw, (), index, as_id(raw.get("id")), flavor=kind)
             return Message(raw, index, ASSISTANT, [part])
@@ -166,14 +166,8 @@ class OpenAIResponses(Dialect):
             return ""
         if len(parts) == 1 and isinstance(parts[0].raw, str):
             return parts[0].raw
-        return [
-            self._text_block(p.raw, message.role) if isinstance(p.raw, str) else p.raw
-            for p in parts
-        ]
-
-    def _text_block(self, text: str, role: str) -> dict[str, Any]:
-        kind = "output_text" if role == ASSISTANT else "input_text"
-        return {"type": kind, "text": text}
+        kind = "output_text" if message.role == ASSISTANT else "input_text"
+        return [{"type": kind, "text": p.raw} if isinstance(p.raw, str) else p.raw for p in parts]
 
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, text, flavor="", text=text)
@@ -182,11 +176,24 @@ class OpenAIResponses(Dialect):
         return {"type": "input_text", "text": text}
 
     def answer(self, call: Part, text: str, *, failed: bool = True) -> Part | None:
-        write = _ANSWERS.get(call.flavor)
-        if write is None:
+        kind = CALL_KINDS[call.flavor].outputs[0] if call.flavor in CALL_KINDS else ""
+        raw: dict[str, Any] = {"type": kind, "call_id": call.id, "output": text}
+        if kind == "local_shell_call_output":
+            raw = {"type": kind, "id": call.id, "call_id": call.id, "output": text}
+        elif kind == "shell_call_output":
+            outcome = {"type": "exit", "exit_code": int(failed)}
+            out, err = ("", text) if failed else (text, "")
+            raw["output"] = [{"stdout": out, "stderr": err, "outcome": outcome}]
+        elif kind == "apply_patch_call_output":
+            status = "failed" if failed else "completed"
+            raw = {"type": kind, "call_id": call.id, "status": status, "output": text}
+        elif kind == "tool_search_output":
+            raw = {"type": kind, "call_id": call.id, "execution": "client"}
+            raw |= {"status": "incomplete", "tools": []}
+        elif kind not in ("function_call_output", "custom_tool_call_output"):
+            # the output of a computer call must be a screenshot, and none is invented
             return None
-        raw = write(call.id, text, failed)
-        return Part(RESULT, raw, id=call.id, flavor=raw["type"])
+        return Part(RESULT, raw, id=call.id, flavor=kind)
 
     def convert_output(self, result: Part, call: Part) -> Part | None:
         """Return a result as the output kind its call asks for."""
@@ -212,7 +219,11 @@ class OpenAIResponses(Dialect):
             return as_json(self.outcome(part))
         if isinstance(output, list) and part.flavor != "shell_call_output":
             return text_of_blocks(output)
-        return _shell_text(output) if isinstance(output, list) else as_json(output)
+        if not isinstance(output, list):
+            return as_json(output)
+        chunks = [chunk for chunk in output if isinstance(chunk, dict)]
+        streams = [chunk.get(key) for chunk in chunks for key in ("stdout", "stderr")]
+        return "\n".join(text for text in streams if isinstance(text, str) and text)
 
     def result_media(self, part: Part) -> list[Part]:
         output = part.raw.get("output")
@@ -300,61 +311,6 @@ def _is_run_by_server(raw: dict[str, Any]) -> bool:
     )
 
 
-def _answered_id(raw: dict[str, Any]) -> str | None:
-    """Older local shell outputs name their call in ``id``."""
-    call = raw.get("call_id")
-    if call is None and raw.get("type") == "local_shell_call_output":
-        call = raw.get("id")
-    return as_id(call)
-
-
-def _shell_text(output: list[Any]) -> str:
-    chunks = [chunk for chunk in output if isinstance(chunk, dict)]
-    streams = [c.get(key) for c in chunks for key in ("stdout", "stderr")]
-    return "\n".join(text for text in streams if isinstance(text, str) and text)
-
-
-def _plain_output(kind: str) -> Any:
-    return lambda call, text, _failed: {"type": kind, "call_id": call, "output": text}
-
-
-def _shell_output(call: str | None, text: str, failed: bool) -> dict[str, Any]:
-    outcome = {"type": "exit", "exit_code": int(failed)}
-    out, err = ("", text) if failed else (text, "")
-    chunk = {"stdout": out, "stderr": err, "outcome": outcome}
-    return {"type": "shell_call_output", "call_id": call, "output": [chunk]}
-
-
-def _patch_output(call: str | None, text: str, failed: bool) -> dict[str, Any]:
-    kind, status = "apply_patch_call_output", "failed" if failed else "completed"
-    return {"type": kind, "call_id": call, "status": status, "output": text}
-
-
-def _local_shell_output(call: str | None, text: str, _failed: bool) -> dict[str, Any]:
-    return {"type": "local_shell_call_output", "id": call, "call_id": call, "output": text}
-
-
-def _search_output(call: str | None, _text: str, _failed: bool) -> dict[str, Any]:
-    return {
-        "type": "tool_search_output",
-        "call_id": call,
-        "execution": "client",
-        "status": "incomplete",
-        "tools": [],
-    }
-
-
-# A computer call has no entry: its output must be a screenshot, and none is invented.
-_ANSWERS = {
-    "function_call": _plain_output("function_call_output"),
-    "custom_tool_call": _plain_output("custom_tool_call_output"),
-    "local_shell_call": _local_shell_output,
-    "shell_call": _shell_output,
-    "apply_patch_call": _patch_output,
-    "tool_search_call": _search_output,
-}
-
-
 class ResponsesProof(PlainProof):
     """Walks items of type message, reasoning, function_call and function_call_output."""
 
@@ -401,8 +357,11 @@ class ResponsesProof(PlainProof):
         if "model" in item or "execution" in item or not self._is_named(item, "rs"):
             return False
         summary = item["summary"]
-        if type(summary) is not list or not all(map(_is_summary, summary)):
+        if type(summary) is not list:
             return False
+        for text in summary:
+            if type(text) is not dict or type(text["text"]) is not str or not text["type"]:
+                return False
         self.leads = self.leads or "id" in item
         return True
 
@@ -416,7 +375,12 @@ class ResponsesProof(PlainProof):
             kind = "input_text"
         else:
             return False
-        return _are_texts(content, kind)
+        if type(content) is not list or not content:
+            return False
+        return all(
+            type(block) is dict and block["type"] == kind and type(block["text"]) is str
+            for block in content
+        )
 
     def _is_named(self, item: dict[str, Any], prefix: str) -> bool:
         if "id" not in item:
@@ -428,16 +392,3 @@ class ResponsesProof(PlainProof):
         """Return an item's own id, and that of its call."""
         found = (message.get("id"), message.get("call_id")) if type(message) is dict else ()
         return [name for name in found if type(name) is str]
-
-
-def _are_texts(content: Any, kind: str) -> bool:
-    if type(content) is not list or not content:
-        return False
-    return all(
-        type(block) is dict and block["type"] == kind and type(block["text"]) is str
-        for block in content
-    )
-
-
-def _is_summary(text: Any) -> bool:
-    return type(text) is dict and type(text["text"]) is str and bool(text["type"])
