@@ -191,16 +191,10 @@ def _within(place: ThreadPlace) -> str:
     return f" ({place.namespace})" if place.namespace else ""
 
 
-def _older(place: ThreadPlace, saved: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
-    """Return a few checkpoints that are older than one, of its thread and namespace."""
-    before = place.at(id_of(saved)).config
-    found: list[CheckpointTuple] = yield ListHeaders(place.at(None).config, _PAGE, before)
-    return found
-
-
-def _newest(place: ThreadPlace) -> Steps[list[CheckpointTuple]]:
-    newest: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
-    return [newest] if newest else []
+def _page(place: ThreadPlace, behind: CheckpointTuple | None = None) -> SaverStep:
+    """Look at a few checkpoints beside a place: the newest, or those that are older than one."""
+    before = place.at(id_of(behind)).config if behind else None
+    return ListHeaders(place.at(None).config, _PAGE, before)
 
 
 def find_head(
@@ -210,15 +204,16 @@ def find_head(
 
     ``newest_one`` is the newest, if it was read already.
     """
-    page = [newest_one] if newest_one else (yield from _newest(place))
-    newest = id_of(page[0]) if page else ""
+    first: CheckpointTuple | None = newest_one or (yield ReadHeader(place.at(None).config))
+    page = [first] if first else []
+    newest = id_of(first) if first else ""
     while page:
         for saved in page:
             if known(place.at(id_of(saved))):
                 return ThreadHead(saved, newest=newest)
             if found := (yield from _count(place, saved)):
                 return replace(found, newest=newest)
-        page = yield from _older(place, page[-1])
+        page = yield _page(place, page[-1])
     return None
 
 
@@ -240,7 +235,14 @@ def _count_child(
     names = names_of(parent)
     if not _claims(parent) or (names and _is_named(saved, names[0])):
         return ThreadHead(saved)
-    children = yield from _children(place, parent)
+    # The children of the parent that are not marked as lost: all are newer than it is.
+    children: list[CheckpointTuple] = []
+    page: list[CheckpointTuple] = yield _page(place)
+    while page:
+        newer = [one for one in page if id_of(one) > id_of(parent)]
+        same = [one for one in newer if _parent_of(one) == id_of(parent)]
+        children += [one for one in same if not is_lost(one)]
+        page = [] if len(newer) < len(page) else (yield _page(place, page[-1]))
     for name in names:
         if _is_named(saved, name):
             break
@@ -248,19 +250,6 @@ def _count_child(
             # Whoever puts without a guard takes no part in this: the newest is the head for him.
             return None if run_of(saved) else ThreadHead(saved)
     return ThreadHead(saved, parent)
-
-
-def _children(place: ThreadPlace, parent: CheckpointTuple) -> Steps[list[CheckpointTuple]]:
-    """Return the children of a checkpoint that are not marked as lost, all newer than it is."""
-    found: list[CheckpointTuple] = []
-    page = yield from _newest(place)
-    while page:
-        newer = [saved for saved in page if id_of(saved) > id_of(parent)]
-        found += [saved for saved in newer if _parent_of(saved) == id_of(parent)]
-        if len(newer) < len(page):
-            break
-        page = yield from _older(place, page[-1])
-    return [saved for saved in found if not is_lost(saved)]
 
 
 def _parent_of(saved: CheckpointTuple) -> str | None:
@@ -272,7 +261,7 @@ def _count_first(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead
     if run_of(saved) is None or named_by(saved):
         return ThreadHead(saved)
     rivals: list[CheckpointTuple] = []
-    page = yield from _older(place, saved)
+    page: list[CheckpointTuple] = yield _page(place, saved)
     while page:
         for other in page:
             if is_lost(other):
@@ -280,7 +269,7 @@ def _count_first(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead
             if _parent_of(other) or run_of(other) is None or named_by(other):
                 return None
             rivals.append(other)
-        page = yield from _older(place, page[-1])
+        page = yield _page(place, page[-1])
     return ThreadHead(saved, rivals=rivals)
 
 
@@ -319,7 +308,12 @@ def claim_head(
         found = yield from find_head(place, known)
     if found is None or id_of(found.saved) != place.checkpoint:
         raise thread_moved(place, found.saved if found else None)
-    yield from _secure_head(place, found, run)
+    # What the head needs is taken from whoever might still come, or given up if he has come.
+    if found.parent:
+        yield from _name_child(place, found.parent, found.saved, f"settled by {run}")
+    for rival in found.rivals:
+        if not (yield from _take_back(place.at(id_of(rival)))):
+            raise thread_moved(place, rival)
     yield _claim(place, found.saved, run)
     again: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
     if again is None or id_of(again) != place.checkpoint:
@@ -334,15 +328,6 @@ def claim_head(
 def writes_on(saved: CheckpointTuple) -> int:
     """Count the writes of tasks that hang on a checkpoint."""
     return len(strip(saved).pending_writes or ())
-
-
-def _secure_head(place: ThreadPlace, found: ThreadHead, run: str) -> Steps[None]:
-    """Take from whoever might still come what the head needs, or give up if he has come."""
-    if found.parent:
-        yield from _name_child(place, found.parent, found.saved, f"settled by {run}")
-    for rival in found.rivals:
-        if not (yield from _take_back(place.at(id_of(rival)))):
-            raise thread_moved(place, rival)
 
 
 def _take_back(place: ThreadPlace) -> Steps[bool]:
@@ -406,23 +391,16 @@ def put(
         if (yield from _take_back(place.at(step.checkpoint["id"]))):
             raise thread_deleted(place, step.checkpoint["id"])
         return written
-    is_mixed = tasks is not None and _is_mixed(parent, step, tasks)
+    # A delta channel is what was written on the checkpoints before. A write of a run that was taken
+    # over may land there late, and would be in a history that nobody has seen.
+    counters: Any = step.metadata.get(COUNTERS)
+    deltas = set(counters or ()) - set(step.checkpoint["channel_values"])
+    is_mixed = tasks is not None and any(
+        task not in tasks and name in deltas for task, name, _ in parent.pending_writes or ()
+    )
     if is_mixed or named_by(parent) not in {None, run}:
         yield from _give_up(place, step.checkpoint["id"])
     return written
-
-
-def _is_mixed(parent: CheckpointTuple, step: PutCheckpoint, tasks: Collection[str]) -> bool:
-    """Whether a checkpoint is made of more than its run knows.
-
-    A delta channel is what was written on the checkpoints before. A write of a run that was
-    taken over may land there late, and would be in a history that nobody has seen.
-    """
-    counters: Any = step.metadata.get(COUNTERS)
-    deltas = set(counters or ()) - set(step.checkpoint["channel_values"])
-    return any(
-        task not in tasks and name in deltas for task, name, _ in parent.pending_writes or ()
-    )
 
 
 def put_first(
@@ -437,23 +415,18 @@ def put_first(
         raise thread_moved(place, found.saved)
     written: RunnableConfig = yield step
     mine = place.at(step.checkpoint["id"])
-    if (yield from _has_other(mine)):
-        yield from _give_up(place, step.checkpoint["id"])
-        return written
+    page: list[CheckpointTuple] = yield _page(mine)
+    while page:
+        if any(id_of(saved) != mine.checkpoint and not is_lost(saved) for saved in page):
+            yield from _give_up(place, step.checkpoint["id"])
+            return written
+        # Most threads have one page, which is not full.
+        page = [] if len(page) < _PAGE else (yield _page(mine, page[-1]))
     yield _claim_under(mine, 1, run)
     saved: CheckpointTuple | None = yield ReadHeader(mine.config)
     if saved is None or is_lost(saved):
         raise turn_lost(place, step.checkpoint["id"])
     return written
-
-
-def _has_other(mine: ThreadPlace) -> Steps[bool]:
-    page = yield from _newest(mine)
-    while page:
-        if any(id_of(saved) != mine.checkpoint and not is_lost(saved) for saved in page):
-            return True
-        page = yield from _older(mine, page[-1])
-    return False
 
 
 def _give_up(place: ThreadPlace, checkpoint: str) -> Steps[None]:
