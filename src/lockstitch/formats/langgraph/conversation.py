@@ -20,7 +20,7 @@ from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.codec import Codec, StoredMessage, Undecodable, codec_of
-from lockstitch.formats.langgraph.messages import call_in, merge_messages
+from lockstitch.formats.langgraph.messages import call_in, failed_call, merge_messages
 from lockstitch.formats.langgraph.reducing import (
     BrokenChain,
     apply_writes,
@@ -275,6 +275,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
     parts = [part for view in views for part in view.parts if part.kind == CALL]
     tools = {part.id: part.name for part in parts if part.id and part.name}
     sent = [*_sent_tasks(reading.snapshot.head.values.get(TASKS))]
+    calls = [call_in(arg) for _, arg in sent]
     for write in errors:
         try:
             found = codec_of(reading.codings, write.value).plain(write.value.data)
@@ -283,7 +284,12 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
         if type(found) is dict:
             found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
         text = found[:_LONGEST] if type(found) is str else ""
-        call = _failed_call(reading, write, sent, lacking) if text else None
+
+        def is_task(number: int, write: StoredWrite = write) -> bool:
+            return _is_task(reading, write, number, sent[number][0])
+
+        is_batch = not sent and not write.path.startswith(f"~{PUSH}")
+        call = failed_call(calls, is_task, lacking, is_batch=is_batch) if text else None
         if call is not None:
             error = error_text(text)
             view = {
@@ -297,19 +303,6 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
             item = reading.coding.message(raw) or StoredMessage(view, raw, reading.coding.tag)
             item.record = write.record
             yield item
-
-
-def _failed_call(
-    reading: ThreadReading, write: StoredWrite, sent: list[tuple[str, Any]], lacking: set[str]
-) -> str | None:
-    """Return the call that the task of an error was for; None if that cannot be told."""
-    for number, (node, arg) in enumerate(sent):
-        call = call_in(arg)
-        if call in lacking and _is_task(reading, write, number, node):
-            return call
-    # One node for a whole batch; with one call in it, there is no other that can have failed.
-    is_batch = not sent and not write.path.startswith(f"~{PUSH}")
-    return next(iter(lacking)) if is_batch and len(lacking) == 1 else None
 
 
 def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str) -> bool:

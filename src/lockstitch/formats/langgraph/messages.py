@@ -8,7 +8,7 @@ gives the same ids, and the same bytes; and an answer has the same id whoever wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -154,6 +154,25 @@ def merge_messages(left: Sequence[M], right: Sequence[M]) -> list[M]:
                 places[one.id] = len(out)
             out.append(one)
     return [one for one in out if one.id is None or one.id not in gone]
+
+
+def failed_call(
+    sent: Sequence[str | None],
+    is_task: Callable[[int], bool],
+    calls: Collection[str],
+    *,
+    is_batch: bool,
+) -> str | None:
+    """Return the one of these calls that failed with a task; None if that cannot be told.
+
+    ``sent`` are the calls that the tasks of the step were sent, of which ``is_task`` knows the
+    number; ``is_batch`` says that one node may have had all calls of a reply.
+    """
+    for number, call in enumerate(sent):
+        if call is not None and call in calls and is_task(number):
+            return call
+    # With one call in a batch, there is no other that can have failed.
+    return next(iter(calls)) if is_batch and len(calls) == 1 else None
 
 
 def call_in(given: Any) -> str | None:

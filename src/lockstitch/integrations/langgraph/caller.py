@@ -193,14 +193,11 @@ def announce() -> None:
     with _INSTALLING:
         for name, wrapped in _WRAPPERS.items():
             real = getattr(Pregel, name)
-            if not _is_announcing(real):
+            inner = inspect.unwrap(real, stop=lambda one: _MARK in vars(one))
+            if not getattr(inner, _MARK, False):
                 made = wrapped(real)
                 setattr(made, _MARK, True)
                 setattr(Pregel, name, made)
-
-
-def _is_announcing(method: Any) -> bool:
-    return getattr(inspect.unwrap(method, stop=lambda one: _MARK in vars(one)), _MARK, False)
 
 
 def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
@@ -313,9 +310,6 @@ def follow(checkpoint: str) -> None:
     """
     ticks = ticks_of(checkpoint)
     last = getattr(ids, _LAST, 0) or 0
-    if ticks is not None and hasattr(ids, _LAST) and last < ticks < _now() + _DAY:
+    now = time.time_ns() // 100 + _EPOCH
+    if ticks is not None and hasattr(ids, _LAST) and last < ticks < now + _DAY:
         setattr(ids, _LAST, ticks)
-
-
-def _now() -> int:
-    return time.time_ns() // 100 + _EPOCH

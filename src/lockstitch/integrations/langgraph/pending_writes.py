@@ -22,7 +22,7 @@ from langgraph.pregel import _algo
 from langgraph.types import Overwrite
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids, call_in, merge_messages
+from lockstitch.formats.langgraph.messages import add_ids, call_in, failed_call, merge_messages
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
     ERROR,
@@ -420,17 +420,17 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     if not calls:
         return []
     sent = saved.checkpoint["channel_values"].get(TASKS) or ()
-    failed: dict[str, str] = {}
-    for number, one in enumerate(sent):
-        call = call_in(getattr(one, "arg", None))
-        task = _task_id(saved, str(getattr(one, "node", "")), number)
-        if call is not None and task in errors:
-            failed[call] = errors[task]
-    template = ERROR_RESULT
+    given = [call_in(getattr(one, "arg", None)) for one in sent]
+    tasks = [_task_id(saved, str(getattr(one, "node", "")), n) for n, one in enumerate(sent)]
     is_one = len(errors) == 1 and ends_with_calls({MESSAGES: list(messages)})
-    if not failed and is_one and len(calls) == 1:
-        failed = dict(zip(calls, errors.values(), strict=True))
-    elif not failed and is_one and not sent:
+    failed: dict[str, str] = {}
+    for task, text in errors.items():
+        own = {number for number, one in enumerate(tasks) if one == task}
+        call = failed_call(given, own.__contains__, calls, is_batch=is_one)
+        if call is not None:
+            failed[call] = text
+    template = ERROR_RESULT
+    if not failed and is_one and not sent:
         failed, template = dict.fromkeys(calls, *errors.values()), BATCH_RESULT
     replies = [message for message in messages if isinstance(message, AIMessage)]
     tools = {call["id"]: call["name"] for reply in replies for call in reply.tool_calls}
@@ -442,7 +442,6 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
             status="error",
         )
         for call, text in failed.items()
-        if call in calls
     ]
     found = add_ids([*messages, *made], messages, always=True)
     return [one for one in found[len(messages) :] if isinstance(one, ToolMessage)]

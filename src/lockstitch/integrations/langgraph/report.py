@@ -92,7 +92,8 @@ class Reconciled(Struct, kw_only=True):
     @property
     def namespace(self) -> str:
         """The namespace that this is about; empty for the graph itself."""
-        return _configured(self.after, "checkpoint_ns")
+        configurable: dict[str, Any] = (self.after or {}).get("configurable", {})
+        return str(configurable.get("checkpoint_ns") or "")
 
     @property
     def codes(self) -> list[str]:
@@ -115,11 +116,6 @@ class Reconciled(Struct, kw_only=True):
         return ", ".join(part for part in shown if part)
 
     __repr__ = __str__
-
-
-def _configured(config: RunnableConfig | None, key: str) -> str:
-    configurable: dict[str, Any] = (config or {}).get("configurable", {})
-    return str(configurable.get(key) or "")
 
 
 class Counters(Struct, frozen=True):
@@ -158,15 +154,13 @@ class CounterBook:
 
     def conflict(self) -> None:
         """Count a conflict."""
-        self._count("conflicts")
+        with self._lock:
+            self._counted["conflicts"] += 1
 
     def retry(self) -> None:
         """Count a second try."""
-        self._count("retries")
-
-    def _count(self, name: str) -> None:
         with self._lock:
-            self._counted[name] += 1
+            self._counted["retries"] += 1
 
     def counters(self) -> Counters:
         """Return what was counted so far; it does not change any more."""
