@@ -16,12 +16,12 @@ CHILD = """
 import json, sys
 from lockstitch.journal.state import fold
 from lockstitch.journal.projection import project
-from lockstitch.journal.records import Record
+from lockstitch.journal.records import JournalRecord
 from tests.dump import dump
 from tests.journal.shown import DIALECT_RECEIVERS, OTHER_RECEIVERS
 for line in sys.stdin:
     records, blobs = json.loads(line)
-    records = [Record(seq, 1, key, 0, bytes.fromhex(body), b"") for seq, key, body in records]
+    records = [JournalRecord(seq, 1, key, 0, bytes.fromhex(body), b"") for seq, key, body in records]
     blobs = {name: bytes.fromhex(value) for name, value in blobs.items()}
     view = fold(records).view
     for profile, model, provider in DIALECT_RECEIVERS + OTHER_RECEIVERS:

@@ -34,7 +34,7 @@ from lockstitch.journal.fast_projection import Values
 from lockstitch.journal.projection import project, wanted_blobs
 from lockstitch.journal.records import JournalRecord, Large
 from lockstitch.journal.state import JournalState, JournalView, Spoken, fold
-from lockstitch.journal.validity import Made, is_small
+from lockstitch.journal.validity import RequestJudge, is_small
 
 from .replies import Asked, Speech, reply_of
 from .sessions import JUNK, Session, sessions
@@ -137,7 +137,7 @@ def _the_long_way(view: JournalView, profile: str, **options: Any) -> list[Any]:
     with (
         patch.object(projection, "exchange_of", slow.__getitem__),
         patch.object(fast_projection, "exchange_of", slow.__getitem__),
-        patch.object(Made, "_excerpt", lambda *_: None),
+        patch.object(RequestJudge, "has_sound_excerpt", lambda *_: False),
         patch.object(Values, "_read", lambda *_: {}),
     ):
         return project(view, profile, **options)
@@ -198,7 +198,7 @@ class Long:
 
 
 def _is_valid(messages: list[Any], dialect: str, model: str | None) -> bool:
-    return Made(messages, dialect, model, ()).is_valid
+    return RequestJudge(dialect, model).has_sound_excerpt(messages)
 
 
 def _projector(view: JournalView, dialect: str) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstitch.conversation.narrowing import Excerpt, Walker, find_excerpt
+from msgspec import structs
+
+from lockstitch.conversation.narrowing import Excerpt, find_excerpt
 from lockstitch.conversation.parts import MEDIA, Message, sort_parts
 from lockstitch.dialects.base import QuickProof
 from lockstitch.dialects.fast import encoded_size
@@ -71,12 +73,30 @@ class RequestJudge:
         if bound is not None:
             if self._is_proven(messages, 0) and self._ends_well(messages):
                 return True
-            made = Made(messages, self.name, self.model, ())
-            if made.is_valid:
-                self._proof, self._odd = made.walker, made.odd
+            if self.has_sound_excerpt(messages):
                 return True
         given = HealInput(messages, self.name, self.model, ())
         return given.is_proven or not examine(given.case())
+
+    def has_sound_excerpt(self, messages: list[Any]) -> bool:
+        """Whether no rule finds anything in the few places of a list that need a look.
+
+        The list is known to be small, and clean text. False also if it needs a longer look.
+        """
+        profile = self.profile
+        walker = None if profile.name else new_dialect(profile.dialect).walker()
+        if walker is None or not messages:
+            return False
+        found = find_excerpt(messages, walker, with_ends=self.model is not None)
+        if found is None or len(found.numbers) * 2 > len(messages):
+            return False
+        if found.numbers:
+            case = _case(profile, self.model, [messages[number] for number in found.numbers], found)
+            if examine(case):
+                return False
+            self._odd = case.messages
+        self._proof = walker
+        return True
 
     def _accepts_more(self, messages: list[Any], bound: int | None) -> bool:
         new = messages[self.settled :]
@@ -177,9 +197,13 @@ def _is_reply(message: Any) -> bool:
     return message.get("role") in _MODELS or message.get("type") in _MODELS
 
 
-def _case(profile: Profile, model: str | None, messages: list[Any]) -> Case:
+def _case(
+    profile: Profile, model: str | None, messages: list[Any], found: Excerpt | None = None
+) -> Case:
     dialect = new_dialect(profile.dialect)
     request = RequestContext(dialect, profile, traits_of(model), model=model)
+    if found is not None:
+        request = structs.replace(request, numbers=found.numbers, ids=found.ids)
     return Case(request, dialect.read(messages))
 
 
@@ -208,34 +232,3 @@ def _markers_in(messages: list[Message]) -> int:
         for message in messages
         for part in message.parts
     )
-
-
-class Made(HealInput):
-    """A list of plain data that was made here: only where its messages stand is to be judged.
-
-    ``odd`` are the messages that needed a longer look.
-    """
-
-    walker: Walker | None = None
-    odd: list[Message] = []  # noqa: RUF012 - never added to
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether no rule finds anything in a list that is known to be small and clean text.
-
-        False also for a list that needs a longer look.
-        """
-        if self.excerpt is None or self.is_proven:
-            return self.excerpt is not None
-        case = self.case()
-        self.odd = case.messages
-        return not examine(case)
-
-    def _excerpt(self, profile: Profile, model: str | None) -> Excerpt | None:
-        walker = None if profile.name else new_dialect(profile.dialect).walker()
-        if walker is None or not self.value:
-            return None
-        self.walker = walker
-        found = find_excerpt(self.value, walker, with_ends=model is not None)
-        is_narrow = found is not None and len(found.numbers) * 2 <= len(self.value)
-        return found if is_narrow else None

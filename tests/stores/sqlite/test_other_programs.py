@@ -139,8 +139,8 @@ def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from lockstitch.stores.lockfile import Sidecar\n"
-        "with Sidecar(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
+        "from lockstitch.stores.lockfile import LockFile\n"
+        "with LockFile(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(files.lock_of(filled))]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
