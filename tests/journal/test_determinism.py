@@ -21,7 +21,7 @@ from tests.dump import dump
 from tests.journal.shown import DIALECT_RECEIVERS, OTHER_RECEIVERS
 for line in sys.stdin:
     records, blobs = json.loads(line)
-    records = [JournalRecord(seq, 1, key, 0, bytes.fromhex(body), b"") for seq, key, body in records]
+    records = [JournalRecord(s, 1, key, 0, bytes.fromhex(body), b"") for s, key, body in records]
     blobs = {name: bytes.fromhex(value) for name, value in blobs.items()}
     view = fold(records).view
     for profile, model, provider in DIALECT_RECEIVERS + OTHER_RECEIVERS:
