@@ -24,7 +24,6 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,14 @@ def open_backup_folder(
             return
         with closing(folder):
             _require_ours(folder, known, "what is in it is not believed and nothing was changed")
-            _require_closed(folder, beside)
+            mode, around = folder.status().st_mode, beside.status().st_mode
+            # Those may write to it who may not write to the folder around it.
+            if os.name != "nt" and mode & 0o022 & ~around and not mode & stat.S_ISVTX:
+                raise UsageError(
+                    f"has a folder {FOLDER} beside it that other users may write to: what is in it "
+                    "is not believed and nothing was changed; look into it, and close it with "
+                    "`chmod 700`"
+                )
             yield BackupFolder(folder, known)
 
 
@@ -150,18 +156,6 @@ def _require_ours(folder: Folder, owner: Owner, so: str) -> None:
     if found != user and not (user == 0 and found == owner.uid):
         raise UsageError(
             f"has a folder {FOLDER} beside it that belongs to another user (uid {found}): {so}"
-        )
-
-
-def _require_closed(folder: Folder, beside: Folder) -> None:
-    """Raise UsageError if those may write to a folder who may not write to the one around it."""
-    if os.name == "nt":
-        return
-    mode, around = folder.status().st_mode, beside.status().st_mode
-    if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
-        raise UsageError(
-            f"has a folder {FOLDER} beside it that other users may write to: what is in it is not "
-            f"believed and nothing was changed; look into it, and close it with `chmod 700`"
         )
 
 
@@ -337,16 +331,6 @@ def read_original(backup: Backup) -> bytes:
     return found.data
 
 
-def _backups_of_file(path: str | Path) -> list[Backup]:
-    """All backups of one file, newest first."""
-    if not Path(path).parent.is_dir():
-        return []
-    with open_backup_folder(path) as vault:
-        return (
-            [] if vault is None else [_read_backup(path, m, vault) for m in _stems_of(path, vault)]
-        )
-
-
 def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
     """All backups of the files in one folder, which has these names in it, newest first."""
     known = {backup_label(name): name for name in names}
@@ -358,18 +342,12 @@ def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
         for match in _stems(vault):
             name = known.get(match["label"], match["label"])
             backup = _read_backup(folder / name, match, vault)
-            found.append(msgspec.structs.replace(backup, path=str(folder / _target(backup))))
+            # The name of the file may be longer than its label; the manifest has all of it.
+            target = backup.manifest.target
+            if backup_label(target) == backup_label(name):
+                backup = msgspec.structs.replace(backup, path=str(folder / target))
+            found.append(backup)
     return found
-
-
-def _target(backup: Backup) -> str:
-    """Return the name of the file that a backup is of, which may be longer than its label."""
-    name = backup.manifest.target
-    return (
-        name
-        if backup_label(name) == backup_label(Path(backup.path).name)
-        else Path(backup.path).name
-    )
 
 
 def _stems_of(path: str | Path, vault: BackupFolder) -> list[re.Match[str]]:
@@ -563,8 +541,13 @@ def finish_backup(
 
 
 def list_backups(path: str | Path) -> list[Backup]:
-    """The backups of one file, newest first, also the unfinished ones."""
-    return _backups_of_file(path)
+    """Return the backups of one file, newest first, also the unfinished ones."""
+    if not Path(path).parent.is_dir():
+        return []
+    with open_backup_folder(path) as vault:
+        if vault is None:
+            return []
+        return [_read_backup(path, match, vault) for match in _stems_of(path, vault)]
 
 
 def list_runs(
@@ -575,18 +558,11 @@ def list_runs(
     Folders of backups that are not to be believed are told to ``declined``, or else raised.
     """
     groups: dict[str, list[Backup]] = {}
-    for backup in _backups_below(where, declined):
+    found = sorted(_backups_below(where, declined), key=lambda one: one.time, reverse=True)
+    for backup in found:
         groups.setdefault(backup.run, []).append(backup)
-    return sorted((_run(group) for group in groups.values()), key=_time, reverse=True)
-
-
-def _run(backups: list[Backup]) -> RepairRun:
-    newest = sorted(backups, key=_time, reverse=True)
-    return RepairRun(newest[0].run, newest[0].time, tuple(newest))
-
-
-def _time(what: RepairRun | Backup) -> datetime:
-    return what.time
+    # The newest backup of each run comes first, so the runs are in order, too.
+    return [RepairRun(run, group[0].time, tuple(group)) for run, group in groups.items()]
 
 
 def _backups_below(
@@ -598,7 +574,13 @@ def _backups_below(
     elif not Path(where).is_dir():
         yield from list_backups(where)
     else:
-        for folder, inner, names in walk_folders(str(where), partial(_unread, declined)):
+
+        def unread(error: OSError) -> None:
+            if declined is None:
+                raise error
+            declined(str(error.filename), error)
+
+        for folder, inner, names in walk_folders(str(where), unread):
             if FOLDER in inner:
                 inner.remove(FOLDER)
                 try:
@@ -607,12 +589,6 @@ def _backups_below(
                     if declined is None:
                         raise
                     declined(folder, error)
-
-
-def _unread(declined: Declined | None, error: OSError) -> None:
-    if declined is None:
-        raise error
-    declined(str(error.filename), error)
 
 
 def is_undo(backup: Backup) -> bool:
@@ -653,12 +629,20 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     elif present is None:
         _bring_back(path, read_original(backup))
     else:
-        data = files.join_lines(read_original(backup), _carried(backup, present))
+        is_repaired = backup.manifest.after_digest == present.digest
+        # The lines that others appended while the file was being repaired.
+        carried = present.data[present.size - backup.manifest.carried :] if is_repaired else b""
+        data = files.join_lines(read_original(backup), carried)
         again = as_run or token()
         kept, _ = replace_with_backup(
             present, data, again, {}, of=backup.stem, now=now, token=token
         )
-    return Undone(str(path), _marked(backup, now), kept)
+    owner = owner_of(backup.path)
+    for other in list_backups(backup.path):
+        # What an undone undo had taken back is in force again.
+        if other.stem == backup.manifest.of:
+            write_manifest(other, owner, undone=None)
+    return Undone(str(path), write_manifest(backup, owner, undone=now().isoformat()), kept)
 
 
 def _bring_back(path: str | Path, data: bytes) -> None:
@@ -681,59 +665,29 @@ def _due(
     path: str | Path, run: str | None, stem: str | None, *, force: bool
 ) -> tuple[Backup, Snapshot | None]:
     """What is to be undone, and the present file; None if that is gone, or a database."""
-    found = [
-        one for one in list_backups(path) if one.status != "undone" and _is_meant(one, run, stem)
-    ]
+
+    def is_meant(backup: Backup) -> bool:
+        if stem is not None:
+            return backup.stem == stem
+        # Without a run named, the last repair is meant: what an undo kept is not one.
+        return not is_undo(backup) if run is None else backup.run == run
+
+    found = [one for one in list_backups(path) if one.status != "undone" and is_meant(one)]
     if found and found[0].rows is not None:
         return found[0], None
-    present = _present(path, force=force) if found else None
+    present = None
+    if found and os.path.lexists(path):
+        present = files.snapshot(path)
+    elif found and not force:
+        raise Unreadable("no such file; --force brings it back from its backup")
     for backup in found:
-        if present and _is_unrepaired(backup, present):
-            continue
-        if force or (present and _is_repaired(backup, present)):
+        is_unfinished = backup.status == "unfinished"
+        if present and is_unfinished and read_original(backup) == present.data:
+            continue  # the repair was cut short before it got as far as the file
+        if force or (present and backup.manifest.after_digest == present.digest):
             return backup, present
         raise Conflict(_REFUSALS[backup.status])
     raise UsageError("has no backup to go back to")
-
-
-def _is_meant(backup: Backup, run: str | None, stem: str | None) -> bool:
-    """Without a run named, the last repair is meant: what an undo kept is not one."""
-    if stem is not None:
-        return backup.stem == stem
-    return not is_undo(backup) if run is None else backup.run == run
-
-
-def _present(path: str | Path, *, force: bool) -> Snapshot | None:
-    if not os.path.lexists(path):
-        if force:
-            return None
-        raise Unreadable("no such file; --force brings it back from its backup")
-    return files.snapshot(path)
-
-
-def _is_repaired(backup: Backup, present: Snapshot) -> bool:
-    return backup.manifest.after_digest == present.digest
-
-
-def _is_unrepaired(backup: Backup, present: Snapshot) -> bool:
-    """Whether a repair that was cut short never got as far as the file."""
-    return backup.status == "unfinished" and read_original(backup) == present.data
-
-
-def _carried(backup: Backup, present: Snapshot) -> bytes:
-    """The lines that others appended while the file was being repaired."""
-    if not _is_repaired(backup, present):
-        return b""
-    return present.data[present.size - backup.manifest.carried :]
-
-
-def _marked(backup: Backup, now: Clock) -> Backup:
-    """Note that a backup was restored; what an undone undo had taken back is in force again."""
-    owner = owner_of(backup.path)
-    for other in list_backups(backup.path):
-        if other.stem == backup.manifest.of:
-            write_manifest(other, owner, undone=None)
-    return write_manifest(backup, owner, undone=now().isoformat())
 
 
 def remove_leftovers(folder: str | Path) -> int:
