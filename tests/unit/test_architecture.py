@@ -32,6 +32,7 @@ FLOORS = (
     {"files", "journal", "redaction"},
     {"compaction", "stores"},
     {"session"},
+    {""},
     {"sources"},
     {"formats"},
     {"sessions", "stored"},
@@ -39,7 +40,6 @@ FLOORS = (
     {"inspector", "integrations", "proxy", "testing", "watch"},
     {"launch"},
     {"demo"},
-    {""},
     {"cli"},
     {"__main__"},
 )
