@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, OVERWRITE, Command, Operand, Option, read_age, read_number
 from lockstitch.cli.targets import write_copy
@@ -14,8 +13,9 @@ from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
+from lockstitch.sources import operations
 from lockstitch.sources.listing import ago
-from lockstitch.sources.targets import pasted
+from lockstitch.sources.targets import pasted, searched_folders
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
 
     kept: dict[str, Backup] = {}
     for target in targets or _roots():
-        for backup in sessions.backups_of(target, declined=decline):
+        for backup in operations.backups_of(target, declined=decline):
             kept[str(backup.record)] = backup
     return sorted(kept.values(), key=lambda one: one.time, reverse=True)
 
@@ -77,7 +77,7 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
 def _roots() -> list[str]:
     import os
 
-    return [place for place in sessions.searched() if os.path.isdir(place)]  # noqa: PTH112
+    return [place for place in searched_folders() if os.path.isdir(place)]  # noqa: PTH112
 
 
 def backup_id(backup: Backup) -> str:
@@ -89,7 +89,7 @@ def backup_fields(backup: Backup) -> dict[str, Any]:
     """Return a backup as programs read it."""
     return {
         "target": backup.path,
-        "session": sessions.session_of(backup),
+        "session": operations.session_of(backup),
         "backup": str(backup.record),
         "id": backup_id(backup),
         "time": backup.time.isoformat(),
@@ -150,7 +150,7 @@ def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
             kind = "undo" if backups.is_undo(backup) else "repair"
             facts = [kind, *([backup.status] if backup.status != "done" else [])]
             facts += [size(backup_size(backup))]
-            own = sessions.session_of(backup)
+            own = operations.session_of(backup)
             facts += [terminal.escape_controls(own)] if own else []
             aside = len(_quarantine(backup))
             facts += [f"{several(aside, 'piece')} in quarantine"] if aside else []
@@ -191,9 +191,8 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
         return CLEAN
     for line in describe_backup(backup, time.time(), terminal.width(), full=full):
         terminal.say(line)
-    more = (
-        "" if sessions.session_of(backup) is None else f" --session {sessions.session_of(backup)}"
-    )
+    own = operations.session_of(backup)
+    more = "" if own is None else f" --session {own}"
     if backup.status != "undone":
         terminal.note(f"To go back to it: lockstitch undo {pasted(backup.path)}{more}")
     if backup.rows is None:
@@ -241,7 +240,7 @@ def select_prunable(
     counts: dict[tuple[str, str | None], int] = {}
     due: list[Backup] = []
     for backup in sorted(found, key=lambda one: one.time, reverse=True):
-        own = (backup.path, sessions.session_of(backup))
+        own = (backup.path, operations.session_of(backup))
         counts[own] = counts.get(own, 0) + 1
         is_old = older_than is None or now - backup.time.timestamp() > older_than
         is_spare = keep is None or counts[own] > keep

@@ -162,11 +162,11 @@ def check_target(
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
     for path in own:
         yield from check_own_store(path, request)
-    from lockstitch import sessions
+    from lockstitch.sources import operations
 
     for source in found:
         try:
-            report = sessions.check(source)
+            report = operations.check(source)
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
             report = Report(public(source.path), source.format, error=describe_bug(error))
         if len(found) == 1 and source.error is None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import (
     FOLLOW,
@@ -34,15 +33,16 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.sources import compaction, operations
 from lockstitch.sources.repair import file_bytes
-from lockstitch.sources.targets import pasted, public
+from lockstitch.sources.targets import open_source, pasted, public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from lockstitch.sessions import Shorter
+    from lockstitch.sources.compaction import Shorter
     from lockstitch.sources.source import Source
 
 _RUNGS = {
@@ -127,22 +127,22 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
     output, follow = request.output, request.follow_symlinks
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
-    session = sessions.opened(source, follow_symlinks=follow)
-    outlook = sessions.shorter(session, sessions.condensed(session, **request.limits))
+    session = open_source(source, follow_symlinks=follow)
+    outlook = compaction.shorter(session, compaction.condensed(session, **request.limits))
     if output is None:
         return CompactionPlan(
             outlook,
-            lambda options: sessions.compact(source, follow_symlinks=follow, **options),
-            lambda: sessions.require_closed(session, sessions.COPY),
+            lambda options: compaction.compact(source, follow_symlinks=follow, **options),
+            lambda: operations.require_closed(session, operations.COPY),
         )
     if session.before is None:
         raise UsageError("is in a database; a copy of one session of it cannot be written")
 
     def write(options: dict[str, Any]) -> Shorter:
-        again = sessions.opened(source, follow_symlinks=follow)
-        made = sessions.condensed(again, **options)
+        again = open_source(source, follow_symlinks=follow)
+        made = compaction.condensed(again, **options)
         write_copy(output, file_bytes(made.after), source.path, force=request.force)
-        return sessions.shorter(again, made)
+        return compaction.shorter(again, made)
 
     return CompactionPlan(outlook, write)
 
@@ -383,9 +383,9 @@ COMMAND = Command(
         Option(
             "budget",
             ("--budget",),
-            f"Tokens that a request may have afterwards (default: {sessions.BUDGET}).",
+            f"Tokens that a request may have afterwards (default: {compaction.BUDGET}).",
             metavar="TOKENS",
-            default=sessions.BUDGET,
+            default=compaction.BUDGET,
             read=read_number("a number from 1 on", 1),
         ),
         Option(

@@ -49,10 +49,10 @@ def ids() -> list[str]:
 
     A shell evaluates what it is offered, so a name that could mean something to it is left out.
     """
-    from lockstitch import sessions
+    from lockstitch.sources.targets import session_paths
 
     aged: dict[str, float] = {}
-    for path in sessions.paths():
+    for path in session_paths():
         name, end = os.path.splitext(os.path.basename(path))  # noqa: PTH119, PTH122 - start-up time
         if end in (".jsonl", ".json") and _PLAIN.fullmatch(name):
             uuid = _ID.search(name)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
@@ -25,7 +24,9 @@ from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
+from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
+from lockstitch.sources.targets import open_source
 from lockstitch.transcript import several
 from lockstitch.transcript.messages import MessageTranscript
 from lockstitch.transcript.parts import PartsLayout, join_results
@@ -81,7 +82,7 @@ class ExportRequest(Struct, frozen=True):
         if not self.redact:
             return messages
         personal = self.redact == "all"
-        clean, found = sessions.without_secrets(messages, dialect, personal=personal)
+        clean, found = operations.without_secrets(messages, dialect, personal=personal)
         terminal.note(f"Redacted {several(len(found), 'place')}.")
         return clean
 
@@ -97,15 +98,15 @@ def run(request: ExportRequest) -> int:
         return _export_journal(target, wanted, request)
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
-    stored = sessions.opened(source, follow_symlinks=True)
-    messages, dialect, left = sessions.exported(
+    stored = open_source(source, follow_symlinks=True)
+    messages, dialect, left = operations.exported(
         stored, wanted, raw=request.raw, on_heal=_say_healed
     )
     messages = request.remove_secrets(messages, dialect)
-    data = sessions.encoded(messages)
+    data = operations.encoded(messages)
     if request.document:
         # under its title, or its id where secrets must not show
-        known = sessions.summarized(sessions.described(stored))
+        known = listing.summarized(operations.described(stored))
         title = known.session if request.redact else known.title or known.session
         facts = (known.program, "" if request.redact else known.project, known.session)
         about = " · ".join(fact for fact in facts if fact)
@@ -142,7 +143,7 @@ def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> 
     else:
         dialect = wanted or journal.dialect
         messages = request.remove_secrets(messages, dialect)
-        data = sessions.encoded(messages)
+        data = operations.encoded(messages)
         if request.document:
             facts = f"Lockstitch, {several(journal.turns, 'turn')}"
             data = write_document(request.document, journal.session, facts, messages, dialect)

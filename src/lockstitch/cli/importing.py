@@ -87,15 +87,16 @@ def _listed(target: str, store: str, name: str | None, dialect: str | None) -> T
 
 def _taken(source: Source, store: str, name: str | None) -> Taken | str:
     """Import one session; return why not, if not."""
-    from lockstitch import sessions
     from lockstitch import stored as stores
     from lockstitch.session.copying import system_in
+    from lockstitch.sources import operations
+    from lockstitch.sources.targets import open_source
 
     try:
         if source.error is not None:
             return source.error
-        opened = sessions.opened(source, follow_symlinks=True)
-        messages, dialect, left = sessions.exported(opened, None)
+        opened = open_source(source, follow_symlinks=True)
+        messages, dialect, left = operations.exported(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))
             return f"cannot be made valid ({codes})"

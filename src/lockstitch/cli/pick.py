@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from lockstitch import sessions
 from lockstitch.cli import terminal
 from lockstitch.cli.picker import (
     OPEN,
@@ -34,9 +33,10 @@ from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.sources import listing, operations
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
-from lockstitch.sources.source import may_hold_many
-from lockstitch.sources.targets import pasted
+from lockstitch.sources.source import Opened, may_hold_many
+from lockstitch.sources.targets import open_source, pasted, resolve_sources, session_paths
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def open_picked(summary: SessionSummary) -> PickedSession:
     """Open a session, check it and plan its repair; nothing is changed."""
     try:
         own = summary.session if may_hold_many(summary.target) else None
-        found = sessions.sources(summary.target, session=own)
-        session = sessions.opened(found[0])
-        plan = sessions.planned(session)
-        report = sessions.outlook(session, plan).report
+        found = resolve_sources(summary.target, session=own)
+        session = open_source(found[0])
+        plan = operations.planned(session)
+        report = operations.outlook(session, plan).report
     except LockstitchError as error:
         return PickedSession(summary, error=str(error))
     except OSError as error:
@@ -166,7 +166,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     if view.session is None or view.plan is None:
         return view, ["Nothing was changed."]
     try:
-        sessions.require_closed(view.session, is_named=True)
+        operations.require_closed(view.session, is_named=True)
         done = write_repair(view.session, view.plan)
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]
@@ -196,7 +196,7 @@ _TURNS = 30
 
 def run() -> int:
     """Let a person pick a session and see to it; return the exit status."""
-    paths = list(sessions.paths())
+    paths = list(session_paths())
     if not paths:
         say_nothing_found()
         return CLEAN
@@ -220,7 +220,7 @@ class _PickScreen:
     def __init__(self, paths: list[str]) -> None:
         self.marks = _choose_marks()
         self.list = SessionList(home_folder(), time.time(), self.marks)
-        self.left: Iterator[SessionSummary] = sessions.listed(paths)
+        self.left: Iterator[SessionSummary] = listing.listed(paths)
         self.checks: BackgroundChecks | None = None
         self.paths = paths
         self.view: PickedSession | None = None
@@ -373,7 +373,7 @@ class _PickScreen:
         self.text = TextPage([*islice(lines, _MOST_LINES)], "[b]ack  [q]uit")
 
 
-def _conversation(session: sessions.Opened, width: int) -> Iterator[str]:
+def _conversation(session: Opened, width: int) -> Iterator[str]:
     from lockstitch.cli.show import last_turns, message_lines
 
     history = session.transcript.history
@@ -388,7 +388,7 @@ class _PickPrompt:
     def __init__(self, paths: list[str]) -> None:
         self.marks = _choose_marks()
         self.width = max(terminal.width() - 1, 20)
-        listed = (one for one in sessions.listed(paths) if not one.is_aside)
+        listed = (one for one in listing.listed(paths) if not one.is_aside)
         self.found = list(islice(listed, _LISTED))
         self.more = sum(1 for _ in listed)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import (
     FOLLOW,
@@ -51,10 +50,20 @@ from lockstitch.errors import (
 )
 from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.sources import operations
 from lockstitch.sources.listing import summary_of_report
+from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import OWN, Report, status_of_findings
-from lockstitch.sources.targets import SCHEMES, brief, is_postgres, pasted
+from lockstitch.sources.targets import (
+    SCHEMES,
+    brief,
+    is_postgres,
+    open_source,
+    pasted,
+    searched_folders,
+    session_paths,
+)
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -64,7 +73,6 @@ if TYPE_CHECKING:
     from lockstitch.cli.threads import ThreadScope
     from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
     from lockstitch.journal.salvage import Salvage
-    from lockstitch.sessions import Repaired
     from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened, Source
 
@@ -135,7 +143,7 @@ def run(request: RepairRequest) -> int:
             raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
         return _repair_store(targets[0], request)
     if request.every:
-        request = structs.replace(request, targets=[*sessions.paths()])
+        request = structs.replace(request, targets=[*session_paths()])
     return _repair_sessions(request)
 
 
@@ -194,7 +202,7 @@ def _repair_sessions(request: RepairRequest) -> int:
 def _has_backup(path: str, run: str) -> bool:
     """Whether a run has made a backup of a file."""
     try:
-        return bool(sessions.backups_of(path, run=run))
+        return bool(operations.backups_of(path, run=run))
     except (LockstitchError, OSError):
         return False
 
@@ -222,7 +230,7 @@ def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
     with ProgressBar("Checking", len(work), "sessions") as advance:
         for _, source in work:
             if not isinstance(source, LockstitchError):
-                found = sessions.check(source).findings
+                found = operations.check(source).findings
                 count += any(one.fixable and one.severity not in harmless for one in found)
             advance(1)
     return count
@@ -253,7 +261,7 @@ def _repair_one(
     name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
     """Plan, show, ask and write the repair of one session."""
-    session = sessions.opened(source, follow_symlinks=request.follow_symlinks)
+    session = open_source(source, follow_symlinks=request.follow_symlinks)
     output = request.output
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
@@ -262,20 +270,20 @@ def _repair_one(
         write_copy(str(output), data, source.path, force=request.force)
         where = render.target_name(str(output))
         terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
-        return SessionOutcome(name, sessions.outlook(session, None), is_written=True)
-    plan = sessions.planned(session, request.options)
-    outlook = sessions.outlook(session, plan)
+        return SessionOutcome(name, operations.outlook(session, None), is_written=True)
+    plan = operations.planned(session, request.options)
+    outlook = operations.outlook(session, plan)
     label = render.session_name(name, source.format, source.session)
     if not plan.changed or request.diff:
         _show_plan(label, session, plan, request, is_done=False)
         return SessionOutcome(name, outlook)
     if output is not None:
-        data = sessions.copied(session, plan, output)
+        data = operations.copied(session, plan, output)
         write_copy(output, data, source.path, force=request.force)
         _show_plan(label, session, plan, request, is_done=True)
         return SessionOutcome(name, outlook, is_written=True)
     # Asked before anything is shown: nothing is told as done that is then refused.
-    sessions.require_closed(session, sessions.COPY, is_named=request.session is not None)
+    operations.require_closed(session, operations.COPY, is_named=request.session is not None)
     if not request.yes:
         _show_plan(label, session, plan, request, is_done=False)
         if not prompt.wants(lambda: _show_difference(label, plan)):
@@ -297,13 +305,13 @@ def write_repair(
     """Write what was planned; a session that goes on meanwhile is read and planned again."""
     run = request.run if request else backup.new_run()
     try:
-        return sessions.applied(session, plan, run)
+        return operations.applied(session, plan, run)
     except (Busy, Moved):
         raise
     except Conflict:
         options = request.options if request else RepairOptions()
         follow = bool(request and request.follow_symlinks)
-        done = sessions.repair(session.source, options, run=run, follow_symlinks=follow)
+        done = operations.repair(session.source, options, run=run, follow_symlinks=follow)
     if request:
         terminal.note("The session was continued meanwhile; it was read and repaired again.")
     return done
@@ -401,7 +409,7 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         reports = [one.report for one in kept]
         paths = [report.target for report in reports]
         # the folders of all programs are looked up only if they may have to be named
-        known = sessions.searched() if len(paths) > _MOST_BACKUPS else []
+        known = searched_folders() if len(paths) > _MOST_BACKUPS else []
         places = undo_places(paths, request.targets, known)
         what = "it" if len(reports) == 1 else f"all {len(reports)}"
         terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
@@ -455,9 +463,7 @@ def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> 
             planned += bool(one.changes)
             if not request.as_json:
                 _show_thread(one)
-            done = sessions.Repaired(
-                one.report, one.remaining, one.changes, one.quarantine, one.backup
-            )
+            done = Repaired(one.report, one.remaining, one.changes, one.quarantine, one.backup)
             fields = _json_fields(SessionOutcome(one.report.target, done, is_written))
             yield {**fields, "outcome": one.state}
 

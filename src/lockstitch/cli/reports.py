@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape, quoteattr
 
 from msgspec import Struct, structs
 
@@ -219,6 +218,9 @@ def encode_junit(reports: Sequence[Report]) -> bytes:
 
 
 def _junit_case(report: Report) -> Iterator[str]:
+    # loads urllib.request and ssl, which nothing else here needs
+    from xml.sax.saxutils import escape, quoteattr
+
     name = quoteattr(render.target_name(render.report_name(report)))
     case = f'    <testcase classname="lockstitch.{report.format or "unknown"}" name={name}'
     harmful = [found for found in report.findings if found.severity != NOTE]

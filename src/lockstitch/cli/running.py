@@ -80,19 +80,20 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 
 def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
-    from lockstitch import sessions
+    from lockstitch.sources import operations
+    from lockstitch.sources.targets import open_source
 
     name = render.session_name(source.path, source.format, source.session)
     try:
-        if sessions.check(source).status in ("ok", "notes"):
+        if operations.check(source).status in ("ok", "notes"):
             return False
-        session = sessions.opened(source)
-        planned = sessions.planned(session)
+        session = open_source(source)
+        planned = operations.planned(session)
         if not planned.changed:
             count = render.count_findings(planned.findings)
             terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
             return True
-        sessions.require_closed(session, is_named=False)
+        operations.require_closed(session, is_named=False)
         _apply(name, session, planned, yes=yes)
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
@@ -106,8 +107,8 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
 def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
     import sys
 
-    from lockstitch import sessions
     from lockstitch.files import backup
+    from lockstitch.sources import operations
 
     terminal.note(
         f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
@@ -117,7 +118,7 @@ def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> Non
     question = "Repair it before it is resumed? A backup is kept."
     if not yes and not terminal.confirm(question, "--yes repairs it"):
         return
-    done = sessions.applied(session, planned, backup.new_run())
+    done = operations.applied(session, planned, backup.new_run())
     terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
 
 

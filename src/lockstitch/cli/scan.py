@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal, threads
 from lockstitch.cli.check import check_own_store, check_threads
 from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
@@ -29,6 +28,7 @@ from lockstitch.cli.terminal import (
     text_width,
 )
 from lockstitch.errors import LockstitchError
+from lockstitch.sources import operations
 from lockstitch.sources.listing import (
     BROKEN,
     HEALTHY,
@@ -36,13 +36,14 @@ from lockstitch.sources.listing import (
     WARNINGS,
     Key,
     SessionSummary,
+    Summaries,
     ago,
     short_ids,
     state_in_words,
     summary_of_report,
 )
 from lockstitch.sources.source import OWN, Report, may_hold_many
-from lockstitch.sources.targets import brief, is_postgres, pasted
+from lockstitch.sources.targets import brief, is_postgres, pasted, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
@@ -83,7 +84,7 @@ def run(request: ScanRequest) -> int:
     shard = threads.require_shard(request.shard, request.paths, None, is_meant)
     missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
     given = [path for path in request.paths if path not in stores and path not in missing]
-    files = list(sessions.paths(given)) if given or not request.paths else []
+    files = list(session_paths(given)) if given or not request.paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
@@ -100,7 +101,7 @@ def run(request: ScanRequest) -> int:
         # printed as they come, since a database may hold millions; the table comes last
         reports = totals.count(options.select_findings(scan_everything()))
         if not options.emit(reports):
-            titles, now, width = sessions.Summaries(), time.time(), terminal.width()
+            titles, now, width = Summaries(), time.time(), terminal.width()
             for one in map(titles.of, reports):
                 if one.level != HEALTHY or request.every:
                     for line in entry_lines(one, now, width, repair_command(one, {})):
@@ -163,7 +164,7 @@ def scan_file(path: str, *part: int) -> list[Report]:
     A failure of our own is said and does not end the scan.
     """
     try:
-        return sessions.scan_file(path, *part)
+        return operations.scan_file(path, *part)
     except Exception as error:  # noqa: BLE001 - reported like anything else that stands in the way
         return [Report(path, error=describe_bug(error))]
 
@@ -329,7 +330,7 @@ def _print_overview(
         return ""
     for line in table_lines(totals.sorted(), terminal.width(), home_folder()):
         terminal.say(line)
-    titles, now = sessions.Summaries(), time.time()
+    titles, now = Summaries(), time.time()
     short = {} if given else short_ids(map(summary_of_report, found))
     bad = [titles.of(report) for report in found if every or state_in_words(report)[0] != HEALTHY]
     for one in sorted(bad, key=lambda one: (-one.updated, one.target, one.session or "")):
@@ -345,7 +346,7 @@ def _print_overview(
 def say_nothing_found() -> None:
     """Print that there are no sessions, and where they were looked for."""
     terminal.note("No sessions were found. Lockstitch looked in:")
-    for place in sessions.searched():
+    for place in searched_folders():
         terminal.note(f"  {shorten_path(place, home_folder())}")
     terminal.note("`lockstitch scan FOLDER` looks elsewhere.")
 

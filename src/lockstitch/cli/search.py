@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch.journal.queries import Match, SearchWords
-    from lockstitch.sessions import Summaries
+    from lockstitch.sources.listing import Summaries
 
 _MOST = 50
 Found = tuple[str, str, "Match"]
@@ -49,10 +49,10 @@ def _searched(
     failures: list[tuple[str, str]],
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""
-    from lockstitch import sessions
     from lockstitch.cli.terminal import ProgressBar
+    from lockstitch.sources.targets import session_paths
 
-    given = targets or list(sessions.paths())
+    given = targets or list(session_paths())
     with ProgressBar("Searching", len(given), "files") as advance:
         for target in given:
             try:
@@ -78,13 +78,14 @@ def _in_target(
     if is_own_store(target, None):
         yield from _in_store(spoken, target, session)
         return
-    from lockstitch import sessions
+    from lockstitch.sources import listing
+    from lockstitch.sources.targets import resolve_sources
 
     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
     for path in own_stores_below(target) if is_folder else ():
         yield from _in_store(spoken, path, session)
-    for source in sessions.sources(target, session=session):
-        for match in sessions.search(source, words):
+    for source in resolve_sources(target, session=session):
+        for match in listing.search(source, words):
             yield source.path, source.format, match
 
 
@@ -98,7 +99,7 @@ def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
 
 def _print(found: Iterator[Found], most: int) -> None:
     """Print what was found: below the name of its session for a person, else a line each."""
-    from lockstitch.sessions import Summaries
+    from lockstitch.sources.listing import Summaries
     from lockstitch.sources.source import OWN
 
     titles = Summaries()

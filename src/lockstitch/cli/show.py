@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from msgspec import Struct, structs
 
-from lockstitch import sessions
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import FORMAT, LAST, SESSION, Command, Operand, Option, read_number
 from lockstitch.cli.render import COLOURS
@@ -29,8 +28,10 @@ from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.rules.rule import is_broken
+from lockstitch.sources import operations
 from lockstitch.sources import repair as doctor
-from lockstitch.sources.source import OWN
+from lockstitch.sources.source import OWN, Opened
+from lockstitch.sources.targets import open_source
 from lockstitch.stored import Journal
 from lockstitch.transcript import several, size
 from lockstitch.transcript.journals import (
@@ -291,7 +292,7 @@ def run(  # noqa: PLR0913 - one keyword an option
                 "--dropped is for the sessions of other programs; nothing is dropped here"
             )
         return _show_journal(str(target), last, place, session, full=full)
-    stored = sessions.opened(find_one(target, form, session), follow_symlinks=True)
+    stored = open_source(find_one(target, form, session), follow_symlinks=True)
     if dropped:
         page_lines(dropped_lines(stored, terminal.width(), full=full))
         return CLEAN
@@ -335,7 +336,7 @@ def _number(word: str, mistake: str) -> int:
 
 
 def _session_lines(
-    stored: sessions.Opened,
+    stored: Opened,
     findings: list[Finding],
     last: int | None,
     place: str | None,
@@ -354,7 +355,7 @@ def _session_lines(
     )
 
 
-def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) -> Iterator[str]:
+def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator[str]:
     """Yield the turns that a resume would not send, piece by piece, each with the reason."""
     found = stored.source.form.dropped(stored.transcript)
     dialect = stored.transcript.history.dialect
@@ -372,10 +373,10 @@ def dropped_lines(stored: sessions.Opened, width: int, *, full: bool = False) ->
 
 
 def _session_head(
-    stored: sessions.Opened, findings: list[Finding], marks: dict[str, list[Finding]]
+    stored: Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
     """Yield what is wrong outside of the messages themselves."""
-    report = sessions.described(stored)
+    report = operations.described(stored)
     shown = {found.code for group in marks.values() for found in group}
     title = f"{report.format} {report.session or ''}  {report.messages} messages"
     yield terminal.paint(terminal.escape_controls(title.strip()), "bold")
@@ -389,7 +390,7 @@ def _session_head(
     yield ""
 
 
-def _choose_messages(stored: sessions.Opened, last: int | None, place: str | None) -> range | None:
+def _choose_messages(stored: Opened, last: int | None, place: str | None) -> range | None:
     history = stored.transcript.history
     if last is not None:
         turns = last
@@ -399,7 +400,7 @@ def _choose_messages(stored: sessions.Opened, last: int | None, place: str | Non
     return None
 
 
-def _message_at(stored: sessions.Opened, place: str) -> int:
+def _message_at(stored: Opened, place: str) -> int:
     """Return the message at a place: of the file, or of the list."""
     history = stored.transcript.history
     head, _, rest = place.partition(".")

@@ -141,10 +141,10 @@ def find_sessions(target: str, form: str | None, session: str | None) -> list[So
     """Return the sessions that a target names; None if it is one list, one request, or unclear."""
     if target == STDIN or (form is None and _starts_as_list(target)):
         return None
-    from lockstitch import sessions
+    from lockstitch.sources.targets import resolve_sources
 
     try:
-        found = sessions.sources(target, format=form, session=session)
+        found = resolve_sources(target, format=form, session=session)
     except UnknownFormat as error:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
         is_base = target.endswith(_DATABASES)
@@ -188,13 +188,13 @@ def find_each(
     targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
     """Yield each target with its sessions, or with the error that says why there are none."""
-    from lockstitch import sessions
+    from lockstitch.sources.targets import resolve_sources
 
     if not targets:
         raise UsageError("nothing to do: give a file, a folder or the id of a session")
     for target in targets:
         try:
-            found = sessions.sources(target, format=form, session=session, most=most)
+            found = resolve_sources(target, format=form, session=session, most=most)
             if not found:
                 raise Unreadable("holds no session")
             yield target, found
@@ -207,15 +207,15 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
 
     One of the present folder counts first, then any of this machine.
     """
-    from lockstitch import sessions
+    from lockstitch.sources import listing
     from lockstitch.sources.source import may_hold_many
-    from lockstitch.sources.targets import pasted
+    from lockstitch.sources.targets import pasted, session_paths
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")
     folder = current_folder()
     found = None
-    for known in sessions.listed(sessions.paths()):
+    for known in listing.listed(session_paths()):
         if known.is_aside:
             continue
         found = found or known

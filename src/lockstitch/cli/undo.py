@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lockstitch import sessions
 from lockstitch.cli import migrate, render, terminal, threads
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
@@ -16,6 +15,7 @@ from lockstitch.cli.targets import is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
+from lockstitch.sources import operations
 from lockstitch.sources.targets import brief, is_postgres
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
@@ -141,7 +141,7 @@ def _undo_threads(request: UndoRequest) -> int:
 
     def undo() -> Iterator[dict[str, Any]]:
         nonlocal done, failed
-        undone = sessions.undo_threads(request.targets[0], request.session, request.run_id)
+        undone = operations.undo_threads(request.targets[0], request.session, request.run_id)
         for name, one in undone:
             label = render.SessionName(f"{name}:{one.session}")
             done += one.error is None
@@ -167,16 +167,16 @@ def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]
     refused: list[dict[str, Any]] = []
     for target in request.targets:
         try:
-            due += sessions.undoable(
+            due += operations.undoable(
                 target, session=request.session, run=request.run_id, declined=request.decline
             )
         except (LockstitchError, OSError) as error:
             refused.append(_report_failure(target, request.session, error))
     for backup in due:
         try:
-            sessions.require_undoable(backup, force=request.force)
+            operations.require_undoable(backup, force=request.force)
         except (LockstitchError, OSError) as error:
-            refused.append(_report_failure(backup.path, sessions.session_of(backup), error))
+            refused.append(_report_failure(backup.path, operations.session_of(backup), error))
     return due, refused
 
 
@@ -208,12 +208,12 @@ def _confirm(due: list[Backup]) -> bool:
 
 
 def _name(backup: Backup) -> str:
-    own = sessions.session_of(backup)
+    own = operations.session_of(backup)
     return render.target_name(backup.path if own is None else f"{backup.path}:{own}")
 
 
 def _outcome(backup: Backup, restored: str | None = None) -> dict[str, Any]:
-    facts = {"target": backup.path, "session": sessions.session_of(backup)}
+    facts = {"target": backup.path, "session": operations.session_of(backup)}
     return {**facts, "restored": restored, "error": None}
 
 
@@ -224,9 +224,9 @@ def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
     restored: dict[str, list[Backup]] = {}
     for backup in due:
         try:
-            sessions.undo(backup, force=force, as_run=as_run)
+            operations.undo(backup, force=force, as_run=as_run)
         except (LockstitchError, OSError) as error:
-            done.append(_report_failure(backup.path, sessions.session_of(backup), error))
+            done.append(_report_failure(backup.path, operations.session_of(backup), error))
         else:
             restored.setdefault(backup.path, []).append(backup)
             done.append(_outcome(backup, backup.stem))
@@ -244,7 +244,7 @@ def _list(request: UndoRequest) -> int:
     found = [
         backup
         for target in request.targets
-        for backup in sessions.backups_of(
+        for backup in operations.backups_of(
             target, session=request.session, run=request.run_id, declined=request.decline
         )
     ]
@@ -257,7 +257,7 @@ def _list(request: UndoRequest) -> int:
         kind = "undo" if backups.is_undo(backup) else "repair"
         count = backup.manifest.before_size
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
-        own = sessions.session_of(backup)
+        own = operations.session_of(backup)
         more = "" if own is None else f"  {own}"
         record = render.target_name(str(backup.record))
         terminal.say(f"{row}  {record}{render.target_name(more)}")

@@ -14,15 +14,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch import sessions, stored
+from lockstitch import stored
 from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
 from lockstitch.session.maintenance import is_aside
-from lockstitch.sources import repair, targets
+from lockstitch.sources import operations, repair, targets
 from lockstitch.sources.source import OWN, Opened, Report, Source
+from lockstitch.sources.targets import open_source, resolve_sources, session_paths
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
 _NO_SUCH = "there is no such session any more"
@@ -58,7 +59,7 @@ def require_showable(target: str | None) -> None:
     if targets.may_be(target) and targets.place_of(target):
         stored.opened(target)[0].close()
     elif not targets.is_postgres(target):
-        sessions.sources(target)
+        resolve_sources(target)
 
 
 def is_store(target: str | None) -> bool:
@@ -71,7 +72,7 @@ def is_store(target: str | None) -> bool:
 def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
     """Check every session of this machine, or of a target, one after the other."""
     if target is not None and targets.is_postgres(target):
-        for report in sessions.scan_database(target):
+        for report in operations.scan_database(target):
             yield _found(target, report)
         return
     if target is not None and is_store(target):
@@ -80,11 +81,11 @@ def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
         return
     path = target and target.removeprefix("sqlite:///")
     if path and not os.path.lexists(path):
-        for source in sessions.sources(path):
-            yield Subject(source.path, source.session, is_own=False), sessions.check(source)
+        for source in resolve_sources(path):
+            yield Subject(source.path, source.session, is_own=False), operations.check(source)
         return
-    for file in sessions.paths([path] if path else []):
-        for report in sessions.scan_file(file):
+    for file in session_paths([path] if path else []):
+        for report in operations.scan_file(file):
             if not report.is_unknown:
                 yield _found(file, report)
 
@@ -103,12 +104,12 @@ def check_again(subject: Subject) -> Report:
     """Check one session again."""
     if subject.is_own:
         return next(iter(stored.check(subject.target, subject.session)))
-    return sessions.check(source_of(subject))
+    return operations.check(source_of(subject))
 
 
 def source_of(subject: Subject) -> Source:
     """Return the source of a session of another program."""
-    found = sessions.sources(subject.target, session=subject.session)
+    found = resolve_sources(subject.target, session=subject.session)
     found = [one for one in found if one.session == subject.session] or found
     if not found:
         raise Unreadable(_NO_SUCH)
@@ -124,14 +125,14 @@ def read_session(subject: Subject) -> SessionReading:
         return SessionReading(report, made, plans.own_actions(subject.target, journal, report))
     source = source_of(subject)
     if source.error is not None:
-        return SessionReading(sessions.check(source), Timeline([]), [])
+        return SessionReading(operations.check(source), Timeline([]), [])
     try:
-        found = sessions.opened(source, follow_symlinks=True, search=True)
+        found = open_source(source, follow_symlinks=True, search=True)
     except LockstitchError:
         return SessionReading(
-            sessions.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
+            operations.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
         )
-    report = sessions.described(found)
+    report = operations.described(found)
     report.findings = repair.findings_in(source.form, found.transcript)
     made = timeline.transcript_timeline(source.form, found.transcript, report.findings)
     return SessionReading(
@@ -143,7 +144,7 @@ def _has_undo(source: Source) -> bool:
     try:
         if source.kind == POSTGRES:
             return True
-        return bool(sessions.undoable(source.path, session=source.session))
+        return bool(operations.undoable(source.path, session=source.session))
     except (LockstitchError, OSError):
         return False
 
@@ -173,16 +174,16 @@ def export_session(
         journal = stored.read(subject.target, subject.session)
         messages, name = journal.messages(dialect), dialect or journal.dialect
     else:
-        found = sessions.opened(source_of(subject), follow_symlinks=True)
-        messages, name, _ = sessions.exported(found, dialect, raw=raw)
+        found = open_source(source_of(subject), follow_symlinks=True)
+        messages, name, _ = operations.exported(found, dialect, raw=raw)
     if redact:
-        messages, _ = sessions.without_secrets(messages, name, personal=redact == "all")
-    return sessions.encoded(messages), name
+        messages, _ = operations.without_secrets(messages, name, personal=redact == "all")
+    return operations.encoded(messages), name
 
 
 def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
     """Return a branch that a resume leaves behind as a session's file of its own, and its name."""
-    found: Opened = sessions.opened(source_of(subject), follow_symlinks=True)
+    found: Opened = open_source(source_of(subject), follow_symlinks=True)
     data = found.source.form.fork(found.transcript, place)
     stem = Path(found.source.path).name.partition(".")[0]
     return data, f"{stem}-branch-{place}.jsonl"

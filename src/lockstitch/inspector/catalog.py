@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch import sessions, stored
+from lockstitch import stored
 from lockstitch.errors import Damaged, LockstitchError
 from lockstitch.inspector import actions
 from lockstitch.inspector.actions import Subject
@@ -24,7 +24,7 @@ from lockstitch.inspector.plans import shorten_home
 from lockstitch.journal.events import Compacted, event_of
 from lockstitch.redaction import redact_value
 from lockstitch.session.listing import list_sessions
-from lockstitch.sources import targets
+from lockstitch.sources import listing, targets
 from lockstitch.sources.source import OWN, Report
 from lockstitch.stores.base import Backend, Listed, Listing
 
@@ -138,7 +138,7 @@ class Catalog:
 
 def list_row(subject: Subject, report: Report) -> dict[str, Any]:
     """Return what the list shows of a session; secrets in its first words are masked."""
-    summary = sessions.summarized(report)
+    summary = listing.summarized(report)
     is_own = report.format == OWN
     title = summary.title or (report.session if is_own else "") or ""
     [title], _ = redact_value([title])

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from lockstitch import sessions, stored
+from lockstitch import stored
 from lockstitch.conversation.parts import Place
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
@@ -29,11 +29,14 @@ from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session.maintenance import is_aside
-from lockstitch.sessions import Difference
-from lockstitch.sessions import Options as RepairOptions
+from lockstitch.sources import compaction, listing, operations
+from lockstitch.sources.compaction import Shorter
 from lockstitch.sources.interface import Format
-from lockstitch.sources.listing import problems
+from lockstitch.sources.listing import Difference, problems
+from lockstitch.sources.operations import Repaired
+from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.targets import open_source
 from lockstitch.stored import DAMAGED, Journal
 from lockstitch.transcript import several, size
 
@@ -189,10 +192,10 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     if strategy not in _STRATEGIES:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
-    found = sessions.opened(source)
-    mended = sessions.planned(found, wanted)
-    outlook = sessions.outlook(found, mended)
-    different = list(sessions.differences(mended))
+    found = open_source(source)
+    mended = operations.planned(found, wanted)
+    outlook = operations.outlook(found, mended)
+    different = list(listing.differences(mended))
     made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
     made.quarantine = describe_quarantine(outlook.quarantine)
@@ -203,17 +206,17 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         made.refusal = "; ".join(mended.before.notes) or "there is nothing that a repair changes"
     else:
         made.refusal = _in_use(found)
-    return ActionPlan(made, lambda: _repaired(sessions.applied(found, mended, backups.new_run())))
+    return ActionPlan(made, lambda: _repaired(operations.applied(found, mended, backups.new_run())))
 
 
-def _stamp(found: Opened, wanted: object, different: list[sessions.Difference]) -> str:
+def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:
     """Return what tells a plan from others: the bytes that it is for, or what it changes."""
     before = found.before.digest if found.before is not None else ""
     return make_stamp(before, wanted, different)
 
 
 def _said_of_repair(
-    found: Opened, report: Report, different: list[sessions.Difference], made: Preview
+    found: Opened, report: Report, different: list[Difference], made: Preview
 ) -> Iterator[str]:
     wrong = ", ".join(one.words for one in problems(report.findings) if one.severity != NOTE)
     yield f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."
@@ -230,7 +233,7 @@ def _said_of_repair(
         yield f"{several(len(left), 'problem')} will be left that no repair can take away."
 
 
-def _counted(different: list[sessions.Difference], found: Opened) -> str:
+def _counted(different: list[Difference], found: Opened) -> str:
     """Count what changes: ``1 line will change, 2 lines will be added``."""
     unit = "row" if found.before is None else "line"
     new = sum(one.before is None for one in different)
@@ -241,13 +244,13 @@ def _counted(different: list[sessions.Difference], found: Opened) -> str:
 
 def _in_use(found: Opened) -> str:
     try:
-        sessions.require_closed(found)
+        operations.require_closed(found)
     except LockstitchError as error:
         return str(error)
     return ""
 
 
-def _repaired(done: sessions.Repaired) -> list[str]:
+def _repaired(done: Repaired) -> list[str]:
     says = [f"Repaired: {several(len(done.changes), 'change')} made."]
     if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
         says.append(f"The original is kept: {shorten_home(done.backup)}")
@@ -262,12 +265,12 @@ def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
         made.says = ["The rows that the last repair of this thread added will be deleted."]
         made.stamp = make_stamp(source.session)
         return ActionPlan(made, lambda: _undo_threads(source))
-    due = sessions.undoable(source.path, session=source.session)
+    due = operations.undoable(source.path, session=source.session)
     made.stamp = make_stamp([one.stem for one in due], _facts(source.path))
     made.says = [_prospect(one) for one in due]
     for backup in due:
         try:
-            sessions.require_undoable(backup)
+            operations.require_undoable(backup)
         except LockstitchError as error:
             made.refusal = str(error)
     return ActionPlan(made, lambda: _undone(due))
@@ -297,12 +300,12 @@ def _prospect(backup: Backup) -> str:
 def _undone(due: list[Backup]) -> list[str]:
     run = backups.new_run()
     for backup in due:
-        sessions.undo(backup, as_run=run)
+        operations.undo(backup, as_run=run)
     return [f"The session is as it was before {due[-1].time:%Y-%m-%d %H:%M:%S} UTC."]
 
 
 def _undo_threads(source: Source) -> list[str]:
-    done = [one for _, one in sessions.undo_threads(source.path, source.session)]
+    done = [one for _, one in operations.undo_threads(source.path, source.session)]
     failed = next((one.error for one in done if one.error is not None), None)
     if failed is not None:
         raise UsageError(failed)
@@ -311,9 +314,9 @@ def _undo_threads(source: Source) -> list[str]:
 
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
-    found = sessions.opened(source)
-    condensed = sessions.condensed(found, budget=budget)
-    outlook = sessions.shorter(found, condensed)
+    found = open_source(source)
+    condensed = compaction.condensed(found, budget=budget)
+    outlook = compaction.shorter(found, condensed)
     before, after = outlook.done.before, outlook.done.after
     digest = found.before.digest if found.before is not None else ""
     made = Preview("compact", "Make this session shorter", "Compact", make_stamp(digest, budget))
@@ -329,26 +332,26 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     made.changes = outlook.changes
     made.refusal = _in_use(found)
     return ActionPlan(
-        made, lambda: _shortened(sessions.shortened(found, condensed, backups.new_run()))
+        made, lambda: _shortened(compaction.shortened(found, condensed, backups.new_run()))
     )
 
 
 def parse_budget(options: Mapping[str, Any]) -> int:
     """Read how many tokens a compacted session may have."""
-    budget = options.get("budget", sessions.BUDGET)
+    budget = options.get("budget", compaction.BUDGET)
     if not isinstance(budget, int) or not _LEAST_TOKENS <= budget <= _MOST_TOKENS:
         raise UsageError(f"the budget is a number of tokens from {_LEAST_TOKENS} to {_MOST_TOKENS}")
     return budget
 
 
-def describe_shortening(outlook: sessions.Shorter) -> str:
+def describe_shortening(outlook: Shorter) -> str:
     """Return how a session was made shorter, or would be."""
     if outlook.turns:
         return f"a digest takes the place of {several(outlook.turns, 'turn')}"
     return "old results are shortened"
 
 
-def _shortened(done: sessions.Shorter) -> list[str]:
+def _shortened(done: Shorter) -> list[str]:
     says = [f"Compacted: {done.done.before.tokens} tokens became about {done.done.after.tokens}."]
     return says + ([f"The original is kept: {shorten_home(done.backup)}"] if done.backup else [])
 

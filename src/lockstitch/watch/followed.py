@@ -19,13 +19,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from lockstitch import sessions
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.files import read as inputs
 from lockstitch.files import read as packed
 from lockstitch.rules import NOTE, Finding
+from lockstitch.sources import operations
 from lockstitch.sources.interface import LINES, HealthProof, Quick, Transcript
 from lockstitch.sources.repair import findings_in
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
@@ -282,7 +282,7 @@ class Followed(Struct):
     def understand(self) -> Report:
         """Read all of the session with care, and return what is wrong with it."""
         status = os.stat(self.source.path)  # noqa: PTH116 - asked again and again
-        report, transcript = sessions.examined(self.source)
+        report, transcript = operations.examined(self.source)
         self.read += status.st_size
         self.proof, self.report = None, report
         self.session, self.project = report.session, report.project

@@ -17,12 +17,13 @@ from time import perf_counter
 
 from msgspec import Struct, field, structs
 
-from lockstitch import sessions
 from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat
 from lockstitch.rules import NOTE, Finding
+from lockstitch.sources import operations
 from lockstitch.sources.interface import SQLITE, format_named
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source, sources_in
+from lockstitch.sources.targets import open_source
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
 from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
@@ -228,9 +229,9 @@ class Watcher:
         source = entry.followed.source
         event = Notice(REFUSED, report, command_for("repair", report, source))
         try:
-            session = sessions.opened(source)
-            sessions.require_closed(session, is_named=False)
-            done = sessions.repair(source)
+            session = open_source(source)
+            operations.require_closed(session, is_named=False)
+            done = operations.repair(source)
         except (Busy, Conflict):
             entry.wake = now + max(entry.ask, self._idle)
             return
