@@ -61,7 +61,7 @@ def test_a_glance_at_a_large_file_finds_the_same(
     path = tmp_path / "session.jsonl"
     path.write_bytes(case.data)
     monkeypatch.setattr(source, "_LARGE", 0)
-    glanced = source.glance(source.Source(str(path), "claude-code", "lines")).transcript
+    glanced = source.Source(str(path), "claude-code", "lines").glance().transcript
     full = careful(case.data)
     assert repair.findings_in(FORM, glanced) == repair.findings_in(FORM, full)
     assert (glanced.turns, glanced.left) == (full.turns, full.left)

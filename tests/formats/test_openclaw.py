@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from lockstitch.sources.source import open_file_source, sources_in
+from lockstitch.sources.targets import sources_in
 
 from .campaign import Home, session_of
 from .stored import Json
@@ -78,7 +78,7 @@ def _write(path: Path, events: tuple[Json | bytes, ...], *, zipped: bool) -> Non
 def told(path: Path) -> list[str]:
     """What the next request says."""
     [source] = sources_in(str(path))
-    messages = open_file_source(source).transcript.history.messages
+    messages = source.open().transcript.history.messages
     return [block["text"] for message in messages for block in message["content"]]
 
 

@@ -12,7 +12,7 @@ import zstandard
 from lockstitch import sessions
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import read
-from lockstitch.sources.source import sources_in
+from lockstitch.sources.targets import sources_in
 
 from .campaign import Home, session_of
 from .codex_files import CASES, Rollout, violations

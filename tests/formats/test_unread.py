@@ -30,7 +30,8 @@ from lockstitch.sources.repair import (
     findings_in,
     plan_repair,
 )
-from lockstitch.sources.source import Source, open_file_source, parse_file, sources_in
+from lockstitch.sources.source import Source, parse_file
+from lockstitch.sources.targets import sources_in
 
 from . import codex_files, databases, gemini_files, pi_files, plain_files
 from .claude_cases import CASES as CLAUDE
@@ -152,7 +153,7 @@ def test_a_document_keeps_what_cannot_be_read(
     path = tmp_path / "messages.json"
     path.write_bytes(data)
     [source] = sources_in(str(path))
-    done = plan_repair(source.form, open_file_source(source).transcript, RepairOptions())
+    done = plan_repair(source.form, source.open().transcript, RepairOptions())
     assert done.changed
     assert [f.code for f in done.remaining] == ["LS613"]
     assert b'"unread": ' + value in file_bytes(done.after)
@@ -196,7 +197,7 @@ def _is_json(text: str) -> bool:
 
 def _codes_of(path: Path, case: Stored) -> list[str]:
     [source] = [one for one in sources_in(str(path)) if one.session == case.session]
-    found = open_file_source(source, search=True)
+    found = source.open(search=True)
     done = plan_repair(source.form, found.transcript, RepairOptions())
     assert done.remaining is not None
     return [finding.code for finding in findings_in(source.form, found.transcript)]

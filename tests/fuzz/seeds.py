@@ -15,7 +15,7 @@ from typing import Any
 
 from lockstitch.errors import LockstitchError
 from lockstitch.sources.interface import NAMES
-from lockstitch.sources.source import sources_in
+from lockstitch.sources.targets import sources_in
 
 from . import sqlite_mutants
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.files import replace
-from lockstitch.sources import operations
+from lockstitch.sources import source
 from tests import tools
 from tests.sessions import claude
 from tests.sessions.command import LOCKSTITCH, run
@@ -310,5 +310,5 @@ def test_the_time_of_a_file_behind_a_link_is_left_alone(tmp_path: Path) -> None:
     path.unlink()
     path.symlink_to(victim)
     changed = victim.stat().st_mtime_ns
-    operations._keep_time(before)  # noqa: SLF001
+    source._keep_time(before)  # noqa: SLF001
     assert victim.stat().st_mtime_ns == changed

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from lockstitch import sessions
 from lockstitch.rules import NOTE, Finding
 from lockstitch.sources.interface import LINES
-from lockstitch.sources.source import Source, sources_in
+from lockstitch.sources.source import Source
+from lockstitch.sources.targets import sources_in
 from lockstitch.watch.followed import CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL, Followed
 from tests.formats.claude_cases import CASES as CLAUDE
 from tests.formats.codex_files import CASES as CODEX

@@ -29,8 +29,8 @@ from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
+from lockstitch.sources.places import brief, pasted
 from lockstitch.sources.source import OWN, Report
-from lockstitch.sources.targets import brief, pasted
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -204,7 +204,7 @@ def check_own_store(
 def check_list(target: str, dialect: str | None, model: str | None) -> Report:
     """Read and check one message list; what cannot be read becomes a report with an error."""
     from lockstitch.formats.plain import doubt_of
-    from lockstitch.sources.source import unknown_program
+    from lockstitch.sources.targets import unknown_program
 
     try:
         document = documents.read_document(target)
@@ -229,7 +229,7 @@ def _check_requests(
 ) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.requests import Requests, dialect_in
-    from lockstitch.sources.source import unknown_program
+    from lockstitch.sources.targets import unknown_program
 
     like = "" if dialect else Requests().doubt(document.value)
     if like:

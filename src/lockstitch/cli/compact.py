@@ -34,16 +34,17 @@ from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.sources import compaction, operations
+from lockstitch.sources.places import pasted
 from lockstitch.sources.repair import file_bytes
-from lockstitch.sources.targets import open_source, pasted, public
+from lockstitch.sources.targets import open_source
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from lockstitch.sources.compaction import Shorter
-    from lockstitch.sources.source import Source
+    from lockstitch.sources.source import Shorter, Source
 
 _RUNGS = {
     "nothing": "nothing to do",

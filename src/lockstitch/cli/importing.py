@@ -16,7 +16,7 @@ from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.sources.source import Source
-from lockstitch.sources.targets import public
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:

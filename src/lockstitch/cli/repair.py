@@ -53,17 +53,10 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.operations import Repaired
+from lockstitch.sources.places import SCHEMES, brief, is_postgres, pasted
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import OWN, Report, status_of_findings
-from lockstitch.sources.targets import (
-    SCHEMES,
-    brief,
-    is_postgres,
-    open_source,
-    pasted,
-    searched_folders,
-    session_paths,
-)
+from lockstitch.sources.targets import open_source, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 

@@ -120,7 +120,7 @@ def _show_retention(planned: Retention) -> None:
 def _print_json(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
     if not as_json:
         return
-    from lockstitch.sources.targets import public
+    from lockstitch.stores.addresses import public
 
     removed = [_removal_fields(one) for one in found.removed]
     terminal.emit(
@@ -148,7 +148,7 @@ def _print_audit(target: str, *, as_json: bool) -> int:
     with naming_target(target):
         found = stored.audit(target)
     if as_json:
-        from lockstitch.sources.targets import public
+        from lockstitch.stores.addresses import public
 
         lines = [_audit_fields(one) for one in found]
         terminal.emit(render.encode_json(target=public(target), audit=lines))
@@ -248,7 +248,7 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         except Held as error:
             raise Held(f"{error}. --wait SECONDS waits for it") from error
     if as_json:
-        from lockstitch.sources.targets import public
+        from lockstitch.stores.addresses import public
 
         fields = {"session": done.session, "records": done.records, "companions": done.companions}
         terminal.emit(render.encode_json(target=public(target), **fields))
@@ -305,7 +305,7 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
     with naming_target(target):
         freed = stored.vacuum(target)
     if as_json:
-        from lockstitch.sources.targets import public
+        from lockstitch.stores.addresses import public
 
         terminal.emit(render.encode_json(target=public(target), freed=freed))
         return CLEAN

@@ -13,7 +13,8 @@ from lockstitch.cli.targets import naming_target, require_own_session
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.sources.targets import pasted, public
+from lockstitch.sources.places import pasted
+from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: 
         name = stored.name_in(target, session)
         upto = stored.fork(target, name, new, at=None if at is None else parse_place(at))
     if as_json:
-        from lockstitch.sources.targets import public
+        from lockstitch.stores.addresses import public
 
         terminal.emit(render.encode_json(target=public(target), source=name, session=new, at=upto))
         return CLEAN
@@ -181,7 +182,7 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
     with naming_target(target):
         journal = stored.read(target, session)
     if as_json:
-        from lockstitch.sources.targets import public
+        from lockstitch.stores.addresses import public
 
         terminal.emit(render.encode_json(target=public(target), **checkpoint_fields(journal)))
     else:

@@ -42,8 +42,9 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
+from lockstitch.sources.places import brief, is_postgres, pasted
 from lockstitch.sources.source import OWN, Report, may_hold_many
-from lockstitch.sources.targets import brief, is_postgres, pasted, searched_folders, session_paths
+from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 

@@ -67,7 +67,7 @@ def _searched(
 
 
 def _brief(error: LockstitchError, target: str) -> str:
-    from lockstitch.sources.targets import brief
+    from lockstitch.sources.places import brief
 
     return brief(str(error), target)
 
@@ -144,7 +144,7 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
 
 
 def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
-    from lockstitch.sources.targets import public
+    from lockstitch.stores.addresses import public
 
     matches = [_fields(public(target), form, match) for target, form, match in found]
     errors = [{"target": public(target), "error": error} for target, error in failures]

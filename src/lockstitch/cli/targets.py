@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from lockstitch.cli.render import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
+from lockstitch.sources.places import is_postgres
 from lockstitch.sources.source import OWN
-from lockstitch.sources.targets import is_postgres, public
+from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ def is_own_store(target: str | None, form: str | None, *, is_folder: bool = True
 
     Without ``is_folder`` a folder is one only if that is said.
     """
-    from lockstitch.sources import targets as places
+    from lockstitch.sources import places
 
     if target is None or target == STDIN or form not in (None, OWN):
         return False
@@ -52,7 +53,8 @@ def is_own_store(target: str | None, form: str | None, *, is_folder: bool = True
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.sources.targets import brief, public
+    from lockstitch.sources.places import brief
+    from lockstitch.stores.addresses import public
 
     try:
         yield
@@ -114,7 +116,7 @@ def write_copy(
 
 def _files_of(target: str) -> list[str | int]:
     """Return the files of a target: itself, a database's logs, all files of a store."""
-    from lockstitch.sources import targets as places
+    from lockstitch.sources import places
 
     if is_postgres(target):
         return []
@@ -131,8 +133,8 @@ def _files_of(target: str) -> list[str | int]:
 
 def own_stores_below(folder: str) -> list[str]:
     """Return the stores of Lockstitch's own among the files below a folder."""
-    from lockstitch.sources import targets as places
-    from lockstitch.sources.source import files_below
+    from lockstitch.sources import places
+    from lockstitch.sources.targets import files_below
 
     return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
 
@@ -208,8 +210,9 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch.sources import listing
+    from lockstitch.sources.places import pasted
     from lockstitch.sources.source import may_hold_many
-    from lockstitch.sources.targets import pasted, session_paths
+    from lockstitch.sources.targets import session_paths
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")

@@ -10,7 +10,7 @@ from lockstitch.cli.options import count_cores
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.sources.targets import is_postgres, names_schema, psycopg_hint
+from lockstitch.sources.places import is_postgres, names_schema, psycopg_hint
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:

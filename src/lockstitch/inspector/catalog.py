@@ -24,8 +24,9 @@ from lockstitch.inspector.plans import shorten_home
 from lockstitch.journal.events import Compacted, event_of
 from lockstitch.redaction import redact_value
 from lockstitch.session.listing import list_sessions
-from lockstitch.sources import listing, targets
+from lockstitch.sources import listing
 from lockstitch.sources.source import OWN, Report
+from lockstitch.stores import addresses
 from lockstitch.stores.base import Backend, Listed, Listing
 
 # How long a session that was found waits for others to be told with, in seconds.
@@ -148,7 +149,7 @@ def list_row(subject: Subject, report: Report) -> dict[str, Any]:
         "program": summary.program or report.format or "unknown",
         "session": report.session or summary.session or "",
         "project": shorten_home(report.project or ""),
-        "target": shorten_home(targets.public(report.target)),
+        "target": shorten_home(addresses.public(report.target)),
         "updated": report.updated,
         "size": report.size,
         "messages": report.messages,

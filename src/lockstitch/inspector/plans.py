@@ -30,12 +30,11 @@ from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import compaction, listing, operations
-from lockstitch.sources.compaction import Shorter
 from lockstitch.sources.interface import Format
 from lockstitch.sources.listing import Difference, problems
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
-from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.sources.targets import open_source
 from lockstitch.stored import DAMAGED, Journal
 from lockstitch.transcript import several, size

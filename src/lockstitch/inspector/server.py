@@ -221,7 +221,7 @@ class Inspector:
         return response
 
     def _named(self) -> str:
-        from lockstitch.sources.targets import public  # noqa: PLC0415 - for the name alone
+        from lockstitch.stores.addresses import public  # noqa: PLC0415 - for the name alone
 
         return "" if self.catalog.target is None else shorten_home(public(self.catalog.target))
 

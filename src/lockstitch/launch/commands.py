@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError
 from lockstitch.sources.interface import SQLITE, Format, format_named
-from lockstitch.sources.source import Source, places_of, sources_in
+from lockstitch.sources.source import Source
+from lockstitch.sources.targets import places_of, sources_in
 
 # What a command resumes: nothing, the session that was used last, one that it names, or one that
 # a person picks once the program runs.

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from lockstitch.files.backup import Undone
-from lockstitch.sources.compaction import BUDGET, Shorter, compact, condensed, shortened, shorter
+from lockstitch.sources.compaction import BUDGET, compact, condensed, shortened, shorter
 from lockstitch.sources.listing import (
     Difference,
     Summaries,
@@ -45,11 +45,11 @@ from lockstitch.sources.operations import (
     undoable,
     without_secrets,
 )
+from lockstitch.sources.places import psycopg_hint
 from lockstitch.sources.repair import RepairOptions as Options
 from lockstitch.sources.repair import RepairPlan as Mended
-from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.sources.targets import open_source as opened
-from lockstitch.sources.targets import psycopg_hint
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
 from lockstitch.sources.targets import session_paths as paths

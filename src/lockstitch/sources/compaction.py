@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, structs
 
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
@@ -42,14 +42,14 @@ from lockstitch.journal.events import (
 from lockstitch.journal.importing import Imported, import_events
 from lockstitch.journal.projection import SUMMARY, each_item
 from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply, Spoken
-from lockstitch.repair.draft import Change
 from lockstitch.rules import ERROR, Finding
-from lockstitch.sources import repair, targets
+from lockstitch.sources import repair
 from lockstitch.sources.interface import Format, Transcript
-from lockstitch.sources.operations import described, stored_bytes, until_it_stays, written
+from lockstitch.sources.operations import until_it_stays
+from lockstitch.sources.places import may_be, place_of
 from lockstitch.sources.repair import RepairOptions, RepairPlan
-from lockstitch.sources.source import Opened, Report, Source
-from lockstitch.sources.targets import open_source, resolve_sources
+from lockstitch.sources.source import Opened, Shorter, Source
+from lockstitch.sources.targets import resolve_sources
 
 if TYPE_CHECKING:
     from lockstitch.compaction.running import CompactLimits, Summarize
@@ -435,20 +435,6 @@ def _require_sound(findings: list[Finding], spared: frozenset[str], advice: str)
 BUDGET = 120_000
 
 
-class Shorter(Struct):
-    """What a compaction did to one session, or would do; ``backup`` says where the original is.
-
-    ``turns`` counts what the summary stands for, ``changes`` what had to be repaired first.
-    """
-
-    report: Report
-    done: Compaction
-    turns: int = 0
-    changes: list[Change] = field(default_factory=list)
-    backup: str | None = None
-    carried: int = 0
-
-
 def compact(  # noqa: PLR0913 - options, all by name
     source: Source | str,
     summarize: Summarize | None = None,
@@ -468,16 +454,16 @@ def compact(  # noqa: PLR0913 - options, all by name
     of ``Session.compact`` that make sense for both.
     """
     if isinstance(source, str):
-        if targets.may_be(source) and targets.place_of(source):
-            from lockstitch import stored  # noqa: PLC0415 - most sessions are of other programs
+        if may_be(source) and place_of(source):
+            from lockstitch.sources.store_operations import compact_stored  # noqa: PLC0415
 
-            return stored.compact(source, session, summarize, budget=budget, **limits)
+            return compact_stored(source, session, summarize, budget=budget, **limits)
         [source] = resolve_sources(source, session=session)
     known: dict[str, str] = {}
     chosen = source
 
     def attempt() -> Shorter:
-        read = open_source(chosen, follow_symlinks=follow_symlinks)
+        read = chosen.open(follow_symlinks=follow_symlinks)
         made = condensed(read, summarize, budget=budget, known=known, **limits)
         return shortened(read, made, run or backups.new_run())
 
@@ -511,7 +497,8 @@ def condensed(
 def shorter(session: Opened, made: Condensed) -> Shorter:
     """Say what a compaction would come to, without writing it."""
     changes = list(made.draft.mended.changes) if made.changed else []
-    return Shorter(described(session), made.left.done, made.left.turns, changes)
+    report = session.source.describe(session.transcript)
+    return Shorter(report, made.left.done, made.left.turns, changes)
 
 
 def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
@@ -530,6 +517,5 @@ def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
         ),
         "compaction": {"rung": done.done.rung, "turns": done.turns},
     }
-    data = stored_bytes(session.source, made.after)
-    done.backup, done.carried = written(session, data, run, details)
+    done.backup, done.carried = session.source.replace(session, made.after, run, details)
     return done

@@ -16,6 +16,8 @@ from msgspec import Struct, field, structs
 
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.history import NEW as NEW_RECORD
+from lockstitch.formats.history import History
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.importing import import_events
@@ -29,9 +31,10 @@ from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
 from lockstitch.session.listing import list_sessions
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.interface import new_finding, read_thread
-from lockstitch.sources.source import OWN, Report
-from lockstitch.sources.targets import StorePlace, brief, place_of, public
+from lockstitch.sources.interface import Context, Transcript, new_finding, read_thread
+from lockstitch.sources.places import StorePlace, brief, place_of
+from lockstitch.sources.source import OWN, Opened, Report, Source
+from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend
 
@@ -468,3 +471,46 @@ def _describe(report: Report, journal: Journal) -> None:
     report.size = sum(len(record.body) for record in journal.records)
     report.size += sum(map(len, journal.blobs.values()))
     report.updated = journal.records[-1].at / 1000 if journal.records else 0.0
+
+
+class StoreSource(Source, frozen=True):
+    """A session in a store of Lockstitch's own; its path is the address or the path of that.
+
+    It is read as the request that it makes. A repair of it writes what can be read anew and keeps
+    the damaged one beside it, which is what ``undo`` goes back to.
+    """
+
+    @classmethod
+    def find(cls, target: str, session: str | None = None) -> Iterator[Source]:
+        """Yield the sessions of a store, or the one that is named."""
+        backend, place = open_store(target)
+        with backend:
+            wanted = session or place.session
+            names = [wanted] if wanted else [one.session for one in backend.sessions()]
+        yield from (cls(target, OWN, OWN, name) for name in names)
+
+    def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+        journal = read(self.path, self.session)
+        messages = journal.messages()
+        nowhere = [[NEW_RECORD] for _ in messages]
+        history = History(journal.dialect, messages, nowhere, [[()] for _ in messages])
+        known = Transcript(Context(name=journal.session), [], history, session=journal.session)
+        known.turns = journal.turns
+        return Opened(self, known)
+
+    def check(self) -> Report:
+        try:
+            return next(iter(check_store(self.path, self.session)))
+        except LockstitchError as error:
+            return self.unreadable(brief(str(error), self.path))
+
+    def examine(self) -> tuple[Report, Transcript | None]:
+        return self.check(), None
+
+    def repair(self) -> Exchanged:
+        """Write the session anew from what can be read of it, as :func:`repair_store` does."""
+        return repair_store(self.path, self.session)
+
+    def undo(self) -> Exchanged:
+        """Take the last repair back, as :func:`undo_store` does."""
+        return undo_store(self.path, self.session)

@@ -39,10 +39,11 @@ from lockstitch.sources.interface import (
     format_of,
     owner_of,
 )
+from lockstitch.sources.places import pasted
 from lockstitch.sources.records import Record, encode_record, record_bytes
 from lockstitch.sources.repair import RepairPlan
 from lockstitch.sources.source import OWN, Report, Source, may_hold_many
-from lockstitch.sources.targets import open_source, pasted
+from lockstitch.sources.targets import open_source
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"

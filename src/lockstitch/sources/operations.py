@@ -27,39 +27,44 @@ from lockstitch.errors import (
     UnknownFormat,
     Unreadable,
     UsageError,
-    reason_of,
 )
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
 from lockstitch.files import processes, read
 from lockstitch.files.backup import Backup, Declined, Undone
-from lockstitch.files.replace import Snapshot, snapshot
-from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.files.replace import snapshot
 from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
-from lockstitch.sources import repair as doctor
-from lockstitch.sources import targets
-from lockstitch.sources import targets as places
-from lockstitch.sources.interface import SQLITE, Transcript
-from lockstitch.sources.repair import RepairOptions, RepairPlan
-from lockstitch.sources.source import (
-    Opened,
-    Report,
-    Source,
-    glance,
+from lockstitch.sources import places
+from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript
+from lockstitch.sources.places import psycopg_hint
+from lockstitch.sources.repair import (
+    ROLLED_BACK,
+    RepairOptions,
+    RepairPlan,
+    file_bytes,
+    plan_repair,
+)
+from lockstitch.sources.source import COPY as COPY  # noqa: PLC0414 - asked for here, too
+from lockstitch.sources.source import Opened, Report, Source, parse_file, require_records
+from lockstitch.sources.targets import (
+    NEITHER,
     is_recognized,
-    open_file_source,
-    parse_file,
+    resolve_sources,
+    session_paths,
     sources_in,
 )
-from lockstitch.sources.targets import open_source, psycopg_hint, resolve_sources, session_paths
+from lockstitch.stores import addresses
 
 if TYPE_CHECKING:
     from lockstitch.redaction import Redaction
 
 
-_NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+def _check_store(target: str) -> list[Report]:
+    from lockstitch.sources.journals import check_store  # noqa: PLC0415 - few are our own
+
+    return list(check_store(target))
 
 
 def scan(targets: Iterable[str] = (), **where: Any) -> Iterator[Report]:
@@ -83,14 +88,14 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
 
             known = database.look_into(url)
             if known.is_own:
-                yield from _check_own_store(url)
-            for task in work.schema_tasks(url, places.public, known=known, **how):
+                yield from _check_store(url)
+            for task in work.schema_tasks(url, addresses.public, known=known, **how):
                 for page in work.work_through(task, how.get("workers", 1)):
                     yield from (outcome.report for outcome in page)
             if not known.is_own and not known.homes:
-                raise UnknownFormat(_NEITHER)
+                raise UnknownFormat(NEITHER)
     except LockstitchError as error:
-        yield Report(places.public(url), error=str(error))
+        yield Report(addresses.public(url), error=str(error))
 
 
 def scan_file(
@@ -102,105 +107,37 @@ def scan_file(
     """
     try:
         if places.may_be(path) and places.place_of(path):
-            return [] if part else _check_own_store(path)
+            return [] if part else _check_store(path)
         found = sources_in(path, environ=environ)
-        return _checked([one for one in found if _is_in(one, part, parts)])
+        if parts > 1:
+            names = ((one.session or "").encode("utf-8", "surrogatepass") for one in found)
+            mine = [zlib.crc32(name) % parts == part for name in names]
+            found = [one for one, is_mine in zip(found, mine, strict=True) if is_mine]
+        if len(found) < 2 or found[0].kind != SQLITE:  # noqa: PLR2004 - more than one
+            return [source.check() for source in found]
+        from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+        # the sessions of a database are checked over one connection
+        with rows.kept_open(path):
+            return [source.check() for source in found]
     except LockstitchError as error:
         is_unknown = isinstance(error, UnknownFormat)
         return [] if part else [Report(path, error=str(error), is_unknown=is_unknown)]
 
 
-def _is_in(source: Source, part: int, parts: int) -> bool:
-    name = (source.session or "").encode("utf-8", "surrogatepass")
-    return parts == 1 or zlib.crc32(name) % parts == part
-
-
-def _checked(found: list[Source]) -> list[Report]:
-    """Check sessions of one file; those of a database over one connection."""
-    if len(found) < 2 or found[0].kind != SQLITE:  # noqa: PLR2004 - more than one
-        return [check(source) for source in found]
-    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
-
-    with rows.kept_open(found[0].path):
-        return [check(source) for source in found]
-
-
-def _check_own_store(path: str) -> list[Report]:
-    from lockstitch import stored  # noqa: PLC0415 - most files are of other programs
-
-    return list(stored.check(path))
-
-
 def check(source: Source) -> Report:
-    """Say what is wrong with a session; changes nothing."""
-    try:
-        is_base = source.error is not None or source.kind in (SQLITE, POSTGRES)
-        quick = None if is_base else source.form.quick(source.path)
-        if quick is not None:
-            return _proven(source, quick)
-    except OSError as error:
-        return _unread(source, reason_of(error))
-    return examined(source)[0]
+    """Return what is wrong with a session; changes nothing."""
+    return source.check()
 
 
 def examined(source: Source) -> tuple[Report, Transcript | None]:
-    """Say what is wrong with a session, without a quick pass first, and give what was read."""
-    if source.error is not None:
-        return _unread(source, source.error), None
-    try:
-        session = open_source(source, search=True) if source.kind == POSTGRES else glance(source)
-        report = described(session)
-        report.findings = doctor.findings_in(source.form, session.transcript)
-    except LockstitchError as error:
-        return _unread(source, str(error)), None
-    except OSError as error:
-        return _unread(source, reason_of(error)), None
-    except (RecursionError, MemoryError):
-        return _unread(source, "is too large or too deep"), None
-    return report, session.transcript
-
-
-def _unread(source: Source, error: str) -> Report:
-    return Report(places.public(source.path), source.format or None, source.session, error=error)
-
-
-def _proven(source: Source, quick: Any) -> Report:
-    report = Report(source.path, source.format, quick.session, quick.project, quick.messages)
-    report.reachable, report.dialect = quick.turns, source.form.dialect
-    report.size, report.updated = _file_facts(source.path)
-    return report
+    """Return what is wrong with a session, without a quick pass first, and what was read."""
+    return source.examine()
 
 
 def described(session: Opened) -> Report:
-    """Say what a session is, without judging it."""
-    transcript, source = session.transcript, session.source
-    if source.kind == POSTGRES:
-        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
-
-        return work.describe_thread(places.public(source.path), transcript)
-    size, updated = _file_facts(source.path)
-    if source.kind == SQLITE:
-        # the file is that of others, too
-        size = sum(record.size for record in transcript.records)
-    return Report(
-        target=source.path,
-        format=source.format,
-        session=transcript.session or source.session,
-        project=transcript.project,
-        messages=transcript.messages or len(transcript.history.messages),
-        reachable=transcript.turns,
-        unreachable=transcript.left,
-        left=transcript.left_size,
-        size=transcript.size or size,
-        updated=updated,
-        dialect=transcript.history.dialect,
-        notes=list(transcript.notes),
-    )
-
-
-def _file_facts(path: str) -> tuple[int, float]:
-    status = os.stat(path)  # noqa: PTH116 - pathlib costs start-up time
-    return status.st_size, status.st_mtime
+    """Return what a session is, without judging it."""
+    return session.source.describe(session.transcript)
 
 
 _TRIES = 5
@@ -212,7 +149,6 @@ _NOT_ROLLED_BACK = (
     "there is no complete turn at whose end the session could go on, so nothing is rolled back: "
     "open calls are answered instead, as --strategy close does"
 )
-COPY = ", or give -o FILE to write a copy"
 T = TypeVar("T")
 
 
@@ -233,39 +169,32 @@ class Repaired(Struct):
 
 def planned(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
-    mended = doctor.plan_repair(session.source.form, session.transcript, options)
-    if mended.changed and _is_unknown_after(session, mended):
-        return _refused(mended)
-    if options.strategy == "rollback" and mended.changed and not _is_rolled_back(mended):
-        held = structs.replace(mended.before, notes=[*mended.before.notes, _NOT_ROLLED_BACK])
-        return structs.replace(mended, before=held)
-    return mended
+    plan = plan_repair(session.source.form, session.transcript, options)
+    if not plan.changed:
+        return plan
+    if session.before is not None and _is_unknown_after(session.source, plan):
+        held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
+        return RepairPlan(held, held, plan.findings, plan.findings, [], [])
+    is_rolled_back = any(change.action == ROLLED_BACK for change in plan.changes)
+    if options.strategy == "rollback" and not is_rolled_back:
+        held = structs.replace(plan.before, notes=[*plan.before.notes, _NOT_ROLLED_BACK])
+        return structs.replace(plan, before=held)
+    return plan
 
 
-def _is_rolled_back(mended: RepairPlan) -> bool:
-    return any(change.action == doctor.ROLLED_BACK for change in mended.changes)
-
-
-def _is_unknown_after(session: Opened, mended: RepairPlan) -> bool:
+def _is_unknown_after(source: Source, plan: RepairPlan) -> bool:
     """Whether a file would no longer be told as a session once it is repaired."""
-    if session.before is None:
-        return False
-    after = doctor.file_bytes(mended.after)
-    if is_recognized(session.source, mended.before.context.data) and not is_recognized(
-        session.source, after
-    ):
+    after = file_bytes(plan.after)
+    if is_recognized(source, plan.before.context.data) and not is_recognized(source, after):
         return True
     try:
-        parse_file(session.source, after)
+        if source.kind == DOCUMENT:
+            parse_file(source, after)  # it may have become lines
+        require_records(source, plan.after)
     except Unreadable:
         # It is known by the place where it lies, and nothing of it is left there.
         return True
     return False
-
-
-def _refused(mended: RepairPlan) -> RepairPlan:
-    held = structs.replace(mended.before, notes=[*mended.before.notes, _UNKNOWN_AFTER])
-    return RepairPlan(held, held, mended.findings, mended.findings, [], [])
 
 
 def repair(
@@ -284,7 +213,7 @@ def repair(
     chosen = source
 
     def attempt() -> Repaired:
-        session = open_source(chosen, follow_symlinks=follow_symlinks)
+        session = chosen.open(follow_symlinks=follow_symlinks)
         return applied(session, planned(session, options), run or backups.new_run())
 
     return until_it_stays(attempt)
@@ -321,81 +250,20 @@ def applied(session: Opened, mended: RepairPlan, run: str) -> Repaired:
         "changes": msgspec.to_builtins(mended.changes),
         "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
     }
-    if session.before is None:
-        done.backup = _save_rows(session.source, mended, run, details)
-        return done
-    data = stored_bytes(session.source, mended.after)
-    done.backup, done.carried = written(session, data, run, details)
+    done.backup, done.carried = session.source.write(session, mended, run, details)
     return done
 
 
-def stored_bytes(source: Source, transcript: Transcript) -> bytes:
-    """Return the bytes of the file that holds a session, packed if its file is."""
-    data = doctor.file_bytes(transcript)
-    return read.pack(data) if read.is_packed(source.path) else data
-
-
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
-    """Raise Busy if a program has a session's file open, as far as it can be asked.
-
-    What looks like an open call may be at work there. To a database that a repair only adds to,
-    nothing happens but that a thread at work gets a branch nobody goes on from; so one that is
-    ``is_named`` is repaired all the same.
-    """
-    source, known = session.source, session.transcript
-    if source.kind == SQLITE:
-        from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
-
-        if not rows.checked_form(source.form).adds:
-            rows.require_unused(source.path)
-        elif not is_named:
-            rows.require_unused(source.path, ", or name one thread with --session")
-    if session.before is not None:
-        users = source.form.users(session.before.path, known.session, known.project)
-        processes.require_closed(source.form.title, users, way)
-
-
-def written(
-    session: Opened, data: bytes, run: str, details: dict[str, Any]
-) -> tuple[str | None, int]:
-    """Replace a file, with a backup; gives where that is, and how many bytes were carried over."""
-    before = session.before
-    if before is None:
-        return None, 0
-    require_closed(session, COPY)
-    backup, replaced = backups.replace_with_backup(before, data, run, details)
-    if not replaced.carried:
-        _keep_time(before)
-    return str(backup.file), replaced.carried
-
-
-def _keep_time(before: Snapshot) -> None:
-    """Let a session stay as old as it was: programs resume the one that was used last.
-
-    A millisecond later than before, so that whoever remembers the old time sees the change.
-    """
-    later = before.mtime_ns + 1_000_000
-    follows = os.utime not in os.supports_follow_symlinks
-    with suppress(OSError):
-        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
-
-
-def _save_rows(source: Source, mended: RepairPlan, run: str, details: dict[str, Any]) -> str:
-    if source.kind == POSTGRES:
-        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
-
-        return work.store_thread(source, mended, run)
-    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
-
-    before, after = mended.before.records, mended.after.records
-    return rows.write_rows(source.path, source.form, before, after, run, details)
+    """Raise Busy if a program has a session open, as far as it can be asked."""
+    session.source.require_closed(session, way, is_named=is_named)
 
 
 def copied(session: Opened, mended: RepairPlan, path: str = "") -> bytes:
     """Return the bytes of the mended session for a file elsewhere, packed if its name says so."""
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
-    data = doctor.file_bytes(mended.after)
+    data = file_bytes(mended.after)
     return read.pack(data) if read.is_packed(path) else data
 
 
@@ -534,7 +402,7 @@ def undo_threads(
 
     done: list[UsageError] = []
     count = 0
-    for task in work.schema_tasks(url, targets.public):
+    for task in work.schema_tasks(url, addresses.public):
         try:
             with Database(task.url, task.home.schema) as database:
                 for one in repairs.undo_repairs(database, task.home, session=session, run=run):
@@ -543,7 +411,7 @@ def undo_threads(
         except UsageError as error:
             done.append(error)
     if not count:
-        raise UsageError(f"{targets.public(url)}: {done[0]}")
+        raise UsageError(f"{addresses.public(url)}: {done[0]}")
 
 
 def _restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
@@ -561,7 +429,7 @@ def _require_file_closed(path: str) -> None:
         return
     session = project = None
     with suppress(LockstitchError, OSError, RecursionError):
-        known = open_file_source(source).transcript
+        known = source.open().transcript
         session, project = known.session, known.project
     form = source.form
     processes.require_closed(form.title, form.users(path, session, project))

@@ -21,12 +21,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Busy, Conflict, Moved, Unreadable, UsageError
+from lockstitch.errors import Busy, Conflict, Moved, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.files.backup import Backup
 from lockstitch.sources import sqlite
-from lockstitch.sources.interface import format_named
+from lockstitch.sources.interface import SQLITE, Context, Transcript, format_named, format_of
 from lockstitch.sources.records import Record
+from lockstitch.sources.repair import RepairPlan
+from lockstitch.sources.source import Opened, Report, Source
 from lockstitch.sources.sqlite import (
     CHANGED,
     GuardedConnection,
@@ -289,6 +291,57 @@ def _selected(
         for rowid, *columns in base.execute(query, bind_values((session,)))
     ]
     return sorted(found, key=lambda row: [sorting(row[1][name]) for name in table.order])
+
+
+class RowSource(Source, frozen=True):
+    """A session in the SQLite database of a program, which may hold many."""
+
+    def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+        if self.error is not None:
+            raise Unreadable(self.error)
+        form, name = self.form, str(self.session)
+        loaded = load_rows(self.path, form, name, follow=follow_symlinks, search=search)
+        return Opened(self, form.parse(loaded, Context(b"", name)))
+
+    def glance(self) -> Opened:
+        return self.open(follow_symlinks=True, search=True)
+
+    def prove(self) -> Report | None:
+        return None
+
+    def describe(self, transcript: Transcript) -> Report:
+        report = super().describe(transcript)
+        # the file is that of others, too
+        report.size = transcript.size or sum(record.size for record in transcript.records)
+        return report
+
+    def require_closed(self, opened: Opened, way: str = "", *, is_named: bool = True) -> None:
+        """Raise Busy if another process has the database open.
+
+        To one that a repair only adds to, nothing happens but that a thread at work gets a branch
+        nobody goes on from; so a session that ``is_named`` is repaired all the same.
+        """
+        if not checked_form(self.form).adds:
+            require_unused(self.path)
+        elif not is_named:
+            require_unused(self.path, ", or name one thread with --session")
+
+    def write(
+        self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        before, after = plan.before.records, plan.after.records
+        return write_rows(self.path, self.form, before, after, run, details), 0
+
+
+def sources_in_database(path: str, name: str | None = None) -> list[Source]:
+    """Return the sessions in a database; raises UnknownFormat if no program is known to make it."""
+    form = format_named(name) if name else format_of(SQLITE, path, sorted(table_names(path)))
+    if form is not None and SQLITE not in form.kinds:
+        raise UnknownFormat("is a database, which that format is not kept in")
+    if form is None:
+        raise UnknownFormat("is a database, but of no program that is known")
+    found = list_sessions(path, form)
+    return [RowSource(path, form.name, SQLITE, row.id, row.error) for row in found]
 
 
 # Writing

@@ -36,10 +36,10 @@ from lockstitch.session.maintenance import (
 from lockstitch.session.reader import Reader
 from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.sessions import Shorter
 from lockstitch.sources.journals import Journal, chosen, open_store, read, require
-from lockstitch.sources.source import OWN, Report
-from lockstitch.sources.targets import SCHEMES, StorePlace, place_of, public
+from lockstitch.sources.places import SCHEMES, StorePlace, place_of
+from lockstitch.sources.source import OWN, Report, Shorter
+from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing
 from lockstitch.stores.opening import KNOWN, open_backend
 

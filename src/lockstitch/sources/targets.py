@@ -1,253 +1,106 @@
-"""Which sessions a target names, and how they are read.
+"""What a person names, as sources: a file, a folder, an id, or the address of a store.
 
-Where a store of Lockstitch's own is: by its address, or by the path of what it is kept in.
+``resolve`` tells what a target is, once, by as little of it as tells: its address, its place, its
+first records or its tables. Whoever has the sources need not ask again.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
-
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.errors import UnknownFormat, Unreadable, UsageError
 from lockstitch.files import read
-from lockstitch.formats.langgraph.postgres import KIND as LANGGRAPH_POSTGRES
-from lockstitch.sources.source import OWN, Opened, Source, files_below, find_sources, home_places
-from lockstitch.sources.source import open_file_source as opened_file
-from lockstitch.sources.source import program_folders as searched_in
-from lockstitch.stores import addresses
-from lockstitch.stores.addresses import public as public  # noqa: PLC0414 - asked for here, too
+from lockstitch.sources.interface import (
+    DOCUMENT,
+    LINES,
+    NAMES,
+    Format,
+    below,
+    format_named,
+    format_of,
+    likeness,
+    owner_of,
+)
+from lockstitch.sources.places import (
+    MAGIC,
+    POSTGRES,
+    is_postgres,
+    may_be,
+    names_schema,
+    place_of,
+    psycopg_hint,
+)
+from lockstitch.sources.records import close_document, decode_json
+from lockstitch.sources.source import DATABASES, OWN, Opened, Source
+from lockstitch.stores.addresses import public
 
-POSTGRES = ("postgresql:", "postgres:")
-SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
-_DATABASES = (".db", ".sqlite", ".sqlite3")
-_MAGIC = b"SQLite format 3\0"
-_LINES = ".jsonl"
-_OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
-_ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
-
-
-class StorePlace(Struct, frozen=True):
-    """The address of a store, and of one session in it where that is all that was named."""
-
-    url: str
-    session: str | None = None
-
-    def __repr__(self) -> str:
-        """Show the address without secrets."""
-        return f"Place({public(self.url)!r}, {self.session!r})"
-
-
-def may_be(target: str) -> bool:
-    """Tell at a glance whether a target can be a store, or a file of one."""
-    if target.startswith(SCHEMES) or target.endswith(_DATABASES):
-        return True
-    head = _first_bytes(target)
-    return head.startswith(_MAGIC) or _OPENING.match(head) is not None
-
-
-def place_of(target: str) -> StorePlace | None:
-    """Tell which store a target is; None if it is another program's, or none at all.
-
-    An address with our scheme is taken at its word, but that of a database may lead to the
-    database of another program.
-    """
-    if target.startswith("sqlite:"):
-        path = path_of(target)
-        is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
-        return None if is_other else StorePlace(target)
-    if target.startswith(POSTGRES):
-        return None if _is_others(target) else StorePlace(target)
-    if target.startswith(SCHEMES):
-        return StorePlace(target)
-    if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
-        return StorePlace(_store_url("jsonl", target)) if _holds_journals(target) else None
-    if target.endswith(_LINES):
-        return _place_of_lines(target)
-    return StorePlace(_store_url("sqlite", target)) if is_own_database(target) else None
-
-
-def is_postgres(target: str | None) -> bool:
-    """Tell whether a target is the address of a PostgreSQL."""
-    return target is not None and target.startswith(POSTGRES)
-
-
-def names_schema(url: str) -> bool:
-    """Tell whether an address names a schema, which only those of LangGraph's do."""
-    found = addresses.parsed(url)
-    return found is not None and bool(found.last("schema"))
-
-
-def _is_others(url: str) -> bool:
-    """Tell whether a PostgreSQL holds checkpoints of LangGraph and no store of ours.
-
-    What cannot be looked at counts as ours: whoever opens it says what is wrong with it.
-    """
-    if names_schema(url):
-        return True
-    try:
-        from lockstitch.formats.langgraph.postgres.database import look_into  # noqa: PLC0415 - as above
-
-        known = look_into(url)
-    except (LockstitchError, ModuleNotFoundError):
-        return False
-    return bool(known.homes) and not known.is_own
-
-
-def path_of(url: str) -> str:
-    """Give the path in the address of a database or a folder."""
-    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
-
-    return unquote(addresses.split(url).path)[1:]
-
-
-def brief(message: str, target: str, session: str = "") -> str:
-    """Give what an error says without the names that stand before it anyway."""
-    if target.startswith(POSTGRES):
-        message = _ADDRESS.sub("", message)
-    place = None if target.startswith(POSTGRES) else place_of(target)
-    path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
-    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
-    names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
-    for name in names if path else names[2:]:
-        message = message.removeprefix(f"{name}: ")
-    return message
-
-
-def _store_url(scheme: str, path: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - as above
-
-    return f"{scheme}:///{quote(path)}"
-
-
-def is_own_database(path: str) -> bool:
-    """Tell whether a file is an SQLite database with our mark in it; through SQLite only."""
-    if not os.path.isfile(path):  # noqa: PTH113 - as above
-        return False
-    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415 - for databases only
-
-    try:
-        SqliteBackend(path, readonly=True).close()
-    except LockstitchError:
-        return _is_marked(path)
-    return True
-
-
-def _is_marked(path: str) -> bool:
-    """Look for the mark in what cannot be opened: another program's, or ours of a later version."""
-    from lockstitch.sources import sqlite  # noqa: PLC0415 - as above
-    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415 - as above
-
-    try:
-        with sqlite.open_reading(path, follow=True) as base:
-            [(found,)] = base.execute("PRAGMA application_id").fetchall()
-    except LockstitchError:
-        return False
-    return bool(found == APPLICATION)
-
-
-def _place_of_lines(path: str) -> StorePlace | None:
-    if not _is_journal(path):
-        return None
-    folder, name = os.path.split(path)
-    return StorePlace(_store_url("jsonl", folder or "."), name.removesuffix(_LINES))
-
-
-def _holds_journals(folder: str) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return any(_is_journal(entry.path) for entry in entries if entry.name.endswith(_LINES))
-    except OSError:
-        return False
-
-
-def _is_journal(path: str) -> bool:
-    return _OPENING.match(_first_bytes(path)) is not None
-
-
-def _first_bytes(path: str) -> bytes:
-    try:
-        return read.read_head(path, 64)
-    except LockstitchError:
-        return b""
-
-
-def pasted(path: str, home: str | None = None) -> str:
-    """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
-    own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
-    if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
-        rest = path[len(own.rstrip(os.sep)) + 1 :]
-        return f"~/{shlex.quote(rest)}" if rest else "~"
-    return shlex.quote(path)
-
-
+SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
+OWN_FOLDER = ".lockstitch"
+LANGGRAPH = "langgraph"
+# What a target may be: sessions of programs, a store of our own, LangGraph's in a PostgreSQL.
+SESSIONS, STORE, THREADS = "sessions", "store", "threads"
+_BOM = b"\xef\xbb\xbf"
+_HEAD = 1 << 18
+_HEAD_LINES = 40
+# So many sessions are named of those that an id may mean.
+_LISTED = 5
 _OWN = (
     "is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
     "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
+NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
 
 
-def resolve_sources(  # noqa: PLR0913 - options, all by name
-    target: str,
-    *,
-    format: str | None = None,  # noqa: A002 - the word that the command line has for it
-    session: str | None = None,
-    home: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    most: int | None = None,
-) -> list[Source]:
-    """Give the sessions that a target names: a file, a folder, an id or its beginning.
-
-    A database of LangGraph's in a PostgreSQL may hold millions; ``most`` are given of it.
-    """
-    if may_be(target) and format in (None, OWN) and place_of(target):
-        raise UsageError(_OWN)
-    if is_postgres(target):
-        return list(islice(_threads(target, session), most))
-    where = home or Path.home()
-    return find_sources(target, format, session, where, os.environ if environ is None else environ)
+# Where programs keep their sessions
 
 
-def _threads(url: str, session: str | None) -> Iterator[Source]:
-    """Give the threads of LangGraph's in a PostgreSQL."""
-    with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
-
-        yield from work.find_threads(url, session)
-
-
-@contextmanager
-def psycopg_hint() -> Iterator[None]:
-    """Say what to install where psycopg is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "psycopg":
-            raise
-        hint = "a PostgreSQL database needs: pip install 'lockstitch[postgres]'"
-        raise UsageError(hint) from error
+def places_of(form: Format, home: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files of one program."""
+    for place in form.places:
+        paths = sorted(_matches(home, environ, form.variable, place))
+        yield from (path for path in paths if not read.is_shadowed_by_plain(path))
 
 
-def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-    """Read a session, once, and understand it; ``search`` looks into all that a database has."""
-    if source.kind != LANGGRAPH_POSTGRES:
-        return opened_file(source, follow_symlinks=follow_symlinks, search=search)
-    from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415 - needs psycopg
-
-    return Opened(source, work.open_thread(source, search=search))
+def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
+    """Return the files at a place, and folders on the way that may not be looked into."""
+    moved = environ.get(variable) if variable else None
+    found, closed = [str(Path(moved) if moved else home)], []
+    for step in (below(variable, place) if moved else place).split("/"):
+        names, found = found, []
+        for folder in names:
+            try:
+                if "*" in step:
+                    own = fnmatch.filter(os.listdir(folder), step)  # noqa: PTH208 - as below
+                    found += [os.path.join(folder, name) for name in own]  # noqa: PTH118
+                elif os.lstat(os.path.join(folder, step)):  # noqa: PTH118 - as below
+                    found.append(os.path.join(folder, step))  # noqa: PTH118 - as below
+            except PermissionError as error:
+                closed.append(str(error.filename))
+            except OSError:
+                continue
+    return found + closed
 
 
 def searched_folders(
     *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the folders in which ``paths`` looks where nothing is named."""
-    return searched_in(home or Path.home(), os.environ if environ is None else environ)
+    """Return the folders in which sessions are looked for where nothing is named."""
+    where = os.environ if environ is None else environ
+    found: dict[str, None] = {}
+    for form in map(format_named, NAMES):
+        for place in form.places:
+            moved = where.get(form.variable) if form.variable else None
+            steps = (below(form.variable, place) if moved else place).split("/")
+            fixed = [
+                step for n, step in enumerate(steps[:-1]) if "*" not in "".join(steps[: n + 1])
+            ]
+            found[str(Path(moved or home or Path.home(), *fixed))] = None
+    return [*found]
 
 
 def session_paths(
@@ -256,7 +109,7 @@ def session_paths(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Give the files to scan: those below the targets, or all known places of this machine."""
+    """Yield the files to scan: those below the targets, or all known places of this machine."""
     given = list(targets)
     for target in given:
         if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
@@ -264,5 +117,268 @@ def session_paths(
         else:
             yield target
     if not given:
-        where = home or Path.home()
-        yield from dict.fromkeys(home_places(where, os.environ if environ is None else environ))
+        where = os.environ if environ is None else environ
+        forms = map(format_named, NAMES)
+        own = (path for form in forms for path in places_of(form, home or Path.home(), where))
+        yield from dict.fromkeys(own)
+
+
+def files_below(folder: str) -> Iterator[str]:
+    """Yield the files below a folder that may hold sessions, in a steady order.
+
+    A folder that cannot be looked into comes as well, so that whoever opens it says so.
+    """
+    closed: list[str] = []
+    walk = read.walk_folders(folder, lambda error: closed.append(str(error.filename)))
+    for root, folders, names in walk:
+        folders[:] = sorted(name for name in folders if name != OWN_FOLDER)
+        for name in sorted(names):
+            path = os.path.join(root, name)  # noqa: PTH118 - a walk may give 100 000 names
+            if name.endswith(SUFFIXES) and not read.is_shadowed_by_plain(path):
+                yield path
+    yield from closed
+
+
+# Resolving
+
+
+def classify(target: str, form: str | None = None) -> str:
+    """Return what a target is: ``STORE``, ``THREADS`` or ``SESSIONS``, which may be in files.
+
+    A folder is a store only if ``form`` says so. Raises ``UnknownFormat`` for a PostgreSQL that
+    holds nothing of either, and ``Unreadable`` for what ``form`` says and it is not.
+    """
+    if target.startswith(POSTGRES) and form in (None, LANGGRAPH):
+        if form == LANGGRAPH or names_schema(target):
+            return THREADS
+        with psycopg_hint():
+            from lockstitch.formats.langgraph.postgres.database import look_into  # noqa: PLC0415
+
+            known = look_into(target)
+        if not known.homes and not known.is_own:
+            raise UnknownFormat(f"{public(target)}: {NEITHER}")
+        return STORE if known.is_own else THREADS
+    if form not in (None, OWN) or target == "-":
+        return SESSIONS
+    if form is None and (os.path.isdir(target) or not may_be(target)):  # noqa: PTH112 - start-up
+        return SESSIONS
+    if place_of(target) is not None:
+        return STORE
+    if form is not None:
+        raise Unreadable("is not a store of Lockstitch's own")
+    return SESSIONS
+
+
+def resolve(  # noqa: PLR0913 - options, all by name
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 - the word that the command line has for it
+    session: str | None = None,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    most: int | None = None,
+) -> list[Source]:
+    """Return the sessions that a target names, whatever holds them.
+
+    A target is a file, a folder, an id or its beginning, or the address of a store. A database
+    may hold millions; ``most`` are given of it.
+    """
+    if may_be(target) and format in (None, OWN) and place_of(target):
+        from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
+
+        return list(islice(StoreSource.find(target, session), most))
+    where = os.environ if environ is None else environ
+    path = target.removeprefix("sqlite:///")
+    if is_postgres(target):
+        with psycopg_hint():
+            from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415
+
+            return list(islice(work.find_threads(target, session), most))
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
+        files = files_below(path)
+        found = [one for file in files for one in _sources_or_error(file, format, where)]
+    elif os.path.lexists(path):
+        found = sources_in(path, format, where)
+    elif os.sep in target or target.endswith(SUFFIXES):
+        raise Unreadable("no such file")
+    else:
+        return [_source_by_id(target, home or Path.home(), where)]
+    if session is None:
+        return found
+    return [
+        one
+        for one in found
+        if one.session == session or (one.format and one.form.is_part_of(one.session, session))
+    ]
+
+
+def resolve_sources(target: str, **how: Any) -> list[Source]:
+    """Return the sessions of other programs that a target names, as :func:`resolve` does.
+
+    Raises ``UsageError`` for a store of Lockstitch's own.
+    """
+    if may_be(target) and how.get("format") in (None, OWN) and place_of(target):
+        raise UsageError(_OWN)
+    return resolve(target, **how)
+
+
+def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+    """Read a session, once, and parse it; ``search`` looks into all that a database has."""
+    return source.open(follow_symlinks=follow_symlinks, search=search)
+
+
+def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
+    """Return the sessions in one file of many, among which are those of other programs.
+
+    A file that cannot be read is given too, so that whoever opens it says so.
+    """
+    try:
+        return sources_in(path, name, environ)
+    except UnknownFormat:
+        return []
+    except (Unreadable, UsageError) as error:
+        owner = None if name else owner_of(path, environ)
+        known = name or (owner.name if owner else "")
+        return [Source(path, known, LINES, error=str(error))]
+
+
+def _source_by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
+    """Find a session of this machine by its id, or by a beginning that only one has."""
+    matches: dict[Source, str] = {}
+    for form in map(format_named, NAMES):
+        for path in places_of(form, home, environ):
+            if target in path or path.endswith((".db", ".sqlite")):
+                for source in _sources_or_error(path, None, environ):
+                    name = source.session or Path(source.path).stem
+                    if name.startswith(target) or f"-{target}" in name:
+                        matches[source] = name
+    if not matches:
+        raise Unreadable("is neither a file nor the id of a session on this machine")
+    if len(matches) > 1:
+        ids = sorted(set(matches.values()))
+        which = ids if len(ids) == len(matches) else sorted(source.path for source in matches)
+        more = [f"and {len(which) - _LISTED} more"] if len(which) > _LISTED else []
+        listed = ", ".join([*which[:_LISTED], *more])
+        raise UsageError(f"is the beginning of {len(which)} sessions, {listed}: give more of it")
+    return next(iter(matches))
+
+
+def sources_in(
+    path: str, name: str | None = None, environ: Mapping[str, str] | None = None
+) -> list[Source]:
+    """Return the sessions in one file; raises UnknownFormat if it is of no program that is known.
+
+    What is in a program's own place is that program's session, in whatever state it is. Anywhere
+    else the first records must be such that no other program writes them.
+    """
+    # A database that this process has open would lose its locks if anything else closed it.
+    head = b"" if path.endswith(DATABASES) else read.read_head(path, _HEAD)
+    if path.endswith(DATABASES) or head.startswith(MAGIC):
+        from lockstitch.sources.rows import sources_in_database  # noqa: PLC0415 - loads sqlite3
+
+        return sources_in_database(path, name)
+    if head.startswith(read.ZSTD_MAGIC):
+        head = read.unpacked_head(path, _HEAD)
+        if not head:
+            raise Unreadable("is packed, and damaged before anything of it can be unpacked")
+    owner = None if name else owner_of(path, os.environ if environ is None else environ)
+    if owner is not None:
+        return [_source_in_place(path, owner, head)]
+    kind, values = _first_records(path, head)
+    file_name = read.plain_name(os.path.basename(path))  # noqa: PTH119 - start-up time
+    form = format_named(name) if name else format_of(kind, file_name, values)
+    if form is None:
+        like = likeness(kind, values)
+        raise UnknownFormat(unknown_program(like), like)
+    if form.name == "list" and kind == LINES:
+        # a file that is no JSON, and that begins as one list does and not with lists on lines
+        first = head.removeprefix(_BOM).lstrip().partition(b"\n")[0]
+        if first.startswith(b"[") and not _values_in(first):
+            raise Unreadable(
+                "is a list of messages that is not whole JSON: it cannot be told apart"
+            )
+    return [Source(path, form.name, kind)]
+
+
+def _source_in_place(path: str, owner: Format, head: bytes) -> Source:
+    """Return the session in a program's own place; Unreadable if it is surely no such one."""
+    kind = DOCUMENT if DOCUMENT in owner.kinds and path.endswith(".json") else LINES
+    try:
+        found, values = _first_records(path, head)
+    except Unreadable:
+        return Source(path, owner.name, kind)
+    kind = found if found in owner.kinds else kind
+    why = owner.doubt(values)
+    if why:
+        where = f"is where {owner.title} keeps its sessions, but {why}"
+        raise Unreadable(f"{where}; nothing was changed, --format {owner.name} reads it anyway")
+    return Source(path, owner.name, kind)
+
+
+def unknown_program(like: str) -> str:
+    """Say of a file of no program that is known what it looks like, and what can be done."""
+    if not like:
+        return "not a program that is known: it holds no session that could be read"
+    forced = "--format NAME (or check --dialect NAME) reads it as what you say it is"
+    return f"{like}: not a program that is known, so nothing was changed; {forced}"
+
+
+def is_recognized(source: Source, data: bytes) -> bool:
+    """Whether bytes are told as a session of a source's format by what they hold alone."""
+    try:
+        kind, values = _first_records(source.path, data[:_HEAD], data)
+    except Unreadable:
+        return False
+    file_name = read.plain_name(os.path.basename(source.path))  # noqa: PTH119 - start-up time
+    form = format_of(kind, file_name, values)
+    return form is not None and form.name == source.format
+
+
+def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
+    """Read the first values of a file, and tell lines of JSON from one document."""
+    if not head.strip(b" \t\r\n"):
+        raise UnknownFormat("is empty")
+    if not head.strip(b"\0 \t\r\n"):
+        raise Unreadable("holds nothing but NUL bytes")
+    values = _values_in(head)
+    has_objects = any(type(value) is dict for value in values)
+    # a list may have its objects on lines of their own
+    is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
+    if has_objects and not is_list:
+        # the only line may be an object that holds a whole conversation
+        is_alone = len(values) == 1 and head.count(b"\n") <= 1 and type(values[0]) is dict
+        if not is_alone or not any(type(value) is list for value in values[0].values()):
+            return LINES, values
+    if whole is None and len(head) >= _HEAD:
+        data = read.read_file(path)
+        whole = read.unpack(data).data if data.startswith(read.ZSTD_MAGIC) else data
+    data = head if whole is None else whole
+    try:
+        return DOCUMENT, [decode_json(data.removeprefix(_BOM))]
+    except ValueError:
+        # a first line that is longer than the head, as a prompt with a picture is
+        values = values or _values_in(data)
+    torn = None if any(type(value) is dict for value in values) else _torn_document(data)
+    return (LINES, values) if torn is None else (DOCUMENT, [torn])
+
+
+def _values_in(data: bytes) -> list[Any]:
+    """Return the values on the first lines, as far as these are whole."""
+    values: list[Any] = []
+    for line in data.removeprefix(_BOM).split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
+        try:
+            values.append(decode_json(line.strip(b"\0")))
+        except ValueError:
+            continue
+    return values
+
+
+def _torn_document(data: bytes) -> Any:
+    """Return what is whole of a document of a program that breaks off, None if it is none."""
+    if not data.removeprefix(_BOM).lstrip().startswith(b"{") or b'"messages"' not in data:
+        return None
+    for form in map(format_named, NAMES):
+        found = close_document(data.removeprefix(_BOM), form.lists) if form.lists else None
+        if found is not None and form.claims("", [found.value]):
+            return found.value
+    return None

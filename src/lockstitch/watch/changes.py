@@ -19,7 +19,7 @@ from msgspec import Struct
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.sources.interface import NAMES, below, format_named
-from lockstitch.sources.source import OWN_FOLDER, SUFFIXES, files_below
+from lockstitch.sources.targets import OWN_FOLDER, SUFFIXES, files_below
 
 # The log of a database: what is written goes there first.
 _LOG = "-wal"

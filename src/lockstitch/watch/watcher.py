@@ -22,8 +22,8 @@ from lockstitch.rules import NOTE, Finding
 from lockstitch.sources import operations
 from lockstitch.sources.interface import SQLITE, format_named
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
-from lockstitch.sources.source import Report, Source, sources_in
-from lockstitch.sources.targets import open_source
+from lockstitch.sources.source import Report, Source
+from lockstitch.sources.targets import open_source, sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
 from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for

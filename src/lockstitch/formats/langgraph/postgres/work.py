@@ -52,7 +52,7 @@ from lockstitch.sources import repair
 from lockstitch.sources.interface import Context, Format, Transcript
 from lockstitch.sources.records import Record
 from lockstitch.sources.repair import RepairOptions, RepairPlan
-from lockstitch.sources.source import Report, Source
+from lockstitch.sources.source import Opened, Report, Source
 from lockstitch.stores.addresses import public
 
 
@@ -75,6 +75,28 @@ class ThreadSource(Source, frozen=True):
     def form(self) -> Format:
         """The format itself."""
         return THREADS
+
+    def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+        if self.error is not None:
+            raise Unreadable(self.error)
+        return Opened(self, open_thread(self, search=search))
+
+    def glance(self) -> Opened:
+        return self.open(search=True)
+
+    def prove(self) -> Report | None:
+        return None
+
+    def describe(self, transcript: Transcript) -> Report:
+        return describe_thread(public(self.path), transcript)
+
+    def require_closed(self, opened: Opened, way: str = "", *, is_named: bool = True) -> None:
+        """Do nothing: a repair only adds a checkpoint, and only if the thread has not gone on."""
+
+    def write(
+        self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        return store_thread(self, plan, run), 0
 
 
 class PostgresThreads(ThreadFormat):
