@@ -191,13 +191,13 @@ def _children(pid: int) -> list[str]:
 def test_a_failure_of_our_own_does_not_end_the_scan(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lockstitch import sessions
     from lockstitch.cli import scan
+    from lockstitch.sources import operations
 
     def fail(path: str) -> list[object]:
         raise KeyError(path)
 
-    monkeypatch.setattr(sessions, "scan_file", fail)
+    monkeypatch.setattr(operations, "scan_file", fail)
     [report] = scan.scan_file(str(home / "secret words.jsonl"))
     assert report.status == "unreadable"
     assert (report.error or "").startswith("internal error: KeyError at ")

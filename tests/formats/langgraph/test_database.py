@@ -28,7 +28,7 @@ from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
 from lockstitch.formats.langgraph.snapshot import branches, session_name
 from lockstitch.formats.langgraph.sqlite import LangGraph, seconds_of
-from lockstitch.sources import repair, rows
+from lockstitch.sources import operations, repair, rows
 from lockstitch.sources.interface import Context
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.tables import Row
@@ -197,12 +197,12 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
         return made
 
     words = ("repair", "--yes", threads, "--session", "agent-killed", "--json")
-    monkeypatch.setattr(sessions, "planned", slowly)
+    monkeypatch.setattr(operations, "planned", slowly)
     status, printed = lockstitch(*words)
     [session] = repaired(printed)
     assert (status, session["outcome"], session["applied"]) == (1, "went on", False)
     assert session["backup"] is None
-    monkeypatch.setattr(sessions, "planned", planned)
+    monkeypatch.setattr(operations, "planned", planned)
     status, printed = lockstitch(*words)
     [session] = repaired(printed)
     assert (status, session["outcome"], session["applied"]) == (0, "repaired", True)
