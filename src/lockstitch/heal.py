@@ -159,31 +159,85 @@ class Plan:
 
     ``messages`` is in the kind that was given; where nothing had to change it is the very object.
     If something cannot be repaired, ``remaining`` says what, and ``messages`` is the original.
+    Who only asks for the ``findings`` has no repair worked out.
     """
 
     def __init__(
-        self,
-        given: HealInput,
-        findings: list[Finding],
-        outcome: RepairOutcome | None,
-        spared: frozenset[str] = NONE,
+        self, given: HealInput, spared: frozenset[str] = NONE, *, only_errors: bool = False
     ) -> None:
         self.dialect = given.profile.full_name
-        self.findings = findings
-        self.remaining: list[Finding] = findings if outcome is None else outcome.remaining
-        self.healed = not any(
-            finding.severity == ERROR and finding.code not in spared for finding in self.remaining
-        )
+        self.findings: list[Finding] = []
         self._given = given
-        self._outcome = outcome if self.healed else None
-        self.changes: list[Change] = self._outcome.changes if self._outcome else []
-        self.quarantine: list[Quarantined] = self._outcome.quarantine if self._outcome else []
+        self._spared = spared
+        self._only_errors = only_errors
+        self._case = self._examined()
+
+    def _examined(self) -> Case | None:
+        """List what is wrong, and return what has to be repaired; None if nothing has to be."""
+        self.findings = []
+        if self._given.is_proven:
+            return None
+        case = self._given.case()
+        self.findings = examine(case)
+        # to repair what is only odd would change bytes of a prefix that a cache holds
+        if self._only_errors and not any(found.severity == ERROR for found in self.findings):
+            return None
+        closes = bool(case.waiting) and any(call.id in case.waiting for call in case.parts.calls)
+        return case if closes or any(found.fixable for found in self.findings) else None
+
+    @cached_property
+    def _attempt(self) -> RepairOutcome | None:
+        """What the repair comes to, worked out when somebody asks; None if there is none."""
+        while self._case is not None:
+            given, sent = self._given, self._only_errors
+            found = repair_case(
+                self._case, given.looked_at, self.findings, self._spared, only_errors=sent
+            )
+            left = any(one.severity == ERROR or not sent for one in found.remaining)
+            if given.excerpt is None or not (left or not given.can_be_whole(found)):
+                return found
+            # the excerpt was too short: the whole list has to be seen
+            given.excerpt = None
+            self._case = self._examined()
+        return None
+
+    @cached_property
+    def remaining(self) -> list[Finding]:
+        """What a repair would leave: all of it where none is made."""
+        attempt = self._attempt
+        return self.findings if attempt is None else attempt.remaining
+
+    @cached_property
+    def healed(self) -> bool:
+        """Whether nothing is left that the provider refuses."""
+        return not any(
+            found.severity == ERROR and found.code not in self._spared for found in self.remaining
+        )
+
+    @property
+    def _outcome(self) -> RepairOutcome | None:
+        return self._attempt if self.healed else None
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What would be done."""
+        return self._outcome.changes if self._outcome else []
+
+    @cached_property
+    def quarantine(self) -> list[Quarantined]:
+        """What could not stay, whole."""
+        return self._outcome.quarantine if self._outcome else []
 
     def __repr__(self) -> str:
         """Count what was found and what would be done; no content."""
         counts = f"{len(self.findings)} findings, {len(self.changes)} changes"
         state = "healed" if self.healed else f"{len(self.remaining)} findings remain"
         return f"<Plan for {self.dialect}: {counts}, {state}>"
+
+    @property
+    def count(self) -> int:
+        """How many messages were given."""
+        return len(self._given.raw)
 
     @cached_property
     def changed(self) -> bool:
@@ -304,8 +358,7 @@ def check(
     waiting: Iterable[str] = (),
 ) -> list[Finding]:
     """Say what the provider would reject in a message list, and why; changes nothing."""
-    given = HealInput(messages, dialect, model, waiting)
-    return [] if given.is_proven else examine(given.case())
+    return plan(messages, dialect, model=model, waiting=waiting).findings
 
 
 def plan(
@@ -316,7 +369,7 @@ def plan(
     waiting: Iterable[str] = (),
 ) -> Plan:
     """Work out the repair of a message list, without applying it to anything."""
-    return _planned(HealInput(messages, dialect, model, waiting))
+    return Plan(HealInput(messages, dialect, model, waiting))
 
 
 def detect(messages: Any) -> str:
@@ -340,12 +393,12 @@ def plan_stored(
     messages: list[Any], dialect: str, model: str | None, spared: frozenset[str] = NONE
 ) -> Plan:
     """Work out the repair of a history that is kept for later: it may end as it likes."""
-    return _planned(HealInput(messages, dialect, model, (), stored=True), spared)
+    return Plan(HealInput(messages, dialect, model, (), stored=True), spared)
 
 
 def plan_request(body: dict[str, Any], dialect: str, spared: frozenset[str] = NONE) -> Plan:
     """Work out the repair of a request that is kept in a file, but for some rules."""
-    return _planned(HealInput(body, dialect, None, ()), spared)
+    return Plan(HealInput(body, dialect, None, ()), spared)
 
 
 def plan_sent(
@@ -366,26 +419,4 @@ def plan_sent(
     given = HealInput(body, dialect, model, (), clean=clean)
     if not strict:
         given.traits = structs.replace(given.traits, binds_reasoning=False)
-    return _planned(given, sent=True)
-
-
-def _planned(given: HealInput, spared: frozenset[str] = NONE, *, sent: bool = False) -> Plan:
-    if given.is_proven:
-        return Plan(given, [], None)
-    case = given.case()
-    findings = examine(case)
-    # to repair what is only odd would change bytes of a prefix that a cache holds
-    if sent and not any(finding.severity == ERROR for finding in findings):
-        return Plan(given, findings, None)
-    if not _closes_waiting(case) and not any(finding.fixable for finding in findings):
-        return Plan(given, findings, None)
-    outcome = repair_case(case, given.looked_at, findings, spared, only_errors=sent)
-    left = any(found.severity == ERROR or not sent for found in outcome.remaining)
-    if given.excerpt is not None and (left or not given.can_be_whole(outcome)):
-        given.excerpt = None
-        return _planned(given, spared, sent=sent)
-    return Plan(given, findings, outcome, spared)
-
-
-def _closes_waiting(case: Case) -> bool:
-    return bool(case.waiting) and any(call.id in case.waiting for call in case.parts.calls)
+    return Plan(given, only_errors=True)

@@ -195,7 +195,7 @@ def transcript_timeline(
     history, records = transcript.history, transcript.records
     known = {(found.code, found.place) for found in findings}
     marks: dict[str, list[Finding]] = {}
-    for found in plan_history(history, form.tolerated).findings:
+    for found in plan_history(history, form.tolerated, to_write=False).findings:
         named = form.named(found, transcript)
         if (named.code, place_in_store(found.at, history, transcript)) in known:
             severity = form.severity(found, transcript)

@@ -113,7 +113,7 @@ def findings_in(form: Format, transcript: Transcript) -> list[Finding]:
 def _examine(form: Format, transcript: Transcript) -> tuple[list[Finding], Plan]:
     """Return everything that is wrong with a session, and the plan that says so of its history."""
     history = transcript.history
-    plan = plan_history(history, form.tolerated)
+    plan = plan_history(history, form.tolerated, to_write=False)
     stored = [
         new_finding(code, record.place, _storage_message(code, record))
         for record in transcript.records
@@ -145,7 +145,7 @@ def findings_in_history(
     """
     history = transcript.history
     if plan is None:
-        plan = plan_history(history, form.tolerated)
+        plan = plan_history(history, form.tolerated, to_write=False)
     named = (form.named(finding, transcript) for finding in plan.findings)
     found = [finding for finding in named if finding.code not in form.tolerated]
     if transcript.waiting:
@@ -168,8 +168,11 @@ def findings_in_history(
     return found
 
 
-def plan_history(history: History, spared: frozenset[str]) -> Plan:
-    """Plan the repair of a history as it will be sent: behind it comes the next prompt."""
+def plan_history(history: History, spared: frozenset[str], *, to_write: bool = True) -> Plan:
+    """Plan the repair of a history as it will be sent: behind it comes the next prompt.
+
+    Without ``to_write`` only the findings count, and no repair is worked out if that can be spared.
+    """
     if history.body is not None:
         key = profile_named(history.dialect).list_key
         body = {**history.body, key: history.messages}
@@ -182,10 +185,21 @@ def plan_history(history: History, spared: frozenset[str]) -> Plan:
         words = dialect.text_part("Go on.", USER)
         prompt = [dialect.rebuild(dialect.new_message(USER, [words]))]
     plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
-    if plan.changed and any(one not in plan.plain for one in prompt):
-        # It became part of the message before it, which would keep it for good.
-        return plan_stored(history.messages, history.dialect, history.model, spared)
+    end = len(history.messages)
+    if to_write or any((one.at.message or 0) >= end - 1 for one in plan.findings):
+        return _plan_to_write(plan, history, spared)
     return plan
+
+
+def _plan_to_write(plan: Plan, history: History, spared: frozenset[str]) -> Plan:
+    """Return a plan whose messages can be stored: the prompt behind them is in none of them."""
+    end = len(history.messages)
+    if plan.count == end or not plan.changed:
+        return plan
+    if any(one.origin == end and not one.parts for one in plan.repaired):
+        return plan
+    # It became part of the message before it, which would keep it for good.
+    return plan_stored(history.messages, history.dialect, history.model, spared)
 
 
 def place_in_store(place: Place, history: History, transcript: Transcript) -> str:
@@ -306,6 +320,8 @@ def _repair_once(
     history = _with_evidence(after, form.survived, ledger)
     if history is not transcript.history:
         plan = plan_history(history, form.tolerated)
+    else:
+        plan = _plan_to_write(plan, history, form.tolerated)
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
     if lossy and not options.lossy:
         plan = plan_history(history, form.tolerated | lossy)
@@ -403,7 +419,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
 
 def _roll_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
     """Go back to the end of the last turn before the first place that is wrong, if there is one."""
-    plan = plan_history(transcript.history, form.tolerated)
+    plan = plan_history(transcript.history, form.tolerated, to_write=False)
     broken = [f for f in plan.findings if f.severity == ERROR and f.code not in form.tolerated]
     if not broken:
         return transcript
@@ -417,7 +433,7 @@ def _keep_valid_beginning(form: Format, transcript: Transcript, ledger: Ledger) 
     history = transcript.history
     for start in reversed(_turn_starts(history)):
         kept = structs.replace(history, messages=history.messages[:start])
-        plan = plan_history(kept, form.tolerated)
+        plan = plan_history(kept, form.tolerated, to_write=False)
         if not any(finding.severity == ERROR for finding in plan.findings):
             return _keep_until(form, transcript, start, ledger)
     return transcript

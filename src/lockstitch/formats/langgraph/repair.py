@@ -459,7 +459,7 @@ def _find_in_other(other: ThreadReading, transcript: Transcript) -> Iterator[Fin
         text = f"the result of call {call} in channel {shown(other.channel)} {HIDDEN}"
         place = transcript.records[item.record or other.snapshot.head.record].place
         yield new_finding("LS901", place, text)
-    for found in repair.plan_history(history, frozenset()).findings:
+    for found in repair.plan_history(history, frozenset(), to_write=False).findings:
         place = repair.place_in_store(found.at, history, transcript)
         yield structs.replace(found, place=place)
 
