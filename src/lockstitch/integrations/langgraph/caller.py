@@ -21,7 +21,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -220,9 +220,9 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
                         inner.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - it is handed on
-                    step = _bound(inner.throw, error)
+                    step = partial(inner.throw, error)
                 else:
-                    step = inner.__next__ if sent is None else _bound(inner.send, sent)
+                    step = inner.__next__ if sent is None else partial(inner.send, sent)
 
     return stream
 
@@ -246,9 +246,9 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
                         await inner.aclose()
                     raise
                 except BaseException as error:  # noqa: BLE001 - it is handed on
-                    step = _bound(inner.athrow, error)
+                    step = partial(inner.athrow, error)
                 else:
-                    step = inner.__anext__ if sent is None else _bound(inner.asend, sent)
+                    step = inner.__anext__ if sent is None else partial(inner.asend, sent)
 
     return astream
 
@@ -277,10 +277,6 @@ _WRAPPERS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "bulk_update_state": _updating,
     "abulk_update_state": _aupdating,
 }
-
-
-def _bound(call: Callable[[Any], Any], word: Any) -> Callable[[], Any]:
-    return lambda: call(word)
 
 
 def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002

@@ -7,7 +7,7 @@ all that hangs on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import eq, is_
 from typing import TYPE_CHECKING, Any, cast
@@ -243,32 +243,6 @@ class AppliedPending(Struct):
     deltas: frozenset[str] = frozenset()
     due: tuple[str, ...] = ()
     paused: bool = False
-
-
-def repair_checkpoint(  # noqa: PLR0913 - the inputs of a pure function, by name
-    saved: CheckpointTuple,
-    *,
-    messages: Sequence[Any] | None = None,
-    force: bool = False,
-    channel: str | None = None,
-    next_version: NextVersion,
-    delta: Mapping[str, Any] | None = None,
-    ancestors: Iterable[CheckpointTuple] = (),
-) -> NewCheckpoint | None:
-    """Work out the checkpoint that makes a conversation valid; None if there is nothing to do.
-
-    ``next_version`` is the saver's ``get_next_version``, ``delta`` the history that the saver
-    gives of the channels that ``pending_writes.wanted_histories`` names; results of open calls may
-    be beside ``ancestors``, nearest first. Nothing is read or written. A checkpoint that waits for
-    a person is left alone, unless ``force`` is given.
-    """
-    task = CheckpointRepair(saved, next_version, delta=delta, channel=channel)
-    calls = task.open_calls()
-    for ancestor in ancestors:
-        if not calls:
-            break
-        task.take(ancestor, calls)
-    return task.new_checkpoint(messages, force=force)
 
 
 class CheckpointRepair:

@@ -41,8 +41,8 @@ from lockstitch.integrations.langgraph.saver_steps import (
     ReadDeltas,
     ReadHeader,
     Saver,
-    Sleep,
     Steps,
+    WaitSeconds,
 )
 
 if TYPE_CHECKING:
@@ -520,7 +520,7 @@ def wait_for_turn(
             now = time.monotonic()
             if now - changed >= wait or now - started >= wait * _MOST:
                 return None
-            yield Sleep(min(pause * (0.5 + random.random()), wait))  # noqa: S311 - to get apart
+            yield WaitSeconds(min(pause * (0.5 + random.random()), wait))  # noqa: S311 - to get apart
             pause = min(pause * 1.5, _LONGEST)
             again: CheckpointTuple | None = yield ReadHeader(place.at(None).config)
             if again is None or state_of(again) != state:

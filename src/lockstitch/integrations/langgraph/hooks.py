@@ -145,11 +145,6 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
     return saver, {"configurable": {**keep, "thread_id": thread, "checkpoint_ns": above}}
 
 
-def update_for(held: Sequence[BaseMessage]) -> list[BaseMessage] | None:
-    """Return the smallest update that makes a state's messages valid; None if none is needed."""
-    return ResultSearch(held).update()
-
-
 def _update(held: Sequence[BaseMessage], done: RepairedMessages) -> list[BaseMessage] | None:
     new = done.messages
     if not done.healed or _are(new, held):

@@ -154,7 +154,7 @@ class ReadDeltas(SaverStep):
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep(SaverStep):
+class WaitSeconds(SaverStep):
     """Wait for some seconds."""
 
     seconds: float

@@ -30,7 +30,7 @@ from openai import BadRequestError as OpenAIRefusal
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook
-from lockstitch.integrations.langgraph.hooks import sendable, update_for
+from lockstitch.integrations.langgraph.hooks import ResultSearch, sendable
 from lockstitch.provider.replies import OK
 from lockstitch.repair.turns import START
 from tests.integrations.langgraph.agents import (
@@ -79,18 +79,18 @@ def test_a_list_in_which_nothing_is_wrong_is_passed_on_as_the_same_object() -> N
 
 
 def test_the_update_is_as_small_as_it_can_be() -> None:
-    update = update_for(broken()[:2])
+    update = ResultSearch(broken()[:2]).update()
     assert update is not None
     (answer,) = update
     assert isinstance(answer, ToolMessage)
     assert answer.id
-    update = update_for(broken())
+    update = ResultSearch(broken()).update()
     assert update is not None
     assert isinstance(update[0], RemoveMessage)
     assert update[0].id == REMOVE_ALL_MESSAGES
     merged: Any = add_messages(broken(), update)
     assert [message.type for message in merged] == ["human", "ai", "tool", "human"]
-    assert update_for(merged) is None
+    assert ResultSearch(merged).update() is None
 
 
 def test_what_is_healed_twice_is_equal_to_the_byte() -> None:

@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook, reconcile
-from lockstitch.integrations.langgraph.hooks import update_for
+from lockstitch.integrations.langgraph.hooks import ResultSearch
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,
@@ -84,7 +84,7 @@ def test_a_finished_result_is_found_in_an_event_loop(name: str, tmp_path: Path) 
 def _closed(thread: Thread) -> None:
     """Leave a thread as one that was closed without a look at the pending writes."""
     thread.graph.update_state(THREAD, asked("And now?"), as_node="__start__")
-    update = update_for(thread.stored)
+    update = ResultSearch(thread.stored).update()
     thread.graph.update_state(THREAD, {"messages": update}, as_node="__start__")
     assert known(thread.stored) == [None] * len(JOBS)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
+from lockstitch.integrations.langgraph.checkpoint_repair import CheckpointRepair, NewCheckpoint
 from tests.integrations.langgraph.agents import (
     AGENTS,
     JOBS,
@@ -28,6 +29,17 @@ FINISHED = tuple(job for job in JOBS if job != STUCK)
 
 def asked(text: str) -> dict[str, Any]:
     return {"messages": [HumanMessage(text)]}
+
+
+def repair_checkpoint(
+    saved: Any, *, next_version: Any, force: bool = False, ancestors: Iterable[Any] = ()
+) -> NewCheckpoint | None:
+    """Work out the checkpoint behind one, with nothing at hand but what was read."""
+    task = CheckpointRepair(saved, next_version)
+    calls = task.open_calls()
+    for ancestor in ancestors:
+        task.take(ancestor, calls)
+    return task.new_checkpoint(None, force=force)
 
 
 class Thread:

@@ -21,8 +21,7 @@ from langgraph.graph.message import add_messages
 import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from lockstitch.integrations.langgraph.checkpoint_repair import repair_checkpoint
-from tests.integrations.langgraph.reconcile.breaking import THREAD
+from tests.integrations.langgraph.reconcile.breaking import THREAD, repair_checkpoint
 from tests.integrations.langgraph.savers import CHECKPOINTERS, acheckpointer, checkpointer
 
 every_checkpointer = pytest.mark.parametrize("name", CHECKPOINTERS)

@@ -13,7 +13,6 @@ import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, areconcile, reconcile
-from lockstitch.integrations.langgraph.checkpoint_repair import repair_checkpoint
 from lockstitch.integrations.langgraph.report import Reconciled
 from tests.integrations.langgraph.agents import (
     AGENTS,
@@ -31,6 +30,7 @@ from tests.integrations.langgraph.reconcile.breaking import (
     THREAD,
     Thread,
     asked,
+    repair_checkpoint,
     texts,
     unwritten,
 )
