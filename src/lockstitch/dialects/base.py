@@ -92,9 +92,14 @@ class Dialect(ABC):
     newest_models: tuple[str, ...] = ()
     previous_key = ""
 
-    @abstractmethod
     def read(self, raw: Sequence[Any]) -> list[Message]:
         """View a raw list; never raises on data, odd values become flaws or broken parts."""
+        view = self._message
+        return [view(index, message) for index, message in enumerate(raw)]
+
+    @abstractmethod
+    def _message(self, index: int, raw: Any) -> Message:
+        """View one message."""
 
     @abstractmethod
     def rebuild(self, message: Message) -> Any:
@@ -294,7 +299,7 @@ class BlockDialect(Dialect):
     def rebuild(self, message: Message) -> Any:
         blocks = self.blocks(message.parts)
         if message.raw is None:
-            return self.envelope(message.role, blocks)
+            return {"role": self.role_name(message.role), self.container: blocks}
         raw = dict(message.raw) if isinstance(message.raw, dict) else {}
         raw["role"] = self.wire_role(message)
         raw[self.container] = blocks
@@ -310,10 +315,6 @@ class BlockDialect(Dialect):
             else part.raw
             for part in parts
         ]
-
-    def envelope(self, role: str, blocks: Any) -> dict[str, Any]:
-        """Wrap blocks into a new message."""
-        return {"role": self.role_name(role), self.container: blocks}
 
     def role_name(self, role: str) -> str:
         """Return the wire name of a neutral role."""
@@ -407,9 +408,10 @@ def as_text(value: Any) -> str:
     return "" if value is None else as_json(value)
 
 
-_SLOTS = {
+_SLOTS: dict[str, tuple[Path, ...]] = {
     key: tuple((key, number) for number in range(64)) for key in ("content", "parts", "tool_calls")
 }
+CONTENT_SLOTS = _SLOTS["content"]
 
 
 def slot_path(key: str, number: int) -> Path:

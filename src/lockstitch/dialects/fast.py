@@ -56,17 +56,15 @@ def narrow(
     found = find_excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
-    return found if clean or _is_small(raw, profile) else None
-
-
-def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
-    """Whether a list is clean text within its receiver's limit, and no message is a giant."""
+    if clean:
+        return found
+    # clean text within the receiver's limit, and no message a giant
     sizes = [encoded_size(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
     if min(sizes) < 0:
-        return False
+        return None
     if max(sizes) > _UNREMARKABLE and any(encoded_size(one) > _UNREMARKABLE for one in raw):
-        return False
-    return sum(sizes) <= max(profile.max_bytes or sum(sizes), _UNREMARKABLE)
+        return None
+    return found if sum(sizes) <= max(profile.max_bytes or sum(sizes), _UNREMARKABLE) else None
 
 
 def is_blank(text: Any) -> bool:

@@ -38,7 +38,7 @@ class Image(Struct, frozen=True):
 
 
 def images_in(part: Part) -> Iterator[Image]:
-    """Give the images that a media part or a result holds inline."""
+    """Return the images that a media part or a result holds inline."""
     blocks: list[tuple[Path, Any]] = []
     if part.kind == MEDIA:
         blocks = [((), part.raw)]
@@ -116,7 +116,7 @@ def _is_data(value: Any) -> TypeGuard[str | bytes]:
 
 
 def is_decodable(data: str | bytes) -> bool:
-    """Tell whether an image's payload is bytes, or base64 that decodes."""
+    """Whether an image's payload is bytes, or base64 that decodes."""
     if isinstance(data, bytes):
         return bool(data)
     try:
@@ -128,7 +128,7 @@ def is_decodable(data: str | bytes) -> bool:
 
 
 def head_of(data: str | bytes) -> bytes:
-    """Give the first bytes of an image's payload, decoded."""
+    """Return the first bytes of an image's payload, decoded."""
     if isinstance(data, bytes):
         return data[:_HEAD]
     cut = data[: _HEAD * 4 // 3 // 4 * 4]
@@ -139,14 +139,14 @@ def head_of(data: str | bytes) -> bytes:
 
 
 def sniff(head: bytes) -> str:
-    """Tell a payload's real media type by its first bytes, "" if it is not known."""
+    """Return a payload's real media type by its first bytes, "" if it is not known."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((label for magic, label in _MAGIC if head.startswith(magic)), "")
 
 
 def pixels(head: bytes) -> int:
-    """Give the longer side of an image in pixels, 0 if it cannot be told."""
+    """Return the longer side of an image in pixels, 0 if it cannot be told."""
     kind = sniff(head)
     if kind == "image/png":
         return _longer(head[16:20], head[20:24], "big")

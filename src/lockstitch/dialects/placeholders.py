@@ -294,7 +294,7 @@ _REGEXES = tuple(
 
 
 def is_placeholder(text: str) -> bool:
-    """Tell whether a result is a known stand-in for a lost one, so that a real one beats it."""
+    """Whether a result is a known stand-in for a lost one, so that a real one beats it."""
     return vendor_of(text) is not None or is_partial(text)
 
 

@@ -218,7 +218,7 @@ DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
 
 
 def _meant(name: object) -> str:
-    """Say which dialect may be meant by a name that none has, or else which there are."""
+    """Return a hint at which dialect may be meant by a name, or else at those there are."""
     alias = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
     hint = f" Did you mean {alias}?" if alias else ""
     hint = hint or (suggestion(name, PROFILES) if isinstance(name, str) else "")
@@ -329,7 +329,7 @@ _ISSUE = re.compile(r"(?:[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2}|\d{3}|latest))?(?:-v
 
 
 def same_model(one: str, other: str) -> bool:
-    """Tell whether two names mean one model: an alias and its dated issue do."""
+    """Whether two names mean one model: an alias and its dated issue do."""
     return _bare(one) == _bare(other)
 
 

@@ -116,7 +116,7 @@ def is_blank_text(text: str) -> bool:
 
 
 def inline_size(data: str | bytes) -> str:
-    """Say how much an inline payload weighs."""
+    """Return how much an inline payload weighs, in words."""
     size = len(data) if isinstance(data, bytes) else len(data.rstrip("=")) * 3 // 4
     return f"{size} bytes"
 

@@ -17,6 +17,13 @@ from lockstitch.errors import UsageError
 REPEATED, SAME, MISSING = "repeated", "same", "missing"
 SUMMARIES = "summaries"
 _LOWEST_STATUS, _HIGHEST_STATUS = 400, 599
+_CHOICES = {"ids": (REPEATED, SAME, MISSING), "only": (SUMMARIES,)}
+_FAULTS = {"drop", "status", "stall", "slow", "cut", "cut_bytes", "ids"}
+_CONDITIONS = {"retry_after", "after", "only", "times"}
+_WORDS = (
+    *("drop", "status", "retry-after", "stall", "after", "slow", "cut", "cut-bytes"),
+    *("ids", "only", "times"),
+)
 _TOO_MANY = 429
 
 
@@ -99,84 +106,44 @@ def fault_in(text: str) -> InjectedFault:
     for word in text.split():
         name, _, value = word.partition("=")
         field = name.replace("-", "_")
-        reader = _READERS.get(field)
-        if reader is None:
-            known = ", ".join(key.replace("_", "-") for key in _READERS)
+        if field not in (*_FAULTS, *_CONDITIONS):
+            known = ", ".join(_WORDS)
             raise UsageError(f"there is no fault {name!r}; the words for faults are {known}")
-        given[field] = reader(name, value)
+        given[field] = _value_of(name, value)
     if given and not given.keys() & _FAULTS:
         raise UsageError(f"{text!r} names no fault, only when one shall happen")
     return InjectedFault(words=" ".join(text.split()), **given)
 
 
-def _switch(name: str, value: str) -> bool:
-    if value:
-        raise UsageError(f"the fault {name} takes no value")
-    return True
-
-
-def _count(name: str, value: str) -> int:
+def _value_of(name: str, value: str) -> Any:
+    """Return the value of one word of a fault; raise UsageError for one it cannot have."""
+    field = name.replace("-", "_")
+    if field == "drop":
+        if value:
+            raise UsageError(f"the fault {name} takes no value")
+        return True
+    if known := _CHOICES.get(field):
+        if value not in known:
+            raise UsageError(f"{name} takes one of {', '.join(known)}, as in {name}={known[0]}")
+        return value
+    if field in ("stall", "slow"):
+        if field == "stall" and not value:
+            return math.inf
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"{name} takes seconds, as in {name}=0.5")
+        return seconds
     if not value.isascii() or not value.isdecimal() or len(value) > len(str(10**9)):
         raise UsageError(f"{name} takes a whole number, as in {name}=3")
-    return int(value)
-
-
-def _times(name: str, value: str) -> int:
-    times = _count(name, value)
-    if not times:
+    number = int(value)
+    if field == "times" and not number:
         raise UsageError(f"{name} takes a whole number from 1 on")
-    return times
-
-
-def _status(name: str, value: str) -> int:
-    status = _count(name, value)
-    if not _LOWEST_STATUS <= status <= _HIGHEST_STATUS:
+    if field == "status" and not _LOWEST_STATUS <= number <= _HIGHEST_STATUS:
         raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
-    return status
-
-
-def _seconds(name: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise UsageError(f"{name} takes seconds, as in {name}=0.5")
-    return seconds
-
-
-def _stall(name: str, value: str) -> float:
-    return _seconds(name, value) if value else math.inf
-
-
-def _ids(name: str, value: str) -> str:
-    return _one_of(name, value, (REPEATED, SAME, MISSING))
-
-
-def _only(name: str, value: str) -> str:
-    return _one_of(name, value, (SUMMARIES,))
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise UsageError(f"{name} takes one of {', '.join(known)}, as in {name}={known[0]}")
-    return value
-
-
-_READERS = {
-    "drop": _switch,
-    "status": _status,
-    "retry_after": _count,
-    "stall": _stall,
-    "after": _count,
-    "slow": _seconds,
-    "cut": _count,
-    "cut_bytes": _count,
-    "ids": _ids,
-    "only": _only,
-    "times": _times,
-}
-_FAULTS = _READERS.keys() - {"retry_after", "after", "only", "times"}
+    return number
 
 
 class Silence(Struct, frozen=True):

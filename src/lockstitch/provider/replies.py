@@ -78,7 +78,7 @@ class Script:
         self._left = list(replies)
 
     def add(self, *replies: Reply) -> None:
-        """Give these replies after the others."""
+        """Put these replies behind the others."""
         self._left += replies
 
     def reply(self, request: Incoming) -> Reply:
@@ -154,26 +154,17 @@ def script_in(path: str, data: bytes) -> Script:
     """Read a file of replies by the ending of its name; raise Unreadable."""
     if path.endswith(".py"):
         return _program(path)
-    if path.endswith(".toml"):
-        return Script(replies_of(_toml(data)))
-    return Script(replies_of(_json(data)))
-
-
-def _json(data: bytes) -> Any:
-    """Return a JSON list, or the values of a file with one on every line."""
+    values: Any
     try:
-        if data.lstrip().startswith(b"["):
-            return json.loads(data)
-        return [json.loads(line) for line in data.splitlines() if line.strip()]
+        if path.endswith(".toml"):
+            values = tomllib.loads(data.decode()).get("replies")
+        elif data.lstrip().startswith(b"["):
+            values = json.loads(data)
+        else:
+            values = [json.loads(line) for line in data.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is not a list of replies: {error}") from None
-
-
-def _toml(data: bytes) -> Any:
-    try:
-        return tomllib.loads(data.decode()).get("replies")
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"is not a list of replies: {error}") from None
+    return Script(replies_of(values))
 
 
 def _program(path: str) -> Script:

@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 from aiohttp import web
 
 from lockstitch.errors import UsageError
 from lockstitch.provider.faults import DeliveryEnd, InjectedFault, Silence, delivery_steps
-from lockstitch.provider.service import WIRES, ProviderAnswer, ReceivedRequest, Service, wire_at
+from lockstitch.provider.service import WIRES, Service, wire_at
 from lockstitch.provider.serving import serving, until_stopped
 from lockstitch.provider.wire import ApiRoute, RequestAddress, Wire, ident_of
 
@@ -23,6 +24,19 @@ _LARGE = 64 << 10
 # How often it is looked whether a client that is told nothing is still there.
 _INTERVAL = 0.05
 
+# Lists of models are empty, in a shape that fits both vendors: every model's name is taken.
+_CONSTANT: dict[str, dict[str, Any]] = {
+    "/v1/models": {
+        "object": "list",
+        "data": [],
+        "has_more": False,
+        "first_id": None,
+        "last_id": None,
+    },
+    "/v1beta/models": {"models": []},
+    "/": {"provider": "lockstitch"},
+}
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -32,10 +46,16 @@ def application(service: Service) -> web.Application:
     for wire in WIRES:
         for route in wire.routes:
             app.router.add_post(route.path, _handler(service, wire, route))
-    app.router.add_get("/v1/models", _models)
-    app.router.add_get("/v1beta/models", _gemini_models)
-    app.router.add_get("/", _root)
+    for path, body in _CONSTANT.items():
+        app.router.add_get(path, _constant(body))
     return app
+
+
+def _constant(body: dict[str, Any]) -> Handler:
+    async def handle(_: web.Request) -> web.StreamResponse:
+        return web.json_response(body)
+
+    return handle
 
 
 class ProviderServer:
@@ -74,10 +94,18 @@ def running(service: Service, port: int = 0) -> AbstractContextManager[str]:
 
 def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        _require_json(request)
+        # only JSON is taken: a web page cannot send that to another origin without asking first
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="Content-Type must be application/json")
         model = request.match_info.get("model", "")
         at = RequestAddress(request.path, route.asks, model, request.query.get("alt", ""))
-        answer = await _answer(service, service.received(wire, await request.read(), at))
+        asked = service.received(wire, await request.read(), at)
+        if len(asked.data) > _LARGE:
+            # while a large one is judged, others are served
+            verdict = await asyncio.to_thread(service.judged, asked)
+        else:
+            verdict = service.judged(asked)
+        answer = service.answered(asked, verdict)
         delivery = _Delivery(request, answer.fault)
         try:
             if answer.turn is None:
@@ -90,15 +118,6 @@ def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
             service.ended(answer, delivery.end)
 
     return handle
-
-
-async def _answer(service: Service, asked: ReceivedRequest) -> ProviderAnswer:
-    """Answer a request; while a large one is judged, others are served."""
-    if len(asked.data) > _LARGE:
-        verdict = await asyncio.to_thread(service.judged, asked)
-    else:
-        verdict = service.judged(asked)
-    return service.answered(asked, verdict)
 
 
 class _Delivery:
@@ -152,26 +171,6 @@ class _Delivery:
             await asyncio.sleep(min(left, _INTERVAL))
 
 
-def _require_json(request: web.Request) -> None:
-    """Only JSON is taken: a web page cannot send that to another origin without asking first."""
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="Content-Type must be application/json")
-
-
-async def _models(_: web.Request) -> web.Response:
-    """An empty list, in a shape that fits both vendors: every model's name is taken."""
-    ends = {"has_more": False, "first_id": None, "last_id": None}
-    return web.json_response({"object": "list", "data": [], **ends})
-
-
-async def _gemini_models(_: web.Request) -> web.Response:
-    return web.json_response({"models": []})
-
-
-async def _root(_: web.Request) -> web.Response:
-    return web.json_response({"provider": "lockstitch"})
-
-
 @web.middleware
 async def _this_machine_only(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse a name that only points here: that is how a web page gets past same-origin."""
@@ -183,7 +182,7 @@ async def _this_machine_only(request: web.Request, handler: Handler) -> web.Stre
 
 @web.middleware
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give every failure the shape that clients can read, and none of them any content."""
+    """Return every failure the shape that clients can read, and none of them any content."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge as error:

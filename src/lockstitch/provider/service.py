@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,10 @@ def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
     missing = next((name for name in required if body.get(name) is None), None)
     if missing is not None:
         return Verdict(body, refusal=wire.lacks(missing))
-    return _examined(body, wire, profile, at.model or None)
-
-
-def _examined(body: dict[str, Any], wire: Wire, profile: str, model: str | None) -> Verdict:
     if isinstance(body[wire.list_key], str) and wire.takes_text:
         return Verdict(body)
     try:
-        findings = check(body, profile, model=model)
+        findings = check(body, profile, model=at.model or None)
     except LockstitchError as error:
         return Verdict(body, refusal=str(error))
     except RecursionError:
@@ -103,15 +100,10 @@ def _decoded(data: bytes) -> dict[str, Any] | None:
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        body = _lenient(data)
+        body = None
+        with suppress(ValueError, RecursionError):
+            body = json.loads(data, parse_constant=_no_number)
     return body if isinstance(body, dict) else None
-
-
-def _lenient(data: bytes) -> Any:
-    try:
-        return json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _no_number(name: str) -> Any:
@@ -225,10 +217,11 @@ class Service:
         """Answer a request that was judged."""
         wire, data = asked.wire, asked.data
         self._number += 1
-        answer = self._refused(wire, data, verdict)
-        if answer is None and asked.at.asks == COUNT:
+        if verdict.refusal is not None:
+            answer = self._error(wire, data, INVALID, verdict.refusal)
+        elif asked.at.asks == COUNT:
             answer = ProviderAnswer(200, wire.counted(tokens_in(data)), number=self._number)
-        elif answer is None:
+        else:
             answer = self._answered(asked, verdict)
         self._note(asked, verdict, answer)
         return answer
@@ -237,11 +230,6 @@ class Service:
         """Take note of how an answer came to its end."""
         if self._ended is not None:
             self._ended(answer.number, end)
-
-    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> ProviderAnswer | None:
-        if verdict.refusal is None:
-            return None
-        return self._error(wire, data, INVALID, verdict.refusal)
 
     def _error(
         self, wire: Wire, data: bytes, status: int, text: str, fault: InjectedFault = NONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
@@ -213,7 +214,13 @@ class Proxy:
         asked.data = b"".join([chunk async for chunk in _streamed(asked.request, settings)])
         started = perf_counter()
         encoding = asked.request.headers.get("Content-Encoding", "")
-        plain = _plain(asked.data, encoding, settings.max_body)
+        plain: bytes | None = None
+        # what cannot be read is passed on as it is
+        with suppress(http.UndecodableBody):
+            try:
+                plain = http.decode_body(asked.data, encoding, settings.max_body)
+            except http.TooLarge as error:
+                raise RefusedRequest(413, str(error)) from None
         await self._decide(asked, plain)
         if asked.decision.repaired:
             asked.data = asked.decision.data
@@ -225,7 +232,13 @@ class Proxy:
             if reply.status == _REFUSED and settings.retry and plain is not None:
                 reply = await self._again(asked, reply, plain)
             if beginning is not None:
-                await self._begun(asked, beginning)
+                try:
+                    asked.exchange = await beginning
+                except Exception as error:
+                    if settings.fail_closed:
+                        text = "the request could not be recorded"
+                        raise RefusedRequest(500, text, "not-recorded") from error
+                    self._failed(asked, "not-recorded", error)
         except BaseException:
             if beginning is not None:
                 beginning.cancel()
@@ -267,16 +280,6 @@ class Proxy:
             client=asked.request.headers.get("User-Agent", ""),
         )
         return asyncio.ensure_future(begun)
-
-    async def _begun(self, asked: ServedRequest, beginning: asyncio.Task[RecordedExchange]) -> None:
-        try:
-            asked.exchange = await beginning
-        except Exception as error:
-            if self.settings.fail_closed:
-                raise RefusedRequest(
-                    500, "the request could not be recorded", "not-recorded"
-                ) from error
-            self._failed(asked, "not-recorded", error)
 
     async def _again(
         self, asked: ServedRequest, reply: aiohttp.ClientResponse, plain: bytes
@@ -373,7 +376,7 @@ class Proxy:
         return response
 
     def _not_kept(self, asked: ServedRequest, error: Exception) -> None:
-        """Tell that a reply could not be kept; where none may pass that is not, raise NotKept."""
+        """Report that a reply could not be kept; where none may pass that is not, raise NotKept."""
         self._lost_on_the_way(asked, "not-recorded", error)
         if self.settings.fail_closed:
             raise NotKept from error
@@ -450,16 +453,6 @@ async def _decided(plain: bytes, profile: str, model: str | None) -> HealDecisio
     if found is None and len(plain) > _LARGE:
         found = await asyncio.to_thread(heal_body, plain, body, profile, model)
     return found or heal_body(plain, body, profile, model)
-
-
-def _plain(data: bytes, encoding: str, most: int) -> bytes | None:
-    """Return a body without its encoding; None if it cannot be read, and is passed on as it is."""
-    try:
-        return http.decode_body(data, encoding, most)
-    except http.UndecodableBody:
-        return None
-    except http.TooLarge as error:
-        raise RefusedRequest(413, str(error)) from None
 
 
 async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:

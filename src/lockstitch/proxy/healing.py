@@ -84,7 +84,8 @@ def decide_quickly(
     data: bytes, body: dict[str, Any], profile: str, model: str | None
 ) -> HealDecision | None:
     """Decide on a body that is certainly fine; None if it takes a closer look."""
-    named = model if model is not None else _model_in(body)
+    named = body.get("model") if model is None else model
+    named = named if type(named) is str else None
     if is_plain_body(profile) and is_clean(data) and is_proven(body, profile, named):
         return HealDecision(data, _streams(body))
     return None
@@ -177,11 +178,6 @@ def _value(data: bytes) -> Any:
         return decode(data.decode("utf-8"), constants=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _model_in(body: dict[str, Any]) -> str | None:
-    model = body.get("model")
-    return model if type(model) is str else None
 
 
 # Words that a rule leaves open in a refusal; the numbers among them are those of places.

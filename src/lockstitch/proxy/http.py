@@ -191,7 +191,10 @@ def forward_headers(
     pairs = [
         (name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in raw
     ]
-    gone = dropped | _HOP_BY_HOP | _named(pairs)
+    # what ``Connection`` names is of this connection, too
+    named = (value for name, value in pairs if name.lower() == "connection")
+    gone = dropped | _HOP_BY_HOP
+    gone |= {word.strip().lower() for value in named for word in value.split(",")}
     return [
         (name, value)
         for name, value in pairs
@@ -202,12 +205,6 @@ def forward_headers(
 def return_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return the headers of a reply that pass, its size included."""
     return forward_headers(raw, frozenset())
-
-
-def _named(pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
-    """Return what ``Connection`` names: those are of this connection, too."""
-    named = (value for name, value in pairs if name.lower() == "connection")
-    return frozenset(word.strip().lower() for value in named for word in value.split(","))
 
 
 def without_headers(headers: Headers, *names: str) -> Headers:
@@ -254,26 +251,16 @@ def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> 
     if settings.token:
         if not hmac.compare_digest(token.encode(), settings.token.encode()):
             return f"the token is missing or wrong: send it in the header {TOKEN}"
-    elif not _is_host(settings, headers.get("host", "")):
+    elif host_name(headers.get("host", "")) not in (*LOOPBACK, *settings.hosts):
         return "Host must be 127.0.0.1 or localhost, or one of `hosts` in the configuration"
     origin = headers.get("origin")
-    if origin is not None and not _is_origin(settings, origin):
+    scheme, _, rest = (origin or "").partition("://")
+    is_local = scheme in ("http", "https") and host_name(rest) in LOOPBACK
+    if origin is not None and origin not in settings.origins and not is_local:
         return "requests of this web page are not taken; list its origin in `origins` to take them"
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
         return "requests of a web page from elsewhere are not taken"
     return ""
-
-
-def _is_host(settings: Settings, host: str) -> bool:
-    name = host_name(host)
-    return name is not None and (name in LOOPBACK or name in settings.hosts)
-
-
-def _is_origin(settings: Settings, origin: str) -> bool:
-    if origin in settings.origins:
-        return True
-    scheme, _, rest = origin.partition("://")
-    return scheme in ("http", "https") and host_name(rest) in LOOPBACK
 
 
 def host_name(host: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Container
 from typing import Any
 from urllib.parse import unquote
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 
@@ -89,19 +89,13 @@ def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
     if method == "POST":
         for pattern in _PATTERNS:
             if found := pattern.path.fullmatch(path):
-                return _filled(pattern.route, found)
+                named, route = found.groupdict().get("model"), pattern.route
+                return route if named is None else structs.replace(route, model=unquote(named))
     return ProxyRoute(OTHER, vendor=_vendor(path, headers))
 
 
-def _filled(route: ProxyRoute, found: re.Match[str]) -> ProxyRoute:
-    named = found.groupdict().get("model")
-    if named is None:
-        return route
-    return ProxyRoute(route.name, route.dialect, route.vendor, unquote(named), route.streams)
-
-
 def _vendor(path: str, headers: Container[str]) -> str:
-    """Tell whose API it is; one path, such as ``/v1/models``, is several vendors'."""
+    """Return whose API it is; one path, such as ``/v1/models``, is several vendors'."""
     if "anthropic-version" in headers or path.startswith("/v1/messages"):
         return ANTHROPIC
     if "x-goog-api-key" in headers or path.startswith(("/v1beta", "/v1alpha", "/upload/v1beta")):

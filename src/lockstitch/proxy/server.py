@@ -109,7 +109,7 @@ def serve(
 
 
 def keep_memory() -> None:
-    """Tell the C library to keep some memory that was freed, for the next large body.
+    """Make the C library keep some memory that was freed, for the next large body.
 
     It would give it back and fetch it again for each: that takes as long as to check the body.
     """

@@ -81,7 +81,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grace: float = 30.0
 
     def __repr__(self) -> str:
-        """Say where it listens: the token and the upstreams are nobody's business in a log."""
+        """Show where it listens: the token and the upstreams are nobody's business in a log."""
         return f"Settings(host={self.host!r}, port={self.port})"
 
     @property

@@ -31,7 +31,7 @@ class Credentials(Struct, frozen=True):
     token: str = ""
 
     def __repr__(self) -> str:
-        """Tell nothing."""
+        """Show nothing: a repr may end up in a log."""
         return "Credentials(…)"
 
 
@@ -73,21 +73,14 @@ def sign(  # noqa: PLR0913, PLR0917 - what is signed is all of these
     lines = [f"{name}:{chosen[name]}" for name in sorted(chosen)]
     digest = hashlib.sha256(body).hexdigest()
     path = quote(parts.path or "/", safe="/~")
-    asked = "\n".join([method, path, _query(parts.query), *lines, "", names, digest])
+    pairs = sorted(pair.partition("=")[::2] for pair in parts.query.split("&") if pair)
+    query = "&".join(f"{name}={value}" for name, value in pairs)
+    asked = "\n".join([method, path, query, *lines, "", names, digest])
     scope = f"{stamp[:8]}/{region_of(url)}/{_SERVICE}/aws4_request"
     text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(asked.encode()).hexdigest()])
-    signature = hmac.new(_key(keys.secret, scope), text.encode(), hashlib.sha256).hexdigest()
-    said = f"{_ALGORITHM} Credential={keys.key}/{scope}, SignedHeaders={names}"
-    return [*passed, ("Authorization", f"{said}, Signature={signature}")]
-
-
-def _query(query: str) -> str:
-    pairs = [pair.partition("=")[::2] for pair in query.split("&") if pair]
-    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
-
-
-def _key(secret: str, scope: str) -> bytes:
-    key = f"AWS4{secret}".encode()
+    key = f"AWS4{keys.secret}".encode()
     for step in scope.split("/"):
         key = hmac.new(key, step.encode(), hashlib.sha256).digest()
-    return key
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    said = f"{_ALGORITHM} Credential={keys.key}/{scope}, SignedHeaders={names}"
+    return [*passed, ("Authorization", f"{said}, Signature={signature}")]

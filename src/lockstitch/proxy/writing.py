@@ -117,7 +117,10 @@ class _JsonDocument:
         for edit in edits:
             # what is put elsewhere is no longer where it was: only there it has to be looked for
             if edit.op in (DELETE, REPLACE):
-                found = _located(edit.path, _value_at(self.value, edit.path), wanted)
+                value = self.value
+                for step in edit.path:
+                    value = value[step]
+                found = _located(edit.path, value, wanted)
                 self.origins.update({id(part): path for path, part in found})
         head, tail = self.data[: self.start], self.data[self.end :]
         return head + self._applied(_tree(edits), self.value, self.start, self.end) + tail
@@ -212,7 +215,8 @@ class _JsonDocument:
         value, start, end = self.value, self.start, self.end
         for step in path:
             members = self.members(start, end, value)
-            at = step if type(step) is int else _last(members.names, step)
+            same = (n for n, name in enumerate(members.names) if name == step)
+            at = step if type(step) is int else max(same)
             value, start, end = value[step], members.values[at], members.ends[at]
         return self.data[start:end]
 
@@ -225,12 +229,8 @@ class _JsonDocument:
         return found
 
 
-def _last(names: Sequence[str | int], name: str | int) -> int:
-    return max(at for at, one in enumerate(names) if one == name)
-
-
 def _parts(value: Any) -> Iterator[Any]:
-    """Give a value and all in it that keeps its identity when it is put elsewhere."""
+    """Return a value and all in it that keeps its identity when it is put elsewhere."""
     rest = [value]
     while rest:
         one = rest.pop()
@@ -241,12 +241,6 @@ def _parts(value: Any) -> Iterator[Any]:
         elif type(one) is not str or len(one) < _SHARED:
             continue
         yield one
-
-
-def _value_at(value: Any, path: Path) -> Any:
-    for step in path:
-        value = value[step]
-    return value
 
 
 def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:

@@ -69,7 +69,7 @@ def redact_value(
 
 
 def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:
-    """Give a redaction whose place does not tell a secret key."""
+    """Return a redaction whose place does not tell a secret key."""
     place = redaction.place
     for key, name in names.items():
         place = place.replace(key, name)
@@ -203,7 +203,7 @@ class _SecretLedger:
         return "".join((*pieces, text[at:])) if at else text
 
     def key(self, key: str, place: str) -> str:
-        """Give a key of an object without its secrets."""
+        """Return a key of an object without its secrets."""
         found = find_spans(key, None, KNOWN)
         return self._replaced(key, found, place, signed=False)
 
@@ -255,12 +255,12 @@ class _SecretLedger:
 
 
 def _is_telling(secret: str) -> bool:
-    """Tell whether a secret has to be looked for elsewhere: no word, and nothing but its name."""
+    """Whether a secret has to be looked for elsewhere: no word, and nothing but its name."""
     return len(secret) >= SHORTEST and not is_words(secret) and not find_spans(secret)
 
 
 def _placeholders_in(value: Any) -> list[tuple[str, str]]:
-    """Give the placeholders that the strings of a value already hold."""
+    """Return the placeholders that the strings of a value already hold."""
     try:
         text = msgspec.json.encode(value).decode()
     except (ArithmeticError, TypeError, ValueError, RecursionError):
@@ -299,7 +299,7 @@ _NOWHERE = (float("inf"), float("inf"))
 
 
 def _broken_places(redactions: Iterable[Redaction], *, bound: bool) -> tuple[set[Spot], Spot]:
-    """Give the blocks whose own text changed, and the first place at which anything did."""
+    """Return the blocks whose own text changed, and the first place at which anything did."""
     broken: set[Spot] = set()
     first = _NOWHERE
     for redaction in redactions:

@@ -349,7 +349,7 @@ def _is_pass(text: str, at: int) -> bool:
 
 @lru_cache(4096)
 def kind_of(field: str) -> str | None:
-    """Give the kind of secret that a field of this name holds, None if it holds none."""
+    """Return the kind of secret that a field of this name holds, None if it holds none."""
     low = field[:_LONGEST].encode("latin-1", "replace").lower()
     if low == _PASS or low.endswith((b"_pass", b"-pass")) or field.endswith("Pass"):
         return "password"
@@ -360,7 +360,7 @@ def kind_of(field: str) -> str | None:
 
 
 def fits(kind: str, value: str) -> bool:
-    """Tell whether a field's whole value, or a text in quotes, is a secret of this kind."""
+    """Whether a field's whole value, or a text in quotes, is a secret of this kind."""
     if _is_none(kind, value):
         return False
     is_spaced = any(map(str.isspace, value))
@@ -370,7 +370,7 @@ def fits(kind: str, value: str) -> bool:
 
 
 def _kind(low: bytes, at: int, name: bytes) -> str | None:
-    """Give the kind of secret a name stands for, given the word before it."""
+    """Return the kind of secret a name stands for, given the word before it."""
     kind = NAMES[name]
     if kind not in ("key", "token"):
         return kind
@@ -389,7 +389,7 @@ def _announced(text: str, start: int, end: int, kind: str) -> SecretSpan | None:
 
 
 def _is_plain(name: str) -> bool:
-    """Tell whether a name goes on to say that it is about a secret, not one."""
+    """Whether a name goes on to say that it is about a secret, not one."""
     return name.rpartition("_")[2] in _PLAIN_ENDINGS
 
 
@@ -437,14 +437,14 @@ def _value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | None:
 
 
 def _whole(text: str, start: int, secret: str, kind: str) -> SecretSpan:
-    """Give the span of a value, beyond what was read of it if that was not all."""
+    """Return the span of a value, beyond what was read of it if that was not all."""
     end = start + len(secret)
     rest = _REST.match(text, end) if len(secret) >= _LONGEST else None
     return SecretSpan(start, rest.end() if rest else end, kind)
 
 
 def _is_bare(kind: str, value: str, tight: bool) -> bool:
-    """Tell whether a value without quotes is a secret, not a piece of code or prose."""
+    """Whether a value without quotes is a secret, not a piece of code or prose."""
     if _is_none(kind, value) or is_words(value):
         return False
     if kind == "password":
@@ -455,7 +455,7 @@ def _is_bare(kind: str, value: str, tight: bool) -> bool:
 
 
 def _is_none(kind: str, value: str) -> bool:
-    """Tell whether a value only names a secret, or is the folder that ``PWD`` holds."""
+    """Whether a value only names a secret, or is the folder that ``PWD`` holds."""
     is_path = kind in ("password", "credential") and _PATH.match(value) is not None
     return (is_path and not is_random(value)) or is_reference(value)
 

@@ -121,7 +121,7 @@ def find_spans(
 
 
 def hidden(text: str, layers: Layers = SECRETS, depth: int = DEPTH) -> Iterator[tuple[int, int]]:
-    """Give where the secrets are that can be read only once a text is decoded."""
+    """Return where the secrets are that can be read only once a text is decoded."""
     for view in encodings.find_views(text):
         for start, end, _kind in find_spans(view.text, None, layers):
             yield view.place(start, end)
@@ -142,7 +142,7 @@ _BATCH = 1 << 17
 
 
 def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
-    """Give those of many texts that may hold a secret; what is not among them holds none."""
+    """Return those of many texts that may hold a secret; what is not among them holds none."""
     suspects: set[str] = set()
     for batch in _batches(texts):
         together = _SEAM.join(batch)
@@ -156,7 +156,7 @@ def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
 
 
 def holding(texts: Iterable[str], secrets: Iterable[str]) -> set[str]:
-    """Give those of many texts that hold one of these secrets."""
+    """Return those of many texts that hold one of these secrets."""
     found: set[str] = set()
     for batch in _batches(texts):
         together = _SEAM.join(batch)
@@ -179,7 +179,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _neutral(text: str) -> str:
-    """Give a text without the letters of its escapes: behind a backslash no word starts with n."""
+    """Return a text without the letters of its escapes: no word starts with the n of one."""
     if "\\" in text:
         for letter in "nt":
             text = text.replace(f"\\{letter}", "\\ ")
@@ -187,7 +187,7 @@ def _neutral(text: str) -> str:
 
 
 def _bytes(text: str) -> tuple[bytes, bytes]:
-    """Give one byte a character, as written and in small letters: places stay the same."""
+    """Return one byte a character, as written and in small letters: places stay the same."""
     data = text.encode("latin-1", "replace")
     return data, data.lower()
 
@@ -279,7 +279,7 @@ def _judged(text: str, token: re.Match[str]) -> Iterator[SecretSpan]:
 
 
 def _is_harmless(text: str, start: int, token: str) -> bool:
-    """Tell whether a token is an id, a picture or a checksum."""
+    """Whether a token is an id, a picture or a checksum."""
     before = text[max(0, start - 16) : start]
     if is_id(token) or _DATA.match(token) or _CHECKSUM.search(before):
         return True
@@ -289,7 +289,7 @@ def _is_harmless(text: str, start: int, token: str) -> bool:
 
 
 def _is_wrapped(text: str, start: int, end: int) -> bool:
-    """Tell whether this is a line of a longer base64 text: a full line stands before or behind."""
+    """Whether this is a line of a longer base64 text: a full line stands before or behind."""
     if _LINE_BEFORE.search(text[max(0, start - 2 * _LINE) : start]):
         return True
     return end - start >= _SHORTEST_LINE and _LINE_BEHIND.match(text, end) is not None

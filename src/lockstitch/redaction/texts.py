@@ -62,7 +62,7 @@ _NOTHING = frozenset(
 
 
 def is_random(text: str, share: float = RANDOM) -> bool:
-    """Tell whether a token is mixed as only a generator mixes letters of both cases and digits.
+    """Whether a token is mixed as only a generator mixes letters of both cases and digits.
 
     ``share`` is the least number of pieces (words, numbers) a character.
     """
@@ -74,35 +74,35 @@ def is_random(text: str, share: float = RANDOM) -> bool:
 
 
 def is_worded(text: str) -> bool:
-    """Tell whether half of what stands between separators is words or numbers."""
+    """Whether half of what stands between separators is words or numbers."""
     pieces = [piece for piece in _SEPARATOR.split(text) if piece]
     words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
     return len(pieces) > 1 and words * 2 >= len(pieces)
 
 
 def is_name(text: str) -> bool:
-    """Tell whether this is the name of a header or a parameter: three words or more, joined."""
+    """Whether this is the name of a header or a parameter: three words or more, joined."""
     pieces = [piece for piece in _SEPARATOR.split(text) if piece]
     return len(pieces) >= _SHORTEST_NAME and all(map(_NAME_PIECE.fullmatch, pieces))
 
 
 def is_hex(text: str) -> bool:
-    """Tell whether this is a digest (git, MD5, SHA): a secret only if something calls it one."""
+    """Whether this is a digest (git, MD5, SHA): a secret only if something calls it one."""
     return _HEX.fullmatch(text) is not None
 
 
 def is_uuid(text: str) -> bool:
-    """Tell whether this is a UUID: a secret only if something calls it one."""
+    """Whether this is a UUID: a secret only if something calls it one."""
     return _UUID.fullmatch(text) is not None
 
 
 def is_id(text: str) -> bool:
-    """Tell whether this is an id of a provider, or a checksum, by its prefix."""
+    """Whether this is an id of a provider, or a checksum, by its prefix."""
     return _IDS.match(text) is not None
 
 
 def is_words(text: str) -> bool:
-    """Tell whether this is plain words, which no key is."""
+    """Whether this is plain words, which no key is."""
     if _WORDS.fullmatch(text) is None:
         return False
     # letters of both cases that change as only a generator changes them
@@ -111,7 +111,7 @@ def is_words(text: str) -> bool:
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether this names a secret, or masks one, instead of being it."""
+    """Whether this names a secret, or masks one, instead of being it."""
     return (
         text.lower() in _NOTHING
         or _REFERENCE.match(text) is not None
@@ -158,7 +158,7 @@ class EncodedRun(NamedTuple):
 
 
 def find_runs(text: str) -> Iterator[EncodedRun]:
-    """Give the stretches of a text that are base64 of readable text."""
+    """Return the stretches of a text that are base64 of readable text."""
     mapped = text.encode("latin-1", "replace").translate(_RUN_LIKE)
     start = mapped.find(_NEEDLE)
     while start >= 0:
@@ -294,7 +294,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def find_views(text: str) -> Iterator[UnescapedView]:
-    """Give the stretches of a text around its escapes as they read without them.
+    """Return the stretches of a text around its escapes as they read without them.
 
     Escapes of escapes are taken off, too.
     """

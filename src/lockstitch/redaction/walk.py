@@ -187,7 +187,7 @@ class ContentSlots:
         return True
 
     def unfold(self, slot: TextSlot) -> list[TextSlot] | None:
-        """Give the slots in a text that is JSON, so that it stays JSON; None if it is not."""
+        """Return the slots in a text that is JSON, so that it stays JSON; None if it is not."""
         first = len(self.slots)
         if not slot.is_folded or not self._nested(slot.text, slot.trail):
             return None
@@ -195,7 +195,7 @@ class ContentSlots:
         return self.slots[first:]
 
     def rebuilt(self, value: Any, names: dict[str, str]) -> Any:
-        """Give the value with the texts that the slots have now, and other names for some keys.
+        """Return the value with the texts that the slots have now, and other names for some keys.
 
         The same object if nothing changed.
         """
@@ -227,7 +227,7 @@ class ContentSlots:
 def _home(
     trail: Trail, inside: dict[int, dict[Trail, str]], outside: dict[Trail, str]
 ) -> dict[Trail, str]:
-    """Give the changes of the innermost nest that a place is in."""
+    """Return the changes of the innermost nest that a place is in."""
     around: Trail = trail[0] if trail else None
     while around is not None and id(around) not in inside:
         around = around[0]
@@ -279,7 +279,7 @@ def _is_named(step: Any) -> bool:
 
 
 def steps_of(trail: Trail) -> list[Any]:
-    """Give the steps of a path from the outside in."""
+    """Return the steps of a path from the outside in."""
     steps: list[Any] = []
     while trail is not None:
         trail, step = trail
@@ -288,7 +288,7 @@ def steps_of(trail: Trail) -> list[Any]:
 
 
 def json_in(text: str) -> Any:
-    """Give the object or list that a text is the JSON of, None if it is not JSON."""
+    """Return the object or list that a text is the JSON of, None if it is not JSON."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -356,13 +356,13 @@ def _is_structure(key: str) -> bool:
 
 
 def _is_document(fields: dict[str, Any]) -> bool:
-    """Tell whether ``data`` is a text as it is: a document of a text type, and not base64."""
+    """Whether ``data`` is a text as it is: a document of a text type, and not base64."""
     label = next((fields[label] for label in _MEDIA_LABELS if label in fields), None)
     return isinstance(label, str) and _DOCUMENT.match(label) is not None
 
 
 def _is_media(fields: dict[str, Any], *, free: bool) -> bool:
-    """Tell whether ``data`` is a picture, a sound, a file, or reasoning nobody can read."""
+    """Whether ``data`` is a picture, a sound, a file, or reasoning nobody can read."""
     if any(label in fields for label in _MEDIA_LABELS):
         return True
     return not free and ("format" in fields or fields.get("type") == "redacted_thinking")

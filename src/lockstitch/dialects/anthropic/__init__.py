@@ -22,15 +22,16 @@ from lockstitch.conversation.parts import (
     UNKNOWN,
     Message,
     Part,
+    Path,
 )
 from lockstitch.dialects.base import (
+    CONTENT_SLOTS,
     BlockDialect,
     as_id,
     broken_part,
     copy_part,
     media_blocks,
     objects_at,
-    slot_path,
     text_of_blocks,
 )
 from lockstitch.dialects.fast import PLAIN_NAME, is_blank
@@ -78,9 +79,6 @@ class Anthropic(BlockDialect):
     stream_end = re.compile(rb'"type": ?"(?:message_stop|error)"')
     newest_models = ("claude-opus-5-5",)
 
-    def read(self, raw: Sequence[Any]) -> list[Message]:
-        return [self._message(index, message) for index, message in enumerate(raw)]
-
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
@@ -91,19 +89,20 @@ class Anthropic(BlockDialect):
             parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
             return Message(raw, index, neutral, parts)
         if type(content) is list:
-            part = self._part
-            blocks = [part(block, index, i) for i, block in enumerate(content)]
+            part, slots = self._part, CONTENT_SLOTS
+            if len(content) > len(slots):
+                slots = tuple(("content", number) for number in range(len(content)))
+            blocks = [part(block, index, at) for block, at in zip(content, slots, strict=False)]
             return Message(raw, index, neutral, blocks)
         if content is None:
             return Message(raw, index, neutral, [])
         if isinstance(content, dict):
-            odd = self._part(content, index, None)
+            odd = self._part(content, index, _CONTENT)
         else:
             odd = broken_part(content, _CONTENT, index, "content")
         return Message(raw, index, neutral, [odd], flaw="content")
 
-    def _part(self, raw: Any, home: int, slot: int | None) -> Part:
-        at = _CONTENT if slot is None else slot_path("content", slot)
+    def _part(self, raw: Any, home: int, at: Path) -> Part:
         if type(raw) is not dict:
             if type(raw) is str:
                 return Part(TEXT, raw, at, home, None, None, "bare", raw)
@@ -115,9 +114,13 @@ class Anthropic(BlockDialect):
                 return Part(TEXT, raw, at, home, None, None, "text", text)
             return broken_part(raw, at, home, "text")
         if kind == "tool_use":
-            return Part(CALL, raw, at, home, as_id(raw.get("id")), as_id(raw.get("name")), kind)
+            call, name = raw.get("id"), raw.get("name")
+            call = call if isinstance(call, str) else None
+            name = name if isinstance(name, str) else None
+            return Part(CALL, raw, at, home, call, name, kind)
         if kind == "tool_result":
-            return Part(RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
+            call = raw.get("tool_use_id")
+            return Part(RESULT, raw, at, home, call if isinstance(call, str) else None, None, kind)
         return self._rarer(raw, kind, at, home)
 
     def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET
@@ -73,9 +73,6 @@ class Bedrock(BlockDialect):
     body_keys = frozenset(
         {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
     )
-
-    def read(self, raw: Sequence[Any]) -> list[Message]:
-        return [self._message(index, message) for index, message in enumerate(raw)]
 
     def _message(self, index: int, raw: Any) -> Message:
         if not isinstance(raw, dict):

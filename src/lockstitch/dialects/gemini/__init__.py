@@ -6,7 +6,7 @@ The view, its marks, and a quick proof of everyday lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import NoneType
 from typing import Any
 
@@ -71,9 +71,6 @@ class Gemini(BlockDialect):
     stream_end = re.compile(rb'"finishReason": ?"')
     newest_models = ("gemini-3-pro",)
     signature_keys = SIGNATURES
-
-    def read(self, raw: Sequence[Any]) -> list[Message]:
-        return [self._message(index, message) for index, message in enumerate(raw)]
 
     def _message(self, index: int, raw: Any) -> Message:
         if isinstance(raw, str):

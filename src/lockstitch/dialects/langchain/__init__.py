@@ -105,7 +105,7 @@ class LangChain(Dialect):
     def read(self, raw: Sequence[Any]) -> list[Message]:
         envelopes = [envelope_of(message) for message in raw if isinstance(message, dict)]
         self.envelope = envelopes[0] if envelopes else BARE
-        return [self._message(index, message) for index, message in enumerate(raw)]
+        return super().read(raw)
 
     def _message(self, index: int, raw: Any) -> Message:
         if isinstance(raw, str):
@@ -367,7 +367,7 @@ def _raw_arguments(raw: dict[str, Any]) -> Any:
 
 
 def envelope_of(raw: dict[str, Any]) -> str:
-    """Tell which envelope a message is in."""
+    """Return which envelope a message is in."""
     if isinstance(raw.get("kwargs"), dict) and raw.get("lc") == 1:
         return KWARGS
     if isinstance(raw.get("data"), dict) and "content" not in raw:

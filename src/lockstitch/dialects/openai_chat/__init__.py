@@ -84,9 +84,6 @@ class OpenAIChat(Dialect):
     stream_end = re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]')
     sdk_modules = ("openai.types.chat.", "openai.lib.streaming.chat.")
 
-    def read(self, raw: Sequence[Any]) -> list[Message]:
-        return [self._message(index, message) for index, message in enumerate(raw)]
-
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")

@@ -6,7 +6,7 @@ The view, its marks, and a quick proof of everyday lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -96,15 +96,12 @@ class OpenAIResponses(Dialect):
     previous_key = "previous_response_id"
     sdk_modules = ("openai.types.responses.", "openai.lib.streaming.responses.")
 
-    def read(self, raw: Sequence[Any]) -> list[Message]:
-        return [self._item(index, item) for index, item in enumerate(raw)]
-
-    def _item(self, index: int, raw: Any) -> Message:
+    def _message(self, index: int, raw: Any) -> Message:
         if not isinstance(raw, dict):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         kind = raw.get("type")
         if kind == "message" or (kind is None and "role" in raw):
-            return self._message(index, raw)
+            return self._spoken(index, raw)
         if kind is None and set(raw) == {"id"}:
             kind = "item_reference"
         if not isinstance(kind, str) or (kind == "item_reference" and not as_id(raw.get("id"))):
@@ -125,7 +122,7 @@ class OpenAIResponses(Dialect):
         role = SYSTEM if kind in MADE_BY_CLIENT else ASSISTANT
         return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
 
-    def _message(self, index: int, raw: dict[str, Any]) -> Message:
+    def _spoken(self, index: int, raw: dict[str, Any]) -> Message:
         neutral = _role(raw.get("role"))
         content = raw.get("content")
         if isinstance(content, str):

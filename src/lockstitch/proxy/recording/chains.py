@@ -116,19 +116,21 @@ def links_of_reply(dialect: str, messages: Sequence[Any]) -> list[Links]:
 
 def links_of(view: Dialect, message: Message) -> Links:
     """Return the links of one message; only a reply may have none."""
-    parts = [part for part in message.parts if _counts(part)]
+    parts = [
+        part
+        for part in message.parts
+        if (
+            not part.text.isspace() and part.text != ""
+            if part.kind == TEXT
+            else part.kind != REASONING and part.flavor not in _MARKERS
+        )
+    ]
     if message.role != ASSISTANT:
         spoken = [part for part in parts if not _is_reminder(part)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
         return (_written(["odd", message.role, message.raw]),)
     return tuple(_written(_said(view, message.role, part)) for part in parts)
-
-
-def _counts(part: Part) -> bool:
-    if part.kind == TEXT:
-        return not part.text.isspace() and part.text != ""
-    return part.kind != REASONING and part.flavor not in _MARKERS
 
 
 def _is_reminder(part: Part) -> bool:
@@ -191,17 +193,14 @@ def without_markers(message: Any) -> Any:
     blocks = message.get(key) if isinstance(message, dict) else None
     if not isinstance(blocks, list):
         return message
-    return {**message, key: [_unmarked(block) for block in blocks if not _is_marker(block)]}
-
-
-def _is_marker(block: Any) -> bool:
-    return isinstance(block, dict) and any(marker in block for marker in _MARKERS)
-
-
-def _unmarked(block: Any) -> Any:
-    if not isinstance(block, dict) or _MARKER not in block:
-        return block
-    return {key: value for key, value in block.items() if key != _MARKER}
+    kept: list[Any] = []
+    for block in blocks:
+        if isinstance(block, dict) and any(marker in block for marker in _MARKERS):
+            continue
+        if isinstance(block, dict) and _MARKER in block:
+            block = {name: value for name, value in block.items() if name != _MARKER}  # noqa: PLW2901
+        kept.append(block)
+    return {**message, key: kept}
 
 
 def digest_of_instructions(told: Sequence[Instructed]) -> str:

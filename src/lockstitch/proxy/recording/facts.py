@@ -150,7 +150,11 @@ def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> l
     the record that the first fact becomes.
     """
     if asking.previous:
-        stubs = [_stub(asked) for _, _, asked in known]
+        # calls that the provider keeps and the client does not send
+        stubs = [
+            {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
+            for _, _, asked in known
+        ]
         return _NewMessages(asking, stubs, matched, known, first).facts()
     start = _last_run(asking, matched)
     tail = _NewMessages(asking, asking.values(start, matched), matched, known, first)
@@ -158,11 +162,6 @@ def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> l
         # a result that comes late answers a call further up
         tail = _NewMessages(asking, asking.values(0, matched), matched, known, first)
     return tail.facts()
-
-
-def _stub(asked: AskedCall) -> dict[str, str]:
-    """Stand for a call that the provider keeps and the client does not send."""
-    return {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
 
 
 def _last_run(asking: ParsedRequest, matched: int) -> int:

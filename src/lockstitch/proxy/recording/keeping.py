@@ -215,7 +215,7 @@ class SessionTree:
         return None
 
     def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
-        """Say what a request is; ``replies`` tells which of its messages are a model's.
+        """Return what a request is; ``replies`` says which of its messages are a model's.
 
         It repeats a request if all of it is there under the same instructions. Else the longest
         part that is there counts: where that is the end of a session, the request continues it,
@@ -286,7 +286,7 @@ class Keeper:
                 time.sleep(_PAUSE)
 
     def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
-        """Say what a request is, by what is known."""
+        """Return what a request is, by what is known."""
         with self._lock:
             return self._tree.decide(chain, told, replies)
 

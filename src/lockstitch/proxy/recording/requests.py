@@ -180,18 +180,15 @@ class _RequestRecording:
         self.told = digest_of_instructions(asking.told)
         links = (linked.links for linked in asking.linked)
         # the end of the response that the provider goes on from, if that is known
-        self.base = self._base()
+        self.base: tuple[SessionBranch, bytes] | None = None
+        if asking.previous:
+            response = digest_of_response(asking.previous)
+            self.base = keeper.answered(response, _response_tag(response))
         if self.base is None:
             self.chain = beginning(asking.dialect, asking.previous).extended(links)
         else:
             branch, end = self.base
             self.chain = HashChain(end, branch.nodes[end].length).extended(links)
-
-    def _base(self) -> tuple[SessionBranch, bytes] | None:
-        if not self.asking.previous:
-            return None
-        response = digest_of_response(self.asking.previous)
-        return self.keeper.answered(response, _response_tag(response))
 
     def kept(self) -> KeptRequest:
         is_looked_for, is_held = False, False
@@ -312,7 +309,10 @@ class _ReplyRecording:
     def kept(self) -> str:
         if self.is_tried:
             for name in (self.request.session, self.fork):
-                if self._is_there(name):
+                backend, key = self.keeper.backend, self.facts[0].key
+                if backend.head(name) is not None and any(
+                    record.key == key for record in backend.read(name)
+                ):
                     return name
         self.is_tried = True
         is_held = False
@@ -330,11 +330,6 @@ class _ReplyRecording:
             except Moved:
                 self.keeper.refresh(branch.name)
 
-    def _is_there(self, name: str) -> bool:
-        if self.keeper.backend.head(name) is None:
-            return False
-        return any(record.key == self.facts[0].key for record in self.keeper.backend.read(name))
-
     def _written(self, branch: SessionBranch, *, apart: bool) -> str:
         seq = self.request.seq
         end = None if apart else self.keeper.free_end(branch, seq)
@@ -351,7 +346,7 @@ class _ReplyRecording:
         return fork.name
 
     def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[JournalEntry]:
-        """Say what the session is found by; nothing where that is no news."""
+        """Return what the session is found by; nothing where that is no news."""
         event = branch.about or Described()
         tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
         if self.response:
