@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -75,28 +76,22 @@ def message_of(value: dict[str, Any]) -> dict[str, Any]:
 
 def results_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tool results on a line."""
-    return _blocks(value, "tool_result") if value.get("type") == USER else []
+    content = message_of(value).get("content") if value.get("type") == USER else None
+    blocks = content if type(content) is list else ()
+    return [block for block in blocks if type(block) is dict and block.get("type") == "tool_result"]
 
 
 def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tool calls on a line."""
-    return _blocks(value, "tool_use") if value.get("type") == ASSISTANT else []
-
-
-def _blocks(value: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    content = message_of(value).get("content")
+    content = message_of(value).get("content") if value.get("type") == ASSISTANT else None
     blocks = content if type(content) is list else ()
-    return [block for block in blocks if type(block) is dict and block.get("type") == kind]
+    return [block for block in blocks if type(block) is dict and block.get("type") == "tool_use"]
 
 
 def answered_in(value: dict[str, Any]) -> set[str]:
-    """Return the ids of the calls that a line answers."""
-    return ids_of(results_in(value), "tool_use_id")
-
-
-def ids_of(blocks: Iterable[dict[str, Any]], key: str) -> set[str]:
-    """Return the ids that blocks have under a key; a value of another kind is none."""
-    return {block[key] for block in blocks if type(block.get(key)) is str}
+    """Return the ids of the calls that a line answers; a value of another kind is none."""
+    names = (result.get("tool_use_id") for result in results_in(value))
+    return {name for name in names if type(name) is str}
 
 
 def call_ids_in(value: dict[str, Any]) -> list[Any]:
@@ -181,13 +176,18 @@ class ClaudeChain:
                 aside = bool(value.get("isSidechain")) and not self.whole_file
                 nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
         self.graph = RecordTree(nodes, self._bridges)
-        self._keep_preserved()
+        # What hangs on the records that the last compaction kept is led through its summary.
+        cuts = (n for n in reversed(nodes) if not n.aside and is_boundary(self.value(n.number)))
+        for node in islice(cuts, 1):
+            anchor, kept = self._preserved(self.value(node.number))
+            if kept and kept[0] < node.number and anchor in self.graph.by_id:
+                self.graph.detours[kept[0]] = anchor
         self.overruled: TreeNode | None = None
         self.end, self.leaf = self._end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else TreeWalk([], [])
         path = self.walk.path
-        cuts = (at for at in range(len(path) - 1, -1, -1) if is_boundary(self.value(path[at])))
-        self.cut = next(cuts, 0)
+        places = (at for at in range(len(path) - 1, -1, -1) if is_boundary(self.value(path[at])))
+        self.cut = next(places, 0)
 
     def value(self, number: int) -> dict[str, Any]:
         """Return the value of a record."""
@@ -197,15 +197,6 @@ class ClaudeChain:
     def is_spoken(self, number: int) -> bool:
         """Whether a record is a line of a speaker."""
         return self.records[number].value.get("type") in SPEAKERS
-
-    def _keep_preserved(self) -> None:
-        """Lead what hangs on the records that the last compaction kept through its summary."""
-        for node in reversed(self.graph.nodes):
-            if not node.aside and is_boundary(self.value(node.number)):
-                anchor, kept = self._preserved(self.value(node.number))
-                if kept and kept[0] < node.number and anchor in self.graph.by_id:
-                    self.graph.detours[kept[0]] = anchor
-                return
 
     def _bridges(self, node: TreeNode, before: TreeNode) -> bool:
         """Whether the client takes the line before for a parent that it cannot reach."""
@@ -224,7 +215,12 @@ class ClaudeChain:
         if named is not None and not named.aside:
             speaker = self._speaker_at(named, set())
             last = next((node for node in reversed(nodes) if not node.aside), None)
-            if speaker is not None and last is not None and not self._hangs_below(last, named):
+            at, seen = last, set[int]()
+            while at is not None and at.number not in seen and at.number != named.number:
+                seen.add(at.number)
+                at = self.graph.parent_of(at)
+            is_below = at is not None and at.number == named.number
+            if speaker is not None and last is not None and not is_below:
                 self.overruled = last
                 return named, speaker
         parents = {node.parent for node in nodes}
@@ -254,16 +250,6 @@ class ClaudeChain:
             if is_boundary(value) and not value.get("isSidechain"):
                 break
         return -1, None
-
-    def _hangs_below(self, node: TreeNode | None, top: TreeNode) -> bool:
-        """Whether a record is another one or hangs below it."""
-        seen: set[int] = set()
-        while node is not None and node.number not in seen:
-            if node.number == top.number:
-                return True
-            seen.add(node.number)
-            node = self.graph.parent_of(node)
-        return False
 
     def _speaker_at(self, node: TreeNode, seen: set[int]) -> TreeNode | None:
         """Return the first speaker's line from a record upwards, past none that was seen."""
@@ -302,7 +288,17 @@ class ClaudeChain:
             elif self._ends_message(self.value(number)):
                 message = ""
         self._add_lines(groups, owners)
-        self._add_results(groups, owners)
+        # Results that hang on a side branch belong to it, unless the walk has an answer already.
+        on_walk = set(self.walk.path[self.cut :])
+        answered = {name for n in on_walk for name in answered_in(self.value(n))}
+        for node in self.graph.nodes:
+            owner = owners.get(node.parent or "")
+            if owner is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
+                continue
+            found = answered_in(self.value(node.number))
+            if found and not found & answered:
+                groups[owner].results.append(node.number)
+                answered |= found
         return groups
 
     @staticmethod
@@ -335,19 +331,6 @@ class ClaudeChain:
         for group in groups.values():
             if any(number not in on_walk for number in group.members):
                 group.members.sort()
-
-    def _add_results(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
-        """Add the results that hang on a side branch, unless the walk has an answer already."""
-        on_walk = set(self.walk.path[self.cut :])
-        answered = {name for n in on_walk for name in answered_in(self.value(n))}
-        for node in self.graph.nodes:
-            first = owners.get(node.parent or "")
-            if first is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
-                continue
-            found = answered_in(self.value(node.number))
-            if found and not found & answered:
-                groups[first].results.append(node.number)
-                answered |= found
 
     def message_id(self, number: int) -> str:
         """Return the id of the model's message that a line belongs to; empty if to none."""

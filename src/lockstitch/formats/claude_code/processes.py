@@ -47,11 +47,20 @@ def users(path: str, session: str | None) -> Iterator[SessionUser]:
     if not folders:
         return
     known: set[int] = set()
-    for record in (record for folder in folders for record in _records(folder)):
+    parents = {one.parent.name for one in file.parents if one.name == "subagents"}
+    own_ids = {file.stem, session, *parents}  # a sub-agent's session is its parent's
+    records: list[Path] = []
+    for folder in folders:
+        with suppress(OSError):
+            found = (folder / "sessions").glob("*.json")
+            records += [one for one in found if one.stem.isdecimal()]
+    for record in records:
         pid = int(record.stem)
-        own = _read(record)
         known.add(pid)
-        if own is not None and own.session_id in _ids(file, session):
+        own = None
+        with suppress(LockstitchError, msgspec.MsgspecError):
+            own = msgspec.json.decode(read.read_file(record), type=ProcessFile)
+        if own is not None and own.session_id in own_ids:
             yield from _alive(pid, own, record, file)
     for user in working_in_folder((NAME,), path, lambda folder: is_project(file, folder)):
         if user.pid not in known and _is_at_home(user.pid, folders):
@@ -74,64 +83,31 @@ def _config_folders(path: str) -> list[Path]:
     return list(found)
 
 
-def _records(folder: Path) -> list[Path]:
-    try:
-        return [one for one in (folder / "sessions").glob("*.json") if one.stem.isdecimal()]
-    except OSError:
-        return []
-
-
-def _read(record: Path) -> ProcessFile | None:
-    with suppress(LockstitchError, msgspec.MsgspecError):
-        return msgspec.json.decode(read.read_file(record), type=ProcessFile)
-    return None
-
-
-def _ids(file: Path, session: str | None) -> set[str | None]:
-    """Return the ids of the session that a file belongs to: a sub-agent's is its parent's."""
-    parents = {one.parent.name for one in file.parents if one.name == "subagents"}
-    return {file.stem, session, *parents}
-
-
 def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
     """Return the process of a process file if it is alive, and still the one that wrote it."""
-    start = processes.start_moment(pid) if _is_here(own) else None
-    if start is None:
-        if time.time() - max(map(_changed, (record, file))) < _SILENCE:
-            yield SessionUser(pid, record=str(record))
-    elif start and (start == own.proc_start if _is_counted(own) else _is_older(pid, own)):
-        yield SessionUser(pid)
-
-
-def _is_counted(own: ProcessFile) -> bool:
-    """Whether a process says when it started as the system here does: in ticks since the boot."""
-    return sys.platform == "linux" and own.proc_start.isdecimal()
-
-
-def _is_here(own: ProcessFile) -> bool:
-    """Whether the number of a process means something here: not in another container."""
     space = processes.namespace()
-    return not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
-
-
-def _is_older(pid: int, own: ProcessFile) -> bool:
-    """Whether a process was there when its file was written, so that its number is not reused."""
-    since = processes.started_at(pid)
-    return since is None or since <= own.started_at / 1000 + SLACK or NAME in _names(pid)
-
-
-def _names(pid: int) -> set[str]:
-    try:
-        return processes.names_of(pid)
-    except OSError:
-        return set()
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    # In another container its number means nothing here: then the time of its files has to tell.
+    is_here = not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
+    start = processes.start_moment(pid) if is_here else None
+    if start is None:
+        times = [0.0]
+        for path in (record, file):
+            with suppress(OSError):
+                times.append(path.stat().st_mtime)
+        if time.time() - max(times) < _SILENCE:
+            yield SessionUser(pid, record=str(record))
+    elif start and sys.platform == "linux" and own.proc_start.isdecimal():
+        # it says when it started as the system here does: in ticks since the boot
+        if start == own.proc_start:
+            yield SessionUser(pid)
+    elif start:
+        # It was there when its file was written, so that its number is not reused.
+        since = processes.started_at(pid)
+        is_own = since is None or since <= own.started_at / 1000 + SLACK
+        with suppress(OSError):
+            is_own = is_own or NAME in processes.names_of(pid)
+        if is_own:
+            yield SessionUser(pid)
 
 
 def belongs(path: str, folder: str) -> bool:

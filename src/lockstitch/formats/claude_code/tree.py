@@ -7,7 +7,7 @@ last and newest line, so records that change their place in the chain change it 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +26,6 @@ from lockstitch.formats.claude_code.chain import (
     calls_in,
     change_kept,
     derived_uuid,
-    ids_of,
     is_boundary,
     message_of,
     newest,
@@ -98,7 +97,7 @@ def find_faults(
         *_record_faults(chain),
         *_link_faults(chain, lost),
         *_compaction_faults(chain),
-        *(_branch_fault(chain, branch) for branch in lost if branch.kind != GAP),
+        *_branch_faults(chain, lost),
         *_result_faults(chain, evidence),
         *_leaf_faults(chain),
     ]
@@ -245,11 +244,14 @@ def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
         yield _fault(chain, MISSING_KEPT, "LS804", chain.boundary, text, severity, missing)
 
 
-def _branch_fault(chain: ClaudeChain, branch: OffBranch) -> Fault:
-    at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
-    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
-    text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
-    return _fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch)
+def _branch_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Fault]:
+    for branch in lost:
+        if branch.kind == GAP:
+            continue
+        at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
+        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
+        yield _fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch)
 
 
 def _result_faults(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
@@ -277,12 +279,12 @@ def _result_faults(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> I
         name
         for number in chain.order
         for result in results_in(chain.value(number))
-        if not is_placeholder(text_of_blocks(result.get("content")))
-        for name in ids_of([result], "tool_use_id")
+        if type(name := result.get("tool_use_id")) is str
+        and not is_placeholder(text_of_blocks(result.get("content")))
     }
     for number in chain.sent():
-        for call in calls_in(chain.value(number)):
-            for name in (ids_of([call], "id") & evidence.keys()) - real:
+        for name in call_ids_in(chain.value(number)):
+            if name in evidence and name not in real:
                 text = f"the result of call {name} is stored outside the conversation"
                 yield _fault(chain, STRANDED, "LS708", number, text)
 
@@ -323,6 +325,8 @@ def repair_tree(
     transcript: Transcript, chain: ClaudeChain, faults: Sequence[Fault], ledger: Ledger
 ) -> list[Record]:
     """Repair one kind of fault; the same records if there is none."""
+    if not faults:
+        return list(transcript.records)
     repair = _ClaudeTreeRepair(transcript, chain, faults, ledger)
     return repair.run(
         [
@@ -340,8 +344,6 @@ def repair_tree(
             repair.address_results,
             repair.date_leaf,
         ]
-        if faults
-        else []
     )
 
 
@@ -589,7 +591,12 @@ class _ClaudeTreeRepair(TreeRepair):
             self.note(code, "linked", named, text)
             return
         if branch.kind == END:
-            self.relink(code, self._first_note(), branch.tail)
+            # the first of the client's notes that a resume would go on behind
+            note, leaf = chain.end, chain.leaf
+            while note is not None and leaf is not None and note.parent != leaf.id:
+                note = self.graph.parent_of(note)
+            assert note is not None  # noqa: S101 - the end of the conversation hangs on its leaf
+            self.relink(code, note.number, branch.tail)
             return
         is_root = self.graph.by_number[branch.top].parent is None and branch.attach is not None
         if branch.onward is None or branch.kind == LATE or is_root:
@@ -605,16 +612,12 @@ class _ClaudeTreeRepair(TreeRepair):
         late = [n for n in branch.members if n > branch.onward or all_late]
         if late:
             self.moves[branch.onward] = late
-            self._date(late)
-
-    def _first_note(self) -> int:
-        """Return the first of the client's notes that a resume would go on behind."""
-        at, leaf = self.chain.end, self.chain.leaf
-        while at is not None and at.parent is not None and leaf is not None:
-            if at.parent == leaf.id:
-                return at.number
-            at = self.graph.by_id.get(at.parent)
-        raise AssertionError("the end of the conversation is attached to its leaf")
+        # What moves becomes older than the leaf, so that no version takes it for the leaf.
+        limit = time_of(chain.value(chain.leaf.number)) if chain.leaf else None
+        for number in late:
+            time = time_of(chain.value(number))
+            if limit is not None and time is not None and time >= limit:
+                self.set(number, ("timestamp",), stamp(limit - TICK))
 
     @cached_property
     def _groups(self) -> dict[int, Group]:
@@ -624,15 +627,6 @@ class _ClaudeTreeRepair(TreeRepair):
             for number in group.members:
                 found.setdefault(number, group)
         return found
-
-    def _date(self, numbers: Iterable[int]) -> None:
-        """Make moved records older than the leaf, so that no version takes one for the leaf."""
-        leaf = self.chain.leaf
-        limit = time_of(self.chain.value(leaf.number)) if leaf else None
-        for number in numbers:
-            time = time_of(self.chain.value(number))
-            if limit is not None and time is not None and time >= limit:
-                self.set(number, ("timestamp",), stamp(limit - TICK))
 
     def address_results(self) -> None:
         """Return a result the id of the call that its record names."""

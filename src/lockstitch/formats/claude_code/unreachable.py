@@ -109,6 +109,8 @@ def find_branches(chain: ClaudeChain) -> list[OffBranch]:
         top = chain.graph.top_of(node, reached, tops)
         if top > chain.boundary:
             pieces.setdefault(top, []).append(node.number)
+    if not pieces and chain.boundary < 0:
+        return []
     finder = _BranchFinder(chain, reached)
     found = [finder.judge(top, members) for top, members in pieces.items()]
     late = finder.find_late() if chain.boundary >= 0 else None

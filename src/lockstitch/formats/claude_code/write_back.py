@@ -261,7 +261,9 @@ class _ClaudeWriteBack:
                 continue
             last_kept = None
             if last is None:
-                if is_new or self._hangs_on_lost(unit):
+                node = self.chain.graph.by_number.get(unit.number)
+                parent = self.chain.graph.parent_of(node) if node else None
+                if is_new or (parent and parent.number in self.spoken - self.used):
                     self._set(unit, "parentUuid", None)
             elif (
                 is_new
@@ -275,10 +277,6 @@ class _ClaudeWriteBack:
             # the oldest versions do not know progress lines: nothing new may hang on one
             if not (unit.touched and unit.record.value.get("type") == PROGRESS):
                 last = unit
-
-    def _hangs_on_lost(self, unit: ClaudeUnit) -> bool:
-        parent = self.chain.graph.parent_of(self.chain.graph.by_number[unit.number])
-        return parent is not None and parent.number in self.spoken - self.used
 
     def _set(self, unit: ClaudeUnit, key: str, value: Any) -> None:
         if unit.record.value.get(key) != value:
@@ -341,7 +339,11 @@ class _ClaudeWriteBack:
         moved: set[int] = set()
         anchor = NEW
         for unit, after in zip(line, [*line[1:], None], strict=False):
-            if unit.number == NEW or self._is_out_of_order(unit, anchor, after):
+            if unit.number < anchor:
+                is_moved = unit.number >= self.chain.boundary
+            else:
+                is_moved = after is not None and anchor < after.number < unit.number
+            if unit.number == NEW or (unit.touched and anchor != NEW and is_moved):
                 record = structs.replace(unit.record, ending=unit.record.ending or b"\n")
                 follow.setdefault(anchor, []).append(record)
                 moved.add(unit.number)
@@ -362,13 +364,6 @@ class _ClaudeWriteBack:
                 out.append(record)
             out += follow.get(number, ())
         return out
-
-    def _is_out_of_order(self, unit: ClaudeUnit, anchor: int, after: ClaudeUnit | None) -> bool:
-        if not unit.touched or anchor == NEW:
-            return False
-        if unit.number < anchor:
-            return unit.number >= self.chain.boundary
-        return after is not None and NEW < after.number < unit.number and after.number > anchor
 
 
 def fork(
