@@ -4,16 +4,13 @@ Everything is named with its schema and every setting holds for one transaction,
 which gives each transaction another connection changes nothing. Every transaction makes sure for
 itself that the tables are such as may be used, and holds them, so that none is exchanged meanwhile.
 
-Which tables of LangGraph's savers a PostgreSQL holds, and in which schemas.
+The saver of Python makes its tables in the first schema of the search path, that of LangGraph.js in
+one that its user names. So all schemas are looked at, unless the address names one
+(``?schema=name``, or a search path in libpq's own ``options``).
 
-The saver of Python makes them in the first schema of the search path, that of LangGraph.js in one
-that its user names. So all schemas are looked at, unless the address names one (``?schema=name``,
-or a search path in libpq's own ``options``).
-
-Statements of LangGraph's own saver, run without its schema in the search path.
-
-With the schema there, as the saver itself would have it, whoever may create functions in it could
-have them called in the place of the server's own.
+LangGraph's own saver, where it is used for reading, runs without its schema in the search path:
+with it, whoever may create functions in the schema could have them called in the place of the
+server's own.
 """
 
 from __future__ import annotations
@@ -99,7 +96,7 @@ class DatabaseOptions(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Show the address without secrets."""
-        return f"Options({addresses.public(self.dsn)!r}, {self.schema!r})"
+        return f"DatabaseOptions({addresses.public(self.dsn)!r}, {self.schema!r})"
 
 
 def parse_options(url: str) -> DatabaseOptions:
@@ -137,7 +134,7 @@ class Database:
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
-        """Give the database itself; nothing is opened yet."""
+        """Return the database itself; nothing is opened yet."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -152,7 +149,7 @@ class Database:
 
     def looking(self, work: Callable[[Connection], T]) -> T:
         """Look at what the server itself knows about the database, and at no table of others."""
-        return self._read(work, ())
+        return self._do(work, (), is_read=True)
 
     def reading(self, work: Callable[[Connection], T], *, ours: bool = False) -> T:
         """Do some reading in one short transaction on one state of the database.
@@ -160,31 +157,33 @@ class Database:
         It is done again over another connection if this one is lost on the way. ``ours`` says that
         the tables of our own are read, too.
         """
-        return self._read(work, (*TABLES, *OUR_TABLES) if ours else TABLES)
-
-    def _read(self, work: Callable[[Connection], T], tables: tuple[str, ...]) -> T:
-        for tried in range(1, _TRIES + 1):
-            try:
-                level = IsolationLevel.REPEATABLE_READ
-                with self._transaction(level, tables, read_only=True) as made:
-                    return work(made)
-            except psycopg.Error as error:
-                self._after(error, may_repeat=tried < _TRIES, is_read=True)
-            time.sleep(_PAUSE * tried)
-        raise AssertionError("unreachable")
+        return self._do(work, (*TABLES, *OUR_TABLES) if ours else TABLES, is_read=True)
 
     def writing(self, work: Callable[[Connection], T]) -> T:
         """Write in one short transaction: all of it, or nothing.
 
         A connection that is lost on the way raises ``Unsure``: it may be written or not.
         """
+        return self._do(work, (*TABLES, *OUR_TABLES), is_read=False)
+
+    def _do(self, work: Callable[[Connection], T], tables: tuple[str, ...], *, is_read: bool) -> T:
+        level = IsolationLevel.REPEATABLE_READ if is_read else IsolationLevel.READ_COMMITTED
+        where = self.address.url
         for tried in range(1, _TRIES + 1):
             try:
-                level, tables = IsolationLevel.READ_COMMITTED, (*TABLES, *OUR_TABLES)
-                with self._transaction(level, tables, read_only=False) as made:
+                with self._transaction(level, tables, read_only=is_read) as made:
                     return work(made)
             except psycopg.Error as error:
-                self._after(error, may_repeat=tried < _TRIES, is_read=False)
+                if is_rolled_back(error):
+                    if tried == _TRIES or not is_worth_another_try(error):
+                        raise translate_sqlstate(error, where) from None
+                else:
+                    self.close()
+                    if not is_read:
+                        raise Unsure(f"{where}: the connection was lost in a write") from None
+                    if tried == _TRIES:
+                        text = "the connection was lost while reading, several times"
+                        raise ServerGone(f"{where}: {text}; nothing was written") from None
             time.sleep(_PAUSE * tried)
         raise AssertionError("unreachable")
 
@@ -194,7 +193,10 @@ class Database:
     ) -> Iterator[Connection]:
         connection = self._connection
         if connection is None or connection.closed:
-            connection = self._connection = self._connected()
+            try:
+                connection = self._connection = self.address.connect()
+            except Unreadable as error:
+                raise ServerGone(str(error)) from None
         connection.isolation_level = level
         connection.read_only = read_only
         with connection.transaction():
@@ -204,27 +206,21 @@ class Database:
                 connection.execute("; ".join(first))
                 yield connection
                 return
-            assert self._schema is not None  # noqa: S101 - who reads rows knows of which schema
-            names = SQL(", ").join(SQL("ONLY ") + self._named(name) for name in TABLES)
+            schema = self._schema
+            assert schema is not None  # noqa: S101 - who reads rows knows of which schema
+            names = SQL(", ").join(SQL("ONLY ") + Identifier(schema, name) for name in TABLES)
             lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
-            look = trust.look(self._schema, tables)
+            look = trust.look(schema, tables)
             cursor = connection.execute(SQL("; ").join([*map(SQL, first), lock, look]))
             while cursor.nextset():
                 pass
-            self._require_known(connection, tables, cursor.fetchall(), writes=not read_only)
+            seen = cursor.fetchall()
+            # Closely only at tables that were not looked at a moment ago, or are others by now.
+            known = self._known.get((tables, read_only))
+            if known is None or known[0] != seen or time.monotonic() - known[1] > _FRESH:
+                self.require_trusted(connection, schema, tables, writes=not read_only)
+                self._known[tables, read_only] = (seen, time.monotonic())
             yield connection
-
-    def _require_known(
-        self, connection: Connection, tables: tuple[str, ...], seen: list[Row], *, writes: bool
-    ) -> None:
-        """Look closely at tables that were not looked at a moment ago, or are others by now."""
-        known = self._known.get((tables, writes))
-        if known is None or known[0] != seen or time.monotonic() - known[1] > _FRESH:
-            self.require_trusted(connection, str(self._schema), tables, writes=writes)
-            self._known[tables, writes] = (seen, time.monotonic())
-
-    def _named(self, table: str) -> Identifier:
-        return Identifier(str(self._schema), table)
 
     def require_trusted(
         self, connection: Connection, schema: str, tables: tuple[str, ...], *, writes: bool
@@ -234,28 +230,9 @@ class Database:
         if found := trust.doubts(connection, wanted):
             raise trust.error_of(found, self.address.url, self._shown)
 
-    def _connected(self) -> Connection:
-        try:
-            return self.address.connect()
-        except Unreadable as error:
-            raise ServerGone(str(error)) from None
-
-    def _after(self, error: psycopg.Error, *, may_repeat: bool, is_read: bool) -> None:
-        """Decide after an error: returns if the work may be done again."""
-        if is_rolled_back(error):
-            if may_repeat and is_worth_another_try(error):
-                return
-            raise translate_sqlstate(error, self.address.url) from None
-        self.close()
-        if not is_read:
-            raise Unsure(f"{self.address.url}: the connection was lost in a write") from None
-        if not may_repeat:
-            text = "the connection was lost while reading, several times"
-            raise ServerGone(f"{self.address.url}: {text}; nothing was written") from None
-
 
 def translate_sqlstate(error: psycopg.Error, where: str) -> LockstitchError:
-    """Say what a reported error means; its own text may quote what was stored."""
+    """Return what a reported error means; its own text may quote what was stored."""
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
     return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
@@ -309,26 +286,35 @@ class DatabaseContent(Struct, frozen=True):
 
 
 def look_into(url: str) -> DatabaseContent:
-    """Look what a database holds."""
+    """Return what a database holds; schemas that are not to be trusted come last.
+
+    So whoever goes through all of them has done what he can before he is told of a stranger's.
+    """
     with Database(url) as database:
         return database.looking(lambda connection: _look_into(connection, database))
 
 
 def _look_into(connection: Connection, database: Database) -> DatabaseContent:
-    """Look what a database holds; schemas that are not to be trusted come last.
-
-    So whoever goes through all of them has done what he can before he is told of a stranger's.
-    """
     [(own,)] = connection.execute(_IS_OWN).fetchall()
     options = database.options
     listed = connection.execute(_FIND, {"schema": options.schema}).fetchall()
-    schemas = {options.schema} if options.schema else _path(connection, has_one=options.has_path)
+    schemas = {options.schema} if options.schema else None
+    if schemas is None and options.has_path:
+        # Those of a search path that the address itself sets.
+        connection.execute(_RESET)
+        [(path,)] = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
+        connection.execute(trust.SAFELY)
+        schemas = set(path)
     homes = [
         LangGraphSchema(schema, has_paths=paths)
         for schema, paths, columns in listed
         if columns == _WHOLE and (schemas is None or schema in schemas)
     ]
-    strange = {home for home in homes if _is_strange(connection, database, home)}
+    strange = {
+        home
+        for home in homes
+        if trust.doubts(connection, trust.Wanted(home.schema, TABLES, options.owners))
+    }
     homes.sort(key=lambda home: home in strange)
     if not own and len(strange) == len(homes):
         for home in homes:
@@ -342,25 +328,10 @@ def _look_into(connection: Connection, database: Database) -> DatabaseContent:
     return DatabaseContent(bool(own), tuple(homes))
 
 
-def _is_strange(connection: Connection, database: Database, home: LangGraphSchema) -> bool:
-    wanted = trust.Wanted(home.schema, TABLES, database.options.owners)
-    return bool(trust.doubts(connection, wanted))
-
-
-def _path(connection: Connection, *, has_one: bool) -> set[str] | None:
-    """Give the schemas of a search path that the address itself sets; None if it sets none."""
-    if not has_one:
-        return None
-    connection.execute(_RESET)
-    [(schemas,)] = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
-    connection.execute(trust.SAFELY)
-    return set(schemas)
-
-
 def find_schemas(
     url: str, known: DatabaseContent | None = None
 ) -> list[tuple[str, LangGraphSchema]]:
-    """Give the schemas with LangGraph's tables, each with an address that names it."""
+    """Return the schemas with LangGraph's tables, each with an address that names it."""
     made = (known or look_into(url)).homes
     if not made and known is None:
         schema = parse_options(url).schema
@@ -375,7 +346,7 @@ def find_schemas(
 
 
 def find_schema(url: str) -> LangGraphSchema:
-    """Give the one schema that an address leads to."""
+    """Return the one schema that an address leads to."""
     [(_, home), *others] = find_schemas(url)
     if others:
         names = ", ".join(sorted([home.schema, *(other.schema for _, other in others)]))
@@ -384,7 +355,7 @@ def find_schema(url: str) -> LangGraphSchema:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Give an address that names a schema."""
+    """Return an address that names a schema."""
     return addresses.with_option(url, "schema", schema)
 
 
