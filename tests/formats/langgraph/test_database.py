@@ -181,7 +181,7 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
     threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between what was read and what is written, one more result is stored."""
-    planned = sessions.planned
+    planned = operations.planned
 
     def slowly(session: Any, options: Any) -> Any:
         made = planned(session, options)
@@ -242,6 +242,7 @@ def test_a_thread_is_repaired_with_its_subgraphs(threads: Path, lockstitch: Run)
 DIES = """
 import os, signal, sys
 from lockstitch import sessions
+from lockstitch.sources import operations
 from lockstitch.files import backup
 keep = backup.keep_row_images
 
@@ -372,6 +373,7 @@ def test_a_database_that_is_cut_off_is_said(threads: Path, lockstitch: Run) -> N
 NOBODY = """
 import os, sys
 from lockstitch import sessions
+from lockstitch.sources import operations
 [source] = sessions.sources(sys.argv[1], session="agent-halted")
 session = sessions.opened(source)
 mended = sessions.planned(session)  # loads what lies where nobody may read it
