@@ -30,20 +30,18 @@ from lockstitch.formats.langgraph.codec import (
 )
 from lockstitch.formats.langgraph.conversation import (
     OPAQUE,
+    BrokenChain,
     ThreadReading,
+    apply_writes,
     failed_results,
     fields_in,
     is_due,
     open_calls,
     read_messages,
-)
-from lockstitch.formats.langgraph.messages import add_ids, repeated_ids
-from lockstitch.formats.langgraph.reducing import (
-    BrokenChain,
-    apply_writes,
     read_stored,
     read_update,
 )
+from lockstitch.formats.langgraph.messages import add_ids, repeated_ids
 from lockstitch.formats.langgraph.safety import (
     PICKLE,
     PICKLED,

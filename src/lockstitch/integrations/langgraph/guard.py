@@ -43,11 +43,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from msgspec import structs
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.integrations.langgraph.caller import announce
 from lockstitch.integrations.langgraph.guarded_runs import Fork, Guarding
 from lockstitch.integrations.langgraph.optimistic_lock import find_head, id_of, strip
 from lockstitch.integrations.langgraph.report import Counters
-from lockstitch.integrations.langgraph.run_ids import ThreadPlace
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace, announce
 from lockstitch.integrations.langgraph.saver_steps import (
     PutCheckpoint,
     PutWrites,

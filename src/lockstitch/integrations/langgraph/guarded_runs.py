@@ -21,13 +21,13 @@ from weakref import WeakKeyDictionary
 
 from lockstitch.errors import Conflict
 from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT, START
-from lockstitch.integrations.langgraph import caller, optimistic_lock, pending_writes
-from lockstitch.integrations.langgraph.caller import GraphRun
+from lockstitch.integrations.langgraph import optimistic_lock, pending_writes, run_ids
 from lockstitch.integrations.langgraph.optimistic_lock import id_of, strip, thread_moved
 from lockstitch.integrations.langgraph.reconciler import Reconciler
 from lockstitch.integrations.langgraph.report import CounterBook
 from lockstitch.integrations.langgraph.run_ids import (
     LIMIT,
+    GraphRun,
     RunProgress,
     RunRegistry,
     ThreadPlace,
@@ -243,7 +243,7 @@ class Guarding:
         if saved is None or found is None:
             self.runs.loaded(config, place, is_head=True).saw(place)
             return None
-        caller.follow(found.newest)
+        run_ids.follow(found.newest)
         here = place.at(id_of(found.saved))
         if id_of(saved) != id_of(found.saved):
             # It was only looked at; read whole, it has the config that a saver gives to a newest.
@@ -272,7 +272,7 @@ class Guarding:
         found = yield from optimistic_lock.find_head(place, self.runs.counts)
         saved: CheckpointTuple | None = yield ReadCheckpoint(config)
         if found:
-            caller.follow(found.newest)
+            run_ids.follow(found.newest)
         if saved is None:
             self.runs.loaded(config, place, is_head=False)
             return None
@@ -324,7 +324,7 @@ class Guarding:
         new: CheckpointTuple | None = yield ReadCheckpoint(after.config)
         if new is None:
             raise thread_moved(here, None)
-        caller.follow(id_of(new))
+        run_ids.follow(id_of(new))
         self.counting.heal(report)
         _LOG.info("thread %r was repaired before a new input: %s", place.thread, id_of(new))
         return strip(new)
@@ -537,7 +537,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
         above = above.parent
 
     def is_over(name: str) -> bool:
-        return name in callers or (caller.is_here(name) and not caller.is_running(name))
+        return name in callers or (run_ids.is_here(name) and not run_ids.is_running(name))
 
     holder, writer = optimistic_lock.named_by(saved), optimistic_lock.run_of(saved)
     if holder is not None and not is_over(holder):

@@ -33,7 +33,7 @@ The first checkpoint of a thread has no parent to claim. It is given up if there
 claims itself before it counts. Whoever begins on one that nobody has claimed, beside others that
 nobody has, makes those first ones that do not count.
 
-Time plays no part, but LangGraph takes the greatest id for the newest: see caller.follow.
+Time plays no part, but LangGraph takes the greatest id for the newest: see run_ids.follow.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from msgspec.msgpack import Decoder
 from msgspec.structs import asdict
 
 from lockstitch.conversation.steps import adrive, drive
-from lockstitch.integrations.langgraph.caller import GUARD, announcing
+from lockstitch.integrations.langgraph.run_ids import GUARD, announcing
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

@@ -18,7 +18,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.pregel import Pregel
 
 from lockstitch.integrations.langgraph import Guard, Saver
-from lockstitch.integrations.langgraph.caller import GraphRun, announce, calling_run
+from lockstitch.integrations.langgraph.run_ids import GraphRun, announce, calling_run
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Notes,

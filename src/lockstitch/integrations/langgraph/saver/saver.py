@@ -17,7 +17,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.formats.langgraph.journal import CheckpointNode, ThreadJournal
-from lockstitch.integrations.langgraph.caller import announce, announcing, is_guarded
 from lockstitch.integrations.langgraph.pending_writes import may_be_broken
 from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
@@ -26,6 +25,9 @@ from lockstitch.integrations.langgraph.run_ids import (
     RunProgress,
     RunRegistry,
     ThreadPlace,
+    announce,
+    announcing,
+    is_guarded,
     place_of,
 )
 from lockstitch.integrations.langgraph.saver import maintenance

@@ -56,9 +56,8 @@ from lockstitch.formats.langgraph.journal import (
     ThreadLine,
     session_of,
 )
-from lockstitch.integrations.langgraph.caller import GraphRun, calling_run
 from lockstitch.integrations.langgraph.report import CounterBook
-from lockstitch.integrations.langgraph.run_ids import place_of
+from lockstitch.integrations.langgraph.run_ids import GraphRun, calling_run, place_of
 from lockstitch.integrations.langgraph.saver.change_detection import ThreadMemory
 from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Serializer, ValueEncoder
 from lockstitch.integrations.langgraph.saver.maintenance import milliseconds_of
