@@ -51,7 +51,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class Undecodable(ValueError):
-    """Says in its text why a value cannot be read; never what is in it."""
+    """A value cannot be read; the text says why, and never what is in it."""
 
 
 class StoredMessage(Struct, eq=False):
@@ -108,7 +108,7 @@ class Codec(ABC):
 
     @abstractmethod
     def is_plain(self, data: bytes) -> bool:
-        """Tell whether a value is made of maps, lists and scalars alone."""
+        """Whether a value is made of maps, lists and scalars alone."""
 
     @abstractmethod
     def message(self, data: bytes) -> StoredMessage | None:
@@ -140,11 +140,11 @@ class Codec(ABC):
 
     @abstractmethod
     def overwriting(self, data: bytes) -> bytes | None:
-        """Give the value of an update that takes the place of what there was; None for others."""
+        """Return the value of an update that takes the place of what there was; None for others."""
 
     @abstractmethod
     def members(self, data: bytes) -> set[Any]:
-        """Give what is in a set of texts; nothing for any other value."""
+        """Return what is in a set of texts; nothing for any other value."""
 
     @abstractmethod
     def fault(self, data: bytes) -> str:
@@ -152,7 +152,7 @@ class Codec(ABC):
 
 
 def is_message(fields: Any) -> bool:
-    """Tell the fields of a message from any other map."""
+    """Whether a map is the fields of a message."""
     if type(fields) is not dict or not fields.keys() & {"content", "tool_calls"}:
         return False
     kind = fields.get("type") or fields.get("role")
@@ -160,12 +160,12 @@ def is_message(fields: Any) -> bool:
 
 
 def is_role(value: Any) -> bool:
-    """Tell whether a word may stand before a text to say whose it is."""
+    """Whether a word may stand before a text to say whose it is."""
     return type(value) is str and value in _ROLES
 
 
 def with_defaults(fields: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Give the fields of a new message with those that every message of its kind has."""
+    """Return the fields of a new message with those that every message of its kind has."""
     return {**_SHARED_DEFAULTS, **_DEFAULTS.get(kind, {}), **fields}
 
 
@@ -337,7 +337,7 @@ class MsgpackCodec(Codec):
 
 
 def _marked(coding: Codec, data: bytes) -> bytes | None:
-    """Give the value of an update that says in plain fields that it takes the place of all."""
+    """Return the value of an update that says in plain fields that it takes the place of all."""
     if not data or data[0] not in _MAP_CODES:
         return None
     try:
@@ -364,7 +364,7 @@ def _ext(data: bytes) -> Ext | None:
 
 
 def _walk(value: Any) -> Iterator[Any]:
-    """Give a value and all in it, with what extensions hold and call; never deeper than is sane.
+    """Return a value and all in it, with what extensions hold and call; never deeper than is sane.
 
     A part that cannot be read is given as the error, since LangGraph passes over it as well.
     """
@@ -405,7 +405,7 @@ def _msgpack_reason(error: BaseException) -> str:
 
 
 def _writable(text: str) -> str:
-    """Give a text that msgpack can hold; half a character, which JSON may have, becomes a mark."""
+    """Return a text that msgpack can hold; half a character, as JSON has it, becomes a mark."""
     if text.isascii():
         return text
     return text.encode("utf-8", "replace").decode()
@@ -562,7 +562,7 @@ def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
 
 
 def _spans(text: str, opening: str) -> Iterator[tuple[str, int, int]]:
-    """Give the key, or the number, of each member with the place of its value."""
+    """Return the key, or the number, of each member with the place of its value."""
     at = _behind(text, 0, opening)
     closing = "}" if opening == "{" else "]"
     number = 0
@@ -602,12 +602,12 @@ def _json_reason(error: BaseException) -> str:
 
 
 def new_codecs() -> dict[str, Codec]:
-    """Give the known codings, by LangGraph's name for them; fresh ones for each thread."""
+    """Return the known codings, by LangGraph's name for them; fresh ones for each thread."""
     return {MSGPACK: MsgpackCodec(), JSON: JsonCodec()}
 
 
 def codec_of(known: Mapping[str, Codec], value: Coded) -> Codec:
-    """Give the coding of a value, or say why there is none."""
+    """Return the coding of a value, or say why there is none."""
     if value.tag in known:
         return known[value.tag]
     if "+" in value.tag:

@@ -44,7 +44,7 @@ class ThreadFormat(Format):
 
     @abstractmethod
     def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
-        """Give the records with one more checkpoint.
+        """Return the records with one more checkpoint.
 
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
         """

@@ -121,7 +121,7 @@ def _holds(reader: _MessageDecoder, node: CheckpointNode, name: str) -> bool:
 
 
 def _is_open(thread: ThreadJournal, node: CheckpointNode) -> bool:
-    """Tell whether work is left to do from a checkpoint."""
+    """Whether work is left to do from a checkpoint."""
     if any(one.channel == INTERRUPT for one in thread.pending("", node.id)):
         return True
     return any(

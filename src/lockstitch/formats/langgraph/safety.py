@@ -98,7 +98,7 @@ _METHODS = frozenset({CalledName("datetime", "datetime", "fromisoformat")})
 
 
 def unsafe_names(names: Iterable[CalledName]) -> dict[CalledName, str]:
-    """Give the names that are not known to be harmless, each with its severity.
+    """Return the names that are not known to be harmless, each with its severity.
 
     A name in the standard library, one that has to be computed first, or one that is written as
     functions are, is an error; a class of an application or of a library is a warning, since only
@@ -192,7 +192,7 @@ def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
 
 
 def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Give the stretches in which bytes differ from others, or are not followed by the same ones.
+    """Return the stretches in which bytes differ from others, or are not followed by the same ones.
 
     Checkpoints follow each other with the same messages at the same places, and comparing is many
     times faster than searching.
@@ -210,7 +210,7 @@ def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Give the extensions in a value as a reader meets them, as far as the bytes make sense."""
+    """Return the extensions in a value as a reader meets them, as far as the bytes make sense."""
     left = [(0, len(data), 0)]
     while left:
         at, end, depth = left.pop()
@@ -225,7 +225,7 @@ def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _measure(data: bytes, at: int) -> tuple[int, int, int]:
-    """Give where the content of a value begins, how long it is, and the code of an extension.
+    """Return where the content of a value begins, how long it is, and the code of an extension.
 
     Of a list and a map that is what says how many are in it: these follow one by one.
     """
@@ -243,7 +243,7 @@ def _measure(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _name(code: int, data: bytes) -> CalledName:
-    """Tell what is called as LangGraph does: by whatever stands at 0 and 1, in a list or a map."""
+    """Return what is called, as LangGraph does: whatever stands at 0 and 1, in a list or a map."""
     try:
         value = msgspec.msgpack.decode(data)
     except _BAD:
@@ -313,7 +313,7 @@ def called_in_json(data: bytes) -> tuple[CalledName, ...]:
 
 
 def _names_of_path(path: Any, method: Any) -> Iterator[CalledName]:
-    """Give what an object names; LangGraph.js has single words that it knows itself."""
+    """Return what an object names; LangGraph.js has single words that it knows itself."""
     steps = list(path) if isinstance(path, list | dict | str) else []
     methods = [one for one in (method if isinstance(method, list) else [method]) if one]
     methods = [one for one in methods if one not in _BUILDING]
@@ -388,7 +388,7 @@ def find_unsafe(values: Iterable[KeptValue]) -> list[UnsafeValue]:
 
 
 def _harmful(value: Coded) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Give what a value calls that is an error, each with the field that it is in."""
+    """Return what a value calls that is an error, each with the field that it is in."""
     if value.tag == PICKLE:
         yield (), PICKLED
         return

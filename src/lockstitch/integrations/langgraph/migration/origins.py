@@ -78,15 +78,15 @@ class ThreadView(ABC):
 
     @abstractmethod
     def writes(self) -> Iterator[WriteRow]:
-        """Give all writes, also those whose checkpoint was never stored."""
+        """Return all writes, also those whose checkpoint was never stored."""
 
     @abstractmethod
     def stamp(self) -> Stamp:
-        """Give what changes whenever the thread does."""
+        """Return what changes whenever the thread does."""
 
 
 def config_at(thread: str, spot: Spot) -> Any:
-    """Give the config that names a checkpoint; with "" for its id, the beginning."""
+    """Return the config that names a checkpoint; with "" for its id, the beginning."""
     conf = {"thread_id": thread, "checkpoint_ns": spot[0]}
     return {"configurable": {**conf, **({"checkpoint_id": spot[1]} if spot[1] else {})}}
 
@@ -126,7 +126,7 @@ class Origin(ABC):
 
 
 def origin_of(source: str) -> Origin | None:
-    """Tell which database of LangGraph's an address or a file is; None for any other."""
+    """Return which database of LangGraph's an address or a file is; None for any other."""
     if is_postgres(source):
         from lockstitch.formats.langgraph.postgres.database import find_schema, look_into  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def origin_of(source: str) -> Origin | None:
 
 
 def file_of(source: str) -> str | None:
-    """Give the path of a file of ``SqliteSaver``; None for any other source."""
+    """Return the path of a file of ``SqliteSaver``; None for any other source."""
     path = path_of(source) if source.startswith("sqlite:") else source
     if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
         return None
@@ -238,7 +238,7 @@ class PostgresOrigin(Origin):
         super().__init__(place, f"{place}#{home.schema}")
 
     def __enter__(self) -> Self:
-        """Give the schema itself; a connection is made when it is needed."""
+        """Return the schema itself; a connection is made when it is needed."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -315,7 +315,7 @@ class _PostgresThread(ThreadView):
 
 @contextmanager
 def _needed(package: str) -> Iterator[None]:
-    """Say which package reads a database, if it is missing."""
+    """Name the package that reads a database, if it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -69,7 +69,7 @@ class Comparison:
         return next((what for what, (a, b) in pairs.items() if not self.same(a, b)), "")
 
     def same(self, one: Any, other: Any) -> bool:
-        """Tell whether two values are the same."""
+        """Whether two values are the same."""
         if one is other:
             return True
         if type(one) is not type(other):
@@ -239,14 +239,14 @@ class Staging:
 
 
 def entry_of(store: Backend, record: JournalRecord, key: str) -> JournalEntry:
-    """Give a record of a thread as what makes it again, with its large values."""
+    """Return a record of a thread as what makes it again, with its large values."""
     names: Any = getattr(line_of(record.body), "blobs", ())
     blobs = tuple(store.blobs(names).values()) if names else ()
     return JournalEntry(key, record.at, record.body, blobs)
 
 
 def index_of(row: WriteRow) -> int:
-    """Give the index of a write; versions before had one for each signal, too."""
+    """Return the index of a write; versions before had one for each signal, too."""
     return WRITES_IDX_MAP.get(row.channel, row.index)
 
 

@@ -72,7 +72,7 @@ _UNCHANGING: frozenset[type] = _ATOMS | {
 
 
 def _setter(name: str) -> Callable[[Any, Any], None]:
-    """Give what fills a slot of a message, as pydantic itself does where nothing is validated."""
+    """Return what fills a slot of a message, as pydantic itself does where nothing is validated."""
     slots = (vars(one).get(name) for one in lc.BaseMessage.__mro__)
     made: Callable[[Any, Any], None] = next(one for one in slots if one is not None).__set__
     return made
@@ -109,7 +109,7 @@ def _is_made_of(value: Any, kinds: frozenset[type], *containers: type) -> bool:
 
 
 def _is_fixed(value: Any) -> bool:
-    """Tell whether only dictionaries and lists in a value can change, which are compared."""
+    """Whether only dictionaries and lists in a value can change, which are compared."""
     return _is_made_of(value, _UNCHANGING, dict, list, tuple)
 
 
@@ -123,7 +123,7 @@ def _copied(value: Any) -> Any:
 
 
 def _is_shallow(face: dict[str, Any], extra: Any, deep: list[str]) -> bool:
-    """Tell whether nothing is nested in a message but calls with plain arguments."""
+    """Whether nothing is nested in a message but calls with plain arguments."""
     if extra != {} or deep not in ([], ["tool_calls"]):
         return False
     calls = face["tool_calls"] if deep else ()
@@ -210,7 +210,7 @@ class ObjectImage:
         return self._print is not None
 
     def is_true(self, value: Any) -> bool:
-        """Tell whether an object of the same class looks like this."""
+        """Whether an object of the same class looks like this."""
         if self._print is not None:
             return self._print[0] is not None and fingerprint(value) == self._print[0]
         if self.kind in KINDS:
@@ -314,7 +314,7 @@ class KnownList:
         return self._size
 
     def grown(self, number: int, head: int, middle: list[ObjectImage], tail: int) -> KnownList:
-        """Give the list that has others between a head and a tail of this one."""
+        """Return the list that has others between a head and a tail of this one."""
         trunk = self._trunk
         is_end = head == self._size == len(trunk.looks) and not tail
         are_items = self.are_items and all(one.kind in KINDS for one in middle)
@@ -329,11 +329,11 @@ class KnownList:
         return made
 
     def are(self, values: list[Any]) -> bool:
-        """Tell whether objects look like those here, all of them."""
+        """Whether objects look like those here, all of them."""
         return len(values) == self._size and self._are(values, 0)
 
     def end_with(self, values: list[Any]) -> bool:
-        """Tell whether the last of these look like some objects."""
+        """Whether the last of these look like some objects."""
         return len(values) <= self._size and self._are(values, self._size - len(values))
 
     def shared(self, values: list[Any]) -> tuple[int, int]:
@@ -349,7 +349,7 @@ class KnownList:
         )
 
     def _are(self, values: list[Any], first: int) -> bool:
-        """Tell whether objects look like those here, from one of them on."""
+        """Whether objects look like those here, from one of them on."""
         trunk, end = self._trunk, first + len(values)
         if list(map(type, values)) != self._part(trunk.kinds, first, end):
             return False
@@ -413,11 +413,11 @@ class Spares:
             self._lists.popitem(last=False)
 
     def get(self, number: int) -> list[Any] | None:
-        """Give the objects of a list that are kept, whoever has them; not to be changed."""
+        """Return the objects of a list that are kept, whoever has them; not to be changed."""
         return self._lists.get(number)
 
     def taken(self, known: KnownList) -> list[Any]:
-        """Give objects that are nobody's and look as those of a list do; none, if there are none.
+        """Return objects that are nobody's and look as those of a list do; none, if there are none.
 
         In the place of every one that is somebody's stands an equal one, or None if only its
         stored bytes can tell what it is read as.
@@ -432,7 +432,7 @@ class Spares:
 
 
 def _held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -> set[int]:
-    """Tell which messages somebody else holds, or something in them, or may hold."""
+    """Return which messages somebody else holds, or something in them, or may hold."""
     held = set(_above(objects, range(len(objects)), _BASES[0]))
     held.update(shapes.get(None, ()))
     fields = list(map(_FIELDS, objects))
@@ -450,7 +450,7 @@ def _held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -
 
 
 def _held_calls(fields: list[Any], places: list[int]) -> Iterator[int]:
-    """Tell which messages have a call that somebody else holds, or its arguments."""
+    """Return which messages have a call that somebody else holds, or its arguments."""
     lists = list(map(_CALLS, fields))
     calls = list(chain.from_iterable(lists))
     for values, base in ((calls, _BASES[4]), (list(map(_ARGS, calls)), _BASES[5])):
@@ -459,7 +459,7 @@ def _held_calls(fields: list[Any], places: list[int]) -> Iterator[int]:
 
 
 def _above(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
-    """Give the owners of values that are held by more than whoever is known to hold them."""
+    """Return the owners of values that are held by more than whoever is known to hold them."""
     counts = list(map(getrefcount, values))
     if max(counts, default=0) <= base:
         return []
@@ -519,7 +519,7 @@ class ThreadMemory:
             self._ids[name] = max(look.item, self._ids.get(name, -1))
 
     def named(self, kind: str, name: str | None) -> int | None:
-        """Give the last item of a message with an id."""
+        """Return the last item of a message with an id."""
         return self._ids.get((kind, name)) if name else None
 
     def keep(self, space: str, value: Any, look: ObjectImage) -> None:
@@ -534,7 +534,7 @@ class ThreadMemory:
         self._objects.pop(space, None)
 
     def look(self, space: str, value: Any) -> ObjectImage | None:
-        """Give what an object looked like when it was stored, if it is known."""
+        """Return what an object looked like when it was stored, if it is known."""
         found = self._objects.get(space, {}).get(id(value))
         return found[1] if found is not None and found[0] is value else None
 
@@ -546,9 +546,9 @@ class ThreadMemory:
             self._lists.popitem(last=False)
 
     def known(self, number: int) -> KnownList | None:
-        """Give what is known of a list."""
+        """Return what is known of a list."""
         return self._lists.get(number)
 
     def last(self, most: int) -> list[KnownList]:
-        """Give the lists that were used last, the last first."""
+        """Return the lists that were used last, the last first."""
         return list(self._lists.values())[: -most - 1 : -1]

@@ -72,7 +72,7 @@ class Serializer(Protocol):
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether JSON gives a value back as LangGraph's own form would: no more, no less."""
+    """Whether JSON gives a value back as LangGraph's own form would: no more, no less."""
     kind = type(value)
     if kind is str or value is None or kind is int or kind is bool:
         return True
@@ -136,7 +136,7 @@ class ValueEncoder:
         return self._plain and is_plain(value)
 
     def _has_items(self, value: dict[Any, Any]) -> bool:
-        """Tell whether a dictionary holds messages that are worth looking for."""
+        """Whether a dictionary holds messages that are worth looking for."""
         return all(type(name) is str for name in value) and any(
             type(one) in KINDS or type(one) is Send or (type(one) is list and _holds_items(one))
             or (type(one) is dict and self._has_items(one))
@@ -166,7 +166,7 @@ class ValueEncoder:
     # Lists.
 
     def listed(self, values: Sequence[Any], base: int, *, channel: bool = False) -> int:
-        """Code a list; gives its number. The objects of a channel may be given out again."""
+        """Code a list; returns its number. The objects of a channel may be given out again."""
         values = list(values)
         if base != NO_LIST and self._memory.known(base) is None:
             with suppress(Unreadable):
@@ -203,7 +203,7 @@ class ValueEncoder:
         return best
 
     def _goes_on(self, known: KnownList, values: list[Any]) -> bool:
-        """Tell whether a list has the very objects of another, and the last are as they were."""
+        """Whether a list has the very objects of another, and the last are as they were."""
         kept = self._memory.spares.get(known.number)
         if kept is None or len(kept) > len(values) or not all(map(is_, kept, values)):
             return False
@@ -463,7 +463,7 @@ class CheckpointPut:
 
 
 def _list_in(raw: Raw | None) -> int:
-    """Give the number of the list that a channel's value is, if it is one."""
+    """Return the number of the list that a channel's value is, if it is one."""
     found = _LIST.fullmatch(bytes(raw)) if raw is not None else None
     return int(found[1]) if found else NO_LIST
 
@@ -514,7 +514,7 @@ def encode_writes(
 
 
 def config_of(thread: Any, namespace: str, checkpoint: str) -> RunnableConfig:
-    """Give the config that names a checkpoint."""
+    """Return the config that names a checkpoint."""
     return {
         "configurable": {
             "thread_id": thread,
@@ -554,7 +554,7 @@ def metadata_of(node: CheckpointNode, objects: ObjectDecoder) -> Any:
 
 
 def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Tell whether metadata has what is wanted; a name with dots is one inside another."""
+    """Whether metadata has what is wanted; a name with dots is one inside another."""
     return all(_found(metadata, name) == value for name, value in wanted.items())
 
 
@@ -569,7 +569,7 @@ def _found(metadata: Any, name: str) -> Any:
 def histories(
     namespace: str, checkpoint: str, channels: Sequence[str], objects: ObjectDecoder
 ) -> dict[str, History]:
-    """Give what a channel was made of: the nearest stored value, and all that was written since."""
+    """Return what a channel was made of: the nearest stored value, and what was written since."""
     thread = objects.thread
     left = dict.fromkeys(channels)
     writes: dict[str, list[Any]] = {channel: [] for channel in channels}

@@ -65,7 +65,7 @@ def delete_thread(backend: Backend, session: str, wait: float) -> None:
 
 
 def sweep_threads(backend: Backend, border: int) -> int:
-    """Remove the threads that were changed last before a moment; gives how many."""
+    """Remove the threads that were changed last before a moment; returns how many."""
     count = 0
     for listed in list(backend.sessions(after=_FIRST)):
         if not listed.session.startswith(_FIRST) or not may_be_thread(listed.session):
@@ -132,7 +132,7 @@ def prune_thread(
 
 
 def last_checkpoints(thread: ThreadJournal) -> KeptCheckpoints:
-    """Give the last checkpoint of each namespace, and what its delta channels are made of."""
+    """Return the last checkpoint of each namespace, and what its delta channels are made of."""
     kept: KeptCheckpoints = set()
     for space in thread.spaces:
         kept |= {(space, node) for node in _needed(thread, space, thread.latest(space))}
@@ -140,7 +140,7 @@ def last_checkpoints(thread: ThreadJournal) -> KeptCheckpoints:
 
 
 def _needed(thread: ThreadJournal, space: str, checkpoint: str) -> list[str]:
-    """Give a checkpoint and those before it that its values cannot be told without."""
+    """Return a checkpoint and those before it that its values cannot be told without."""
     node = thread.node(space, checkpoint)
     if node is None:
         return []
@@ -155,7 +155,7 @@ def _needed(thread: ThreadJournal, space: str, checkpoint: str) -> list[str]:
 
 
 def _deltas(node: CheckpointNode) -> list[str]:
-    """Give the delta channels of a checkpoint that have been written since their snapshot."""
+    """Return the delta channels of a checkpoint that have been written since their snapshot."""
     raw = node.meta.get(COUNTERS)
     coded: Any = {} if raw is None else msgspec.json.decode(raw)
     counted = coded.get("j") if isinstance(coded, dict) else None
@@ -165,7 +165,7 @@ def _deltas(node: CheckpointNode) -> list[str]:
 def checkpoints_of_runs(
     thread: ThreadJournal, runs: Collection[str], metadata: Callable[[CheckpointNode], Any]
 ) -> KeptCheckpoints:
-    """Give the checkpoints of some runs."""
+    """Return the checkpoints of some runs."""
     return {
         (space, node.id)
         for space, nodes in thread.spaces.items()
@@ -175,7 +175,7 @@ def checkpoints_of_runs(
 
 
 def other_checkpoints(thread: ThreadJournal, gone: KeptCheckpoints) -> KeptCheckpoints:
-    """Give all checkpoints but some."""
+    """Return all checkpoints but some."""
     every = {(space, node) for space, nodes in thread.spaces.items() for node in nodes}
     return every - gone
 
@@ -205,7 +205,7 @@ def milliseconds_of(checkpoint: str) -> int:
 
 
 def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
-    """Give all threads and when each was changed, the last changed first.
+    """Return all threads and when each was changed, the last changed first.
 
     Those that are changed meanwhile come at the end, if they have not come before.
     """
@@ -226,7 +226,7 @@ def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
 def newest_checkpoints(
     threads: Iterable[tuple[str, int]], spots: Callable[[str], Sequence[Spot]]
 ) -> Iterator[Spot]:
-    """Give all checkpoints of some threads, newest first; ``spots`` are those of one."""
+    """Return all checkpoints of some threads, newest first; ``spots`` are those of one."""
     found: list[tuple[_Descending, int, Spot]] = []
     count = 0
     for thread, changed in threads:

@@ -90,7 +90,7 @@ def reconcile_on_load(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconci
 
 
 def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
-    """Give the heads of the subgraphs of a thread that keep a history of their own."""
+    """Return the heads of the subgraphs of a thread that keep a history of their own."""
     thread = saved.config["configurable"]["thread_id"]
     for name in saver.namespaces(thread):
         if name and ":" not in name:
@@ -154,7 +154,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self._errands = CallExecutor()
 
     def __enter__(self) -> Self:
-        """Give the saver itself."""
+        """Return the saver itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -162,7 +162,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self.close()
 
     async def __aenter__(self) -> Self:
-        """Give the saver itself."""
+        """Return the saver itself."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -188,12 +188,12 @@ class Saver(BaseCheckpointSaver[Any]):
     # Reading.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Give a checkpoint, or the thread's last one."""
+        """Return a checkpoint, or the thread's last one."""
         self._turns.take(config)
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Give a checkpoint; before a run begins anew on a thread's last one, that is mended."""
+        """Return a checkpoint; before a run begins anew on a thread's last one, that is mended."""
         if is_guarded():
             return self._saved(config)[0]
         run = self._lineage.begins(config) if self.reconcile else None
@@ -214,7 +214,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return saved
 
     def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
-        """Give a checkpoint, and whether it, or that there is none, is the end of the thread."""
+        """Return a checkpoint, and whether it, or that there is none, is the end of the thread."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
@@ -253,7 +253,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return islice(found, limit)
 
     def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
-        """Give thread, namespace and id of all checkpoints that are asked for, newest first."""
+        """Return thread, namespace and id of all checkpoints that are asked for, newest first."""
         if config is None:
             threads = newest_threads(self._backend)
             return newest_checkpoints(threads, lambda thread: self._places(thread, None, None))
@@ -291,7 +291,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, DeltaChannelHistory]:
-        """Give what delta channels are made of at a checkpoint."""
+        """Return what delta channels are made of at a checkpoint."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
@@ -377,7 +377,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Give the version behind another; texts, as other savers write them, are continued."""
+        """Return the version behind another; texts, as other savers write them, are continued."""
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else current + 1
@@ -447,7 +447,7 @@ class Saver(BaseCheckpointSaver[Any]):
             live.forget()
 
     def sweep(self) -> int:
-        """Remove the threads that have not changed for ``ttl`` seconds; gives how many."""
+        """Remove the threads that have not changed for ``ttl`` seconds; returns how many."""
         if self.ttl is None:
             raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
@@ -456,7 +456,7 @@ class Saver(BaseCheckpointSaver[Any]):
     # The same for asyncio; every one of them runs in a thread.
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Give a checkpoint, or the thread's last one."""
+        """Return a checkpoint, or the thread's last one."""
         await self._turns.atake(config)
         return await self._errands.run(self._loaded, config)
 
@@ -499,7 +499,7 @@ class Saver(BaseCheckpointSaver[Any]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, DeltaChannelHistory]:
-        """Give what delta channels are made of at a checkpoint."""
+        """Return what delta channels are made of at a checkpoint."""
         return await self._errands.run(
             self.get_delta_channel_history, config=config, channels=channels
         )
@@ -521,7 +521,7 @@ class Saver(BaseCheckpointSaver[Any]):
         await self._errands.run(self.prune, thread_ids, strategy=strategy)
 
     async def asweep(self) -> int:
-        """Remove the threads that have not changed for ``ttl`` seconds; gives how many."""
+        """Remove the threads that have not changed for ``ttl`` seconds; returns how many."""
         return await self._errands.run(self.sweep)
 
 

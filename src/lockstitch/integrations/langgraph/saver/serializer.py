@@ -146,7 +146,7 @@ def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
 
 
 def _is_built(one: type) -> bool:
-    """Tell whether values of a class are stored under its name."""
+    """Whether values of a class are stored under its name."""
     if issubclass(one, Enum) or dataclasses.is_dataclass(one):
         return True
     # Models of pydantic, old and new, and of attrs.
@@ -156,7 +156,7 @@ def _is_built(one: type) -> bool:
 
 
 def _parts(one: Any) -> Iterable[Any]:
-    """Give the types that a type is written with: of a union, a list, an alias."""
+    """Return the types that a type is written with: of a union, a list, an alias."""
     if isinstance(one, TypeVar):
         return (one.__bound__, *one.__constraints__)
     if hasattr(one, "__supertype__"):
@@ -197,7 +197,7 @@ class SafeSerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=tuple(self.allowed) or None)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Name | type]) -> SafeSerializer:
-        """Give a serialiser that allows more."""
+        """Return a serialiser that allows more."""
         more = self.allowed | {_name_of(one) for one in extra_allowlist}
         return self if more == self.allowed else SafeSerializer(more, self.schemas)
 
@@ -279,7 +279,7 @@ class SafeSerializer(JsonPlusSerializer):
         return _model(code, made, value)
 
     def _class(self, module: str, name: str) -> Any:
-        """Give an allowed class; one that a schema names is there, if only in a function."""
+        """Return an allowed class; one that a schema names is there, if only in a function."""
         derived = self.schemas.find((module, name))
         if derived is not None:
             return getattr(sys.modules.get(module), name, derived)

@@ -113,7 +113,7 @@ class CommitPatience:
         self._late = 0.0
 
     def seconds(self, items: int) -> float:
-        """Say how long to wait now, in a thread with so many items."""
+        """Return how long to wait now, in a thread with so many items."""
         if self._missed > _MISSES and self._missed % _AGAIN:
             self._missed += 1
             return 0.0
@@ -164,11 +164,11 @@ class LiveThread:
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
 
     def objects(self, serde: Serializer) -> ObjectDecoder:
-        """Give what reads the values of this thread."""
+        """Return what reads the values of this thread."""
         return ObjectDecoder(self.thread, self.memory, serde, self._backend.blobs)
 
     def current(self) -> ThreadJournal:
-        """Give the thread as it is in the store now; whoever asks has the lock."""
+        """Return the thread as it is in the store now; whoever asks has the lock."""
         self.catch_up()
         return self.thread
 
@@ -320,7 +320,7 @@ class LiveThread:
         return JournalEntry(next(self._keys), self.thread.at, _encode(line), blobs)
 
     def _are_there(self, entries: list[JournalEntry], before: Head) -> bool:
-        """Tell whether a write of unknown outcome is in the store."""
+        """Whether a write of unknown outcome is in the store."""
         if self._backend.head(self.session) is None:
             return False
         found = {record.key for record in self._backend.read(self.session, before)}
@@ -348,7 +348,7 @@ class LiveThreads:
         self._kept: OrderedDict[str, LiveThread] = OrderedDict()
 
     def get(self, thread: str) -> LiveThread:
-        """Give a thread, which need not exist."""
+        """Return a thread, which need not exist."""
         with self._guard:
             live = self._kept.get(thread)
             if live is None:
@@ -448,7 +448,7 @@ class RunTurns:
             await self._errands.run(self.take, config)
 
     def close(self) -> None:
-        """Begin to wait no more, and give back what is to be given back."""
+        """Begin to wait no more, and return back what is to be given back."""
         self._returning.close()
         self._errands.close(wait=False)
 
