@@ -323,11 +323,19 @@ _IN_DATABASES = ("openclaw", "openai-agents", "langgraph")
 # What moves the folder of a program; all other places begin with a hidden folder.
 VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCLAW_STATE_DIR", "XDG_DATA_HOME")
 _made: dict[str, Format] = {}
+# Formats that were registered in this process; they are tried before all others.
+_registered: list[str] = []
+
+
+def register(form: Format) -> None:
+    """Let a format of somebody else's be known by its name and by its records, in this process."""
+    _made[form.name] = form
+    _registered.append(form.name)
 
 
 def format_named(name: str) -> Format:
-    """Give a format by its name; its module is loaded when it is first asked for."""
-    if name not in _CLASSES:
+    """Return a format by its name; its module is loaded when it is first asked for."""
+    if name not in _CLASSES and name not in _made:
         raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
     if name not in _made:
         module, kind = _CLASSES[name]
@@ -357,7 +365,7 @@ def likeness(kind: str, head: Sequence[Any]) -> str:
 def _candidates(kind: str, head: Sequence[Any]) -> Iterator[Format]:
     # only a message list is a list, and the others need not be loaded to see that
     is_list = kind == DOCUMENT and all(type(value) is list for value in head)
-    for known in ("list",) if is_list else NAMES:
+    for known in ("list",) if is_list else (*_registered, *NAMES):
         if known in _IN_DATABASES and kind != SQLITE:
             continue
         form = format_named(known)
