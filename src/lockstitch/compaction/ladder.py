@@ -166,13 +166,44 @@ class _Descent:
         if not plan.is_needed:
             return self._done("nothing", plan)
         if not plan.room:
-            return self._done("shortened", plan, self._carried(plan))
+            # Shorten, and keep the summary there is.
+            summary = self.task.view.summary
+            payload = summary.event.payload if summary and summary.cut else NOTHING
+            blob = summary.event.blob if summary and summary.cut else ""
+            return self._done(
+                "shortened",
+                plan,
+                (
+                    Compacted(
+                        through=plan.through,
+                        shortened=plan.shortened,
+                        limit=plan.limit,
+                        payload=payload,
+                        blob=blob,
+                    )
+                ),
+            )
         notes = None
         if task.has_model and not self.is_tight:
             notes = yield from self._notes(plan)
         if notes is not None:
             return self._done("summary", plan, self._fact(plan, notes))
-        return self._done("digest", plan, self._fact(plan, self._digest(plan)))
+        lines = spoken_lines(self.task.view, plan.hidden, self.task.blobs)
+        # Return the tokens that a digest may take of the headroom: half of them.
+        budget = self.task.budget
+        left = budget.tokens - plan.after.tokens
+        if budget.bytes:
+            left = min(left, (budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
+        return self._done(
+            "digest",
+            plan,
+            self._fact(
+                plan,
+                digest(
+                    lines, self._previous, plan.room, self._count, plan.room + (max(left, 0) // 2)
+                ),
+            ),
+        )
 
     def _done(self, rung: Rung, plan: CutPlan, event: Compacted | None = None) -> Compaction:
         return Compaction(
@@ -184,19 +215,6 @@ class _Descent:
             failures=tuple(self.failures),
             is_tight=self.is_tight,
             unasked=self.unasked,
-        )
-
-    def _carried(self, plan: CutPlan) -> Compacted:
-        """Shorten, and keep the summary there is."""
-        summary = self.task.view.summary
-        payload = summary.event.payload if summary and summary.cut else NOTHING
-        blob = summary.event.blob if summary and summary.cut else ""
-        return Compacted(
-            through=plan.through,
-            shortened=plan.shortened,
-            limit=plan.limit,
-            payload=payload,
-            blob=blob,
         )
 
     def _fact(self, plan: CutPlan, text: str) -> Compacted:
@@ -230,18 +248,6 @@ class _Descent:
         value = value_of(type(event.payload)(raw))
         return value if isinstance(value, str) else ""
 
-    def _digest(self, plan: CutPlan) -> str:
-        lines = spoken_lines(self.task.view, plan.hidden, self.task.blobs)
-        return digest(lines, self._previous, plan.room, self._count, plan.room + self._spare(plan))
-
-    def _spare(self, plan: CutPlan) -> int:
-        """Return the tokens that a digest may take of the headroom: half of them."""
-        budget = self.task.budget
-        left = budget.tokens - plan.after.tokens
-        if budget.bytes:
-            left = min(left, (budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
-        return max(left, 0) // 2
-
     def _notes(self, plan: CutPlan) -> Answers:
         """Have a model write notes of what is hidden, one part after another."""
         asking = _QuestionSizes(plan, self.task, self._count)
@@ -269,7 +275,8 @@ class _Descent:
             if len(self.failures) >= ATTEMPTS + total:
                 return None
             if attempt:
-                yield PauseStep(self._pause(attempt))
+                longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
+                yield PauseStep(longest * (0.5 + self.task.random() / 2))
             got = yield Ask(asked, key, number, total)
             if isinstance(got, Unasked):
                 self.unasked = got.reason
@@ -290,10 +297,6 @@ class _Descent:
             no_summary = "the answer was no summary"
             self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
         return text
-
-    def _pause(self, attempt: int) -> float:
-        longest = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
-        return longest * (0.5 + self.task.random() / 2)
 
 
 class _QuestionSizes:

@@ -57,7 +57,10 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
     characters, images = 0, 0
     for text, is_data in _texts(messages, ""):
         if is_data:
-            images += _image_tokens(text)
+            side = pixels(head_of(text.partition(",")[2] if text.startswith("data:") else text))
+            images += (
+                min(max(side * side // _PIXELS_A_TOKEN, 1), IMAGE_TOKENS) if side else IMAGE_TOKENS
+            )
         else:
             characters += len(text)
     return round(characters / CHARACTERS_A_TOKEN) + images + _MESSAGE_TOKENS * len(messages)
@@ -84,11 +87,6 @@ def _is_data(text: str, key: str) -> bool:
     if len(text) < _LONG or key not in _DATA_KEYS:
         return False
     return text.startswith("data:") or _ENCODED.match(text) is not None
-
-
-def _image_tokens(data: str) -> int:
-    side = pixels(head_of(data.partition(",")[2] if data.startswith("data:") else data))
-    return min(max(side * side // _PIXELS_A_TOKEN, 1), IMAGE_TOKENS) if side else IMAGE_TOKENS
 
 
 def size_of(messages: Sequence[Any]) -> int:
@@ -161,17 +159,17 @@ def _factor(view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None) 
     asked = [m for item, sent in each_item(seen, dialect, blobs) if id(item) in shown for m in sent]
     guess = estimate(asked, dialect)
     if summary is not None and summary.cut and not is_older:
-        guess += estimate([_text(summary.event, blobs)])
+        raw = (
+            (blobs or {}).get(summary.event.blob, b"")
+            if summary.event.blob
+            else bytes(summary.event.payload)
+        )
+        guess += estimate([raw.decode("utf-8", "replace")])
     factor = min(_usage(last) / guess, _MOST) if guess else 1.0
     if factor < _LEAST:
         return 1.0  # no provider counts like that: some in between tell nothing, or 1
     # nobody knows whether it was asked with a summary that stood there before
     return max(factor, 1.0) if is_older else factor
-
-
-def _text(event: Compacted, blobs: Mapping[str, bytes] | None) -> str:
-    raw = (blobs or {}).get(event.blob, b"") if event.blob else bytes(event.payload)
-    return raw.decode("utf-8", "replace")
 
 
 def _usage(reply: ModelReply) -> int:

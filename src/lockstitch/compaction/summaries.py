@@ -20,8 +20,6 @@ from msgspec import Struct
 
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects.script import (
-    NeutralCall,
-    NeutralResult,
     NeutralTurn,
     Piece,
     TextPiece,
@@ -68,17 +66,11 @@ def _lines(seq: int, turn: NeutralTurn) -> Iterator[SpokenLine]:
     if words.strip():
         yield SpokenLine(seq, "user" if turn.role == USER else "assistant", words)
     for call in turn.calls:
-        yield _called(seq, call)
+        yield SpokenLine(seq, "call", arguments_text(call.arguments), call.name, call.arguments)
     for answer in turn.answers:
-        yield _answered(seq, answer)
-
-
-def _called(seq: int, call: NeutralCall) -> SpokenLine:
-    return SpokenLine(seq, "call", arguments_text(call.arguments), call.name, call.arguments)
-
-
-def _answered(seq: int, answer: NeutralResult) -> SpokenLine:
-    return SpokenLine(seq, "result", _text(answer.pieces), answer.call.name, failed=answer.failed)
+        yield SpokenLine(
+            seq, "result", _text(answer.pieces), answer.call.name, failed=answer.failed
+        )
 
 
 def _text(pieces: Iterable[Piece]) -> str:

@@ -181,7 +181,13 @@ class Summarizer:
         if not done.asked:
             return None
         self.past = self.past.after(done, _now())
-        _remember(self.function, self.past)
+        # Remember without keeping it alive; what cannot be remembered so is left to its session.
+        is_method = inspect.ismethod(self.function)
+        with _LOCK, suppress(TypeError):
+            made = weakref.WeakMethod(self.function) if is_method else weakref.ref(self.function)
+            known = [(ref(), ref, old) for ref, old in _PASTS]
+            others = [(ref, old) for one, ref, old in known if not _is_same(one, self.function)]
+            _PASTS[:] = [*(one for one in others if one[0]() is not None), (made, self.past)]
         return self.past if self.past.failures or self._kept.failures else None
 
 
@@ -211,16 +217,6 @@ def _is_same(one: object, other: object) -> bool:
 def _remembered(function: Callable[..., Any]) -> SummarizerPast:
     with _LOCK:
         return next((past for ref, past in _PASTS if _is_same(ref(), function)), _UNKNOWN)
-
-
-def _remember(function: Callable[..., Any], past: SummarizerPast) -> None:
-    """Remember without keeping it alive; what cannot be remembered so is left to its session."""
-    is_method = inspect.ismethod(function)
-    with _LOCK, suppress(TypeError):
-        made = weakref.WeakMethod(function) if is_method else weakref.ref(function)
-        known = [(ref(), ref, old) for ref, old in _PASTS]
-        others = [(ref, old) for one, ref, old in known if not _is_same(one, function)]
-        _PASTS[:] = [*(one for one in others if one[0]() is not None), (made, past)]
 
 
 def forget() -> None:

@@ -130,16 +130,13 @@ class Values:
             value = self._decoded([event]).get(id(event), _MISSING)
             self.largest = max(self.largest, self.size - before)
         if value is _MISSING or (type(value) is str and isinstance(event, _REPLIES)):
-            return self._alone(event)
+            # Decode one payload in whatever way it can be read.
+            self.is_clean = False
+            try:
+                return value_of(self._payload(event), inner=isinstance(event, _REPLIES))
+            except (ValueError, RecursionError):
+                return None
         return value
-
-    def _alone(self, event: Event) -> Any:
-        """Decode one payload in whatever way it can be read."""
-        self.is_clean = False
-        try:
-            return value_of(self._payload(event), inner=isinstance(event, _REPLIES))
-        except (ValueError, RecursionError):
-            return None
 
     def _payload(self, event: Event) -> msgspec.Raw:
         return msgspec.Raw(self._large.whole(event.blob)) if event.blob else event.payload
@@ -157,19 +154,15 @@ class Values:
             return {}
         if len(values) != len(events):
             return {}
-        self._weigh(values, len(joined))
-        return dict(zip(map(id, events), values, strict=True))
-
-    def _weigh(self, values: list[Any], length: int) -> None:
-        """Add what is known of decoded values: a text is never longer than it was.
-
-        Anything else can be, a number for one, and stands here twice, since a result names its
-        call once more.
-        """
+        # Add what is known of decoded values: a text is never longer than it was.
+        # Anything else can be, a number for one, and stands here twice, since a result names its
+        # call once more.
+        length = len(joined)
         others = encoded_size([value for value in values if type(value) is not str])
         texts = (value for value in values if type(value) is str)
         self.is_clean = self.is_clean and others >= 0 and not any("\0" in text for text in texts)
         self.size += length + 2 * others
+        return dict(zip(map(id, events), values, strict=True))
 
 
 def _facts(items: Iterable[Item]) -> Iterator[Event]:

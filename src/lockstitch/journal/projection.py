@@ -316,7 +316,7 @@ class Projector:
         """Begin with the summary, if there is one."""
         summary = self.view.summary
         if summary is not None and summary.cut:
-            self._turns += self.turns(self._summed_up(summary))
+            self._turns += self.turns(f"{SUMMARY}\n{as_text(self.value.of(summary.event))}")
 
     def go_on(
         self, messages: list[Any], start: int, stop: int | None, marks: list[Mark] | None = None
@@ -366,34 +366,32 @@ class Projector:
         own = self._own(item)
         return self._spelled([*self.turns(item)], opens=False) if own is None else own
 
-    def _summed_up(self, summary: SummaryInForce) -> str:
-        return f"{SUMMARY}\n{as_text(self.value.of(summary.event))}"
-
     def _own(self, item: Item | str) -> list[Any] | None:
         """Return an item in the receiver's own spelling, if it has one."""
         if not isinstance(item, OWN) or known(item.event.dialect) != self.name:
             return None
         if isinstance(item, ModelReply):
-            return self._replayed(item)
+            # Return a reply as it came, to who issued it, with the results of its calls.
+            value = self.value.of(item.event)
+            plain = self.exchange.plain_messages(value)
+            messages = messages_in(self.name, value) if plain is None else plain
+            who = (item.event.dialect, item.event.provider, item.event.model)
+            found = self._issued.get(who)
+            if found is None:
+                found = self._issued[who] = self.receiver.issued(item.event)
+            if not found or self._is_unbound(item):
+                self._is_everyday = False
+                messages = without_reasoning(self.name, messages)
+                plain = None
+            if not item.calls:
+                return messages
+            results = self._texts(item, plain)
+            return messages + results if results else self._with_results(item, messages, self.name)
         self._is_everyday = False
         if self._is_shortened(item.seq):
             return None
         content = self.value.of(item.event)
         return [said_as(self.name, content)] if content else None
-
-    def _replayed(self, reply: ModelReply) -> list[Any]:
-        """Return a reply as it came, to who issued it, with the results of its calls."""
-        value = self.value.of(reply.event)
-        plain = self.exchange.plain_messages(value)
-        messages = messages_in(self.name, value) if plain is None else plain
-        if not self._is_issuer(reply.event) or self._is_unbound(reply):
-            self._is_everyday = False
-            messages = without_reasoning(self.name, messages)
-            plain = None
-        if not reply.calls:
-            return messages
-        results = self._texts(reply, plain)
-        return messages + results if results else self._with_results(reply, messages, self.name)
 
     def _texts(self, reply: ModelReply, plain: list[Any] | None) -> list[Any]:
         """Return the results of a reply's calls if each is a text and its call can be named."""
@@ -417,13 +415,6 @@ class Projector:
             results.append(TextResult(call.id, call.name, text, fact.outcome != "ok"))
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
         return exchange.plain_results(results)
-
-    def _is_issuer(self, event: Replied | Partial) -> bool:
-        who = (event.dialect, event.provider, event.model)
-        found = self._issued.get(who)
-        if found is None:
-            found = self._issued[who] = self.receiver.issued(event)
-        return found
 
     def _words(self, item: Item | str) -> list[str]:
         """Return an item that is nothing but words of the user's."""
@@ -558,7 +549,13 @@ class Projector:
             return
         for message in more:
             before: Any = messages[-1] if messages else None
-            if _joins(before, message):
+            # Whether two messages of the user's can be one.
+            if (
+                isinstance(before, dict)
+                and before.get("role") == message.get("role") == USER
+                and isinstance(before.get("content"), list)
+                and isinstance(message.get("content"), list)
+            ):
                 messages[-1] = {**before, "content": before["content"] + message["content"]}
             else:
                 messages.append(message)
@@ -584,13 +581,3 @@ def _begins(turns: Sequence[NeutralTurn | str]) -> bool:
 def _ends(turn: NeutralTurn | str) -> bool:
     """Whether what the assistant says behind a turn is another turn."""
     return isinstance(turn, str) or turn.role == USER or bool(turn.answers)
-
-
-def _joins(before: Any, message: Any) -> bool:
-    """Whether two messages of the user's can be one."""
-    return (
-        isinstance(before, dict)
-        and before.get("role") == message.get("role") == USER
-        and isinstance(before.get("content"), list)
-        and isinstance(message.get("content"), list)
-    )

@@ -119,7 +119,17 @@ class CachedRequest:
         self.limit, self.words = limit, words
         projector = Projector(lighten(view, limit), self.receiver, large, limit)
         messages = self._begun(projector)
-        tried, fresh = _last_replies(view, self.count)
+        # Return the numbers of two items: where places to go on from are looked for, and the last
+        # one.
+        # The last replies are not among them.
+        found: list[int] = []
+        at = len(view.items)
+        while at > self.count and len(found) < _FRESH + _TRIED:
+            at -= 1
+            if type(view.items[at]) is ModelReply:
+                found.append(at)
+        last = found[_FRESH - 1] if len(found) >= _FRESH else -1
+        tried, fresh = (found[-1] if found else self.count), last
         marks: list[Mark] = []
         projector.go_on(messages, self.count, tried)
         projector.go_on(messages, tried, None, marks)
@@ -183,18 +193,3 @@ def _spelled_words(view: JournalView) -> int:
     spoken = (item for item in view.items if type(item) is Spoken)
     last = max(spoken, key=lambda item: item.seq, default=None)
     return last.seq if last is not None and last.event.dialect else 0
-
-
-def _last_replies(view: JournalView, start: int) -> tuple[int, int]:
-    """Return the numbers of two items: where places to go on from are looked for, and the last one.
-
-    The last replies are not among them.
-    """
-    found: list[int] = []
-    at = len(view.items)
-    while at > start and len(found) < _FRESH + _TRIED:
-        at -= 1
-        if type(view.items[at]) is ModelReply:
-            found.append(at)
-    last = found[_FRESH - 1] if len(found) >= _FRESH else -1
-    return (found[-1] if found else start), last

@@ -172,13 +172,27 @@ class _RemnantJudge:
         for one in chain(here, loose):
             proven = self._proven(one, seq)
             if proven is not None:
-                self._take(seq, one, proven)
+                if one in self._loose:
+                    self._loose.remove(one)
+                if one.is_altered or one.seq != seq:
+                    self._is_whole = False
+                    self._done.append(Salvaged(seq, "restored", proven, why=_FORM))
+                else:
+                    proof: Proof = "intact" if self._is_whole else "behind"
+                    self._done.append(Salvaged(seq, proof, proven))
+                self._links = [proven.digest]
                 self._loose += [other for other in here if other is not one]
                 return
         sure = [one for one in here if not one.is_guess]
         self._loose += sure[1:]
         if not sure:
-            self._miss(seq)
+            last = self._done[-1] if self._done else None
+            if last is not None and last.proof == "missing":
+                self._done[-1] = structs.replace(last, count=last.count + 1)
+            else:
+                self._done.append(Salvaged(seq, "missing", why="it is missing"))
+            self._is_whole = False
+            self._links = []
         else:
             self._doubt(seq, sure[0])
 
@@ -201,26 +215,6 @@ class _RemnantJudge:
         if last.record.digest != link:
             right = structs.replace(last.record, digest=link)
             self._done[-1] = Salvaged(last.seq, "restored", right, why=_CHECKSUM)
-
-    def _take(self, seq: int, one: Remnant, record: JournalRecord) -> None:
-        if one in self._loose:
-            self._loose.remove(one)
-        if one.is_altered or one.seq != seq:
-            self._is_whole = False
-            self._done.append(Salvaged(seq, "restored", record, why=_FORM))
-        else:
-            proof: Proof = "intact" if self._is_whole else "behind"
-            self._done.append(Salvaged(seq, proof, record))
-        self._links = [record.digest]
-
-    def _miss(self, seq: int) -> None:
-        last = self._done[-1] if self._done else None
-        if last is not None and last.proof == "missing":
-            self._done[-1] = structs.replace(last, count=last.count + 1)
-        else:
-            self._done.append(Salvaged(seq, "missing", why="it is missing"))
-        self._is_whole = False
-        self._links = []
 
     def _doubt(self, seq: int, one: Remnant) -> None:
         """Judge a record that no checksum proves as it is."""

@@ -433,7 +433,18 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     calls = [CallState(seq, n, a.id, a.name, changed=seq) for n, a in enumerate(event.calls)]
     reply = ModelReply(seq, event, calls)
     if event.stream:
-        _replace_part(view, event, reply)
+        # Let a reply stand for what had come of its stream before.
+        part = view.streams.get(event.stream)
+        if part is not None:
+            _take_out(view, part)
+            # Keep what became and will become of the calls of a part, where the whole has them,
+            # too.
+            for old, new in zip(part.calls, reply.calls, strict=False):
+                if old.id == new.id and old.name == new.name:
+                    new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
+                    new.outcome, new.changed = old.outcome, old.changed
+                    view.renamed[old.reply, old.index] = (new.reply, new.index)
+        view.streams[event.stream] = reply if isinstance(event, Partial) else None
     items, after = view.items, reply.after
     at = len(items)
     while at and items[at - 1].seq > after and type(items[at - 1]) is not ModelReply:
@@ -444,24 +455,6 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     view.replied = seq
     view.turn = view.turn or seq
     view.interrupted = 0
-
-
-def _replace_part(view: JournalView, event: Replied | Partial, reply: ModelReply) -> None:
-    """Let a reply stand for what had come of its stream before."""
-    part = view.streams.get(event.stream)
-    if part is not None:
-        _take_out(view, part)
-        _carry_over(view, part.calls, reply.calls)
-    view.streams[event.stream] = reply if isinstance(event, Partial) else None
-
-
-def _carry_over(view: JournalView, before: list[CallState], calls: list[CallState]) -> None:
-    """Keep what became and will become of the calls of a part, where the whole has them, too."""
-    for old, new in zip(before, calls, strict=False):
-        if old.id == new.id and old.name == new.name:
-            new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
-            new.outcome, new.changed = old.outcome, old.changed
-            view.renamed[old.reply, old.index] = (new.reply, new.index)
 
 
 def _take_out(view: JournalView, part: ModelReply) -> None:

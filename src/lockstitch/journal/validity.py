@@ -69,7 +69,13 @@ class RequestJudge:
         """
         self._bound, self._proof, self._odd = bound, None, []
         if self.settled:
-            return self._accepts_more(messages, bound)
+            new = messages[self.settled :]
+            size = encoded_size(new)
+            if size < 0 or not self._has_room(messages, size):
+                return False
+            if bound is not None and self.model is None and self._is_proven(messages, self.settled):
+                return True
+            return self._is_fine(messages)
         if bound is not None:
             if self._is_proven(messages, 0) and self._ends_well(messages):
                 return True
@@ -97,15 +103,6 @@ class RequestJudge:
             self._odd = case.messages
         self._proof = walker
         return True
-
-    def _accepts_more(self, messages: list[Any], bound: int | None) -> bool:
-        new = messages[self.settled :]
-        size = encoded_size(new)
-        if size < 0 or not self._has_room(messages, size):
-            return False
-        if bound is not None and self.model is None and self._is_proven(messages, self.settled):
-            return True
-        return self._is_fine(messages)
 
     def _is_proven(self, messages: list[Any], start: int) -> bool:
         """Whether a quick walk shows that what is new is fine, wherever the list ends."""

@@ -390,16 +390,13 @@ class Following:
     async def __anext__(self) -> Fact:
         """Wait for the next one."""
         while not self._facts:
-            if not await self._is_news():
+            listen = partial(self._reader.inner.listen, end_of(self._timeout))
+            while (news := await unless_cancelled(listen, _forget)) is None:
+                pass
+            if not news:
                 raise StopAsyncIteration
             self._facts.extend(await self._reader.refresh())
         return self._facts.popleft()
-
-    async def _is_news(self) -> bool:
-        listen = partial(self._reader.inner.listen, end_of(self._timeout))
-        while (news := await unless_cancelled(listen, _forget)) is None:
-            pass
-        return news
 
 
 async def open_reader(backend: Backend, name: str) -> AsyncReader:

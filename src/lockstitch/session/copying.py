@@ -99,7 +99,9 @@ def copy_session(
     head = source.head(name)
     if head is None:
         raise Unreadable(f"session {name}: there is none in {source.url}")
-    _refuse_renaming(source, name, new)
+    # A thread of LangGraph is found by its id, which its journal holds, too.
+    if new != name and begins_thread(source.read(name, upto=1)):
+        raise UsageError(f"session {name}: is a thread of LangGraph, which keeps its name")
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)
@@ -134,12 +136,6 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         pieces = _pieces(spool)
         target.receive(IncomingSession(new, end, last.at if last else 0, pieces))
     _verify(target, new, head)
-
-
-def _refuse_renaming(source: Backend, name: str, new: str) -> None:
-    """A thread of LangGraph is found by its id, which its journal holds, too."""
-    if new != name and begins_thread(source.read(name, upto=1)):
-        raise UsageError(f"session {name}: is a thread of LangGraph, which keeps its name")
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
@@ -266,7 +262,13 @@ def import_messages(
     told |= {"system": system} if system else {}
     told |= {"system_messages": made.system} if made.system else {}
     told |= {} if is_kept else {"original": raw}
-    key = f"import/{_digest([full_name, raw, system])}"
+    # Return what tells a list from every other one.
+    value = [full_name, raw, system]
+    try:
+        data = msgspec.json.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError):
+        data = json.dumps(value, default=str).encode()
+    key = f"import/{blake2b(data, digest_size=16).hexdigest()}"
     events = [Noted(name=IMPORTED, payload=json_payload(told)), *told_first, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
     is_new = _is_written(backend, name, events, key)
@@ -285,15 +287,6 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
 def system_in(body: dict[str, Any]) -> Any:
     """Return what a request's body tells the model beside the messages, None for nothing."""
     return next((body[name] for name in SYSTEMS if body.get(name)), None)
-
-
-def _digest(value: Any) -> str:
-    """Return what tells a list from every other one."""
-    try:
-        data = msgspec.json.encode(value)
-    except (UnicodeEncodeError, TypeError, ValueError):
-        data = json.dumps(value, default=str).encode()
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 def with_later_words(messages: list[Any], dialect: str) -> list[Any]:
@@ -359,7 +352,11 @@ def _facts(events: Sequence[Event], first: int) -> list[Event]:
         if isinstance(event, Replied) and not event.calls:
             facts.append(Ended())
     if is_open:
-        facts += _unanswered(events, last, places)
+        reply = events[last - 1]
+        assert isinstance(reply, Replied)  # noqa: S101 - that is how it was found
+        told = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
+        missing = [index for index in range(len(reply.calls)) if index not in told]
+        facts += [Started(reply=places[last], index=index) for index in missing]
     return facts if facts and isinstance(facts[-1], Ended) else [*facts, Noted(name=PAUSED)]
 
 
@@ -368,14 +365,6 @@ def _placed(event: Finished, places: dict[int, int], *, is_last: bool) -> Event:
     if is_last and event.synthetic:
         return Started(reply=reply, index=event.index)
     return structs.replace(event, reply=reply)
-
-
-def _unanswered(events: Sequence[Event], last: int, places: dict[int, int]) -> list[Event]:
-    reply = events[last - 1]
-    assert isinstance(reply, Replied)  # noqa: S101 - that is how it was found
-    told = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
-    missing = [index for index in range(len(reply.calls)) if index not in told]
-    return [Started(reply=places[last], index=index) for index in missing]
 
 
 def _is_written(backend: Backend, name: str, events: Sequence[Event], key: str) -> bool:

@@ -80,24 +80,21 @@ class _ThreadWork(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self._do()
+            try:
+                self._result.append(self._function())
+            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+                self._error = error
+            with self._lock:
+                self._is_done = True
+                left = self._left
+            if left is not None and self._result:
+                left(self._result[0])
+            # asyncio's loop has the one, trio's token the other; either may be gone by now
+            soon = getattr(self._native, "call_soon_threadsafe", None) or self._native.run_sync_soon
+            with suppress(Exception):
+                soon(self._told.set)
         finally:
             _WRITING.discard(threading.current_thread())
-
-    def _do(self) -> None:
-        try:
-            self._result.append(self._function())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
-            self._error = error
-        with self._lock:
-            self._is_done = True
-            left = self._left
-        if left is not None and self._result:
-            left(self._result[0])
-        # asyncio's loop has the one, trio's token the other; either may be gone by now
-        soon = getattr(self._native, "call_soon_threadsafe", None) or self._native.run_sync_soon
-        with suppress(Exception):
-            soon(self._told.set)
 
     async def wait(self) -> None:
         """Wait for its end.
@@ -178,35 +175,32 @@ class AsyncWatch:
         """Run to the end, or to what interrupts: then every call has an outcome all the same."""
         try:
             async with anyio.create_task_group() as group:
-                await self._watch(group)
+                run, is_begun = self._run, False
+                try:
+                    while not is_begun or run.is_busy():
+                        if self._is_aborted():
+                            break
+                        if is_begun:
+                            with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
+                                await self._news.wait()
+                            self._news = anyio.Event()
+                        is_begun = True
+                        for job in await run_to_end(run.start):
+                            group.start_soon(self._call, job)
+                except LockstitchError:
+                    run.stop()
+                    raise
+                except BaseException as error:
+                    reason = reason_of(error)
+                    with suppress(LockstitchError):
+                        await run_to_end(lambda: run.break_off(reason), insist=True)
+                    raise
+                if self._is_aborted():
+                    await run_to_end(lambda: run.break_off("aborted"), insist=True)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
             # one task failed, and one error is what a caller can act on
             raise error.exceptions[0] from None
-
-    async def _watch(self, group: Any) -> None:
-        run, is_begun = self._run, False
-        try:
-            while not is_begun or run.is_busy():
-                if self._is_aborted():
-                    break
-                if is_begun:
-                    with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
-                        await self._news.wait()
-                    self._news = anyio.Event()
-                is_begun = True
-                for job in await run_to_end(run.start):
-                    group.start_soon(self._call, job)
-        except LockstitchError:
-            run.stop()
-            raise
-        except BaseException as error:
-            reason = reason_of(error)
-            with suppress(LockstitchError):
-                await run_to_end(lambda: run.break_off(reason), insist=True)
-            raise
-        if self._is_aborted():
-            await run_to_end(lambda: run.break_off("aborted"), insist=True)
 
     def _is_aborted(self) -> bool:
         return self._abort is not None and self._abort.is_set()
@@ -280,19 +274,18 @@ class AsyncStream:
             if inspect.isawaitable(self._source):
                 self._source = await self._source
             self._source = stream_in(self._source)
-            self._events = await self._entered()
+            source = self._source
+            if hasattr(source, "__aenter__"):
+                source = await source.__aenter__()
+            elif hasattr(source, "__enter__"):
+                source = await run_to_end(source.__enter__)
+            self._events = (
+                aiter(source) if hasattr(source, "__aiter__") else _ThreadIterator(iter(source))
+            )
         except BaseException as error:
             await self._end(error)
             raise
         return self
-
-    async def _entered(self) -> Any:
-        source = self._source
-        if hasattr(source, "__aenter__"):
-            source = await source.__aenter__()
-        elif hasattr(source, "__enter__"):
-            source = await run_to_end(source.__enter__)
-        return aiter(source) if hasattr(source, "__aiter__") else _ThreadIterator(iter(source))
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Return its events."""

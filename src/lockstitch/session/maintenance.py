@@ -394,7 +394,9 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     fresh = _named(session, "salvaged")
     entries = entries_of(backend, found)
     try:
-        _remove(backend, fresh)
+        # Remove what a repair left that did not come to its end.
+        with suppress(Unreadable):
+            backend.delete(backend.acquire(fresh, create=False))
         backend.add(fresh, entries, NEW)
         aside = _free(backend, session, "damaged")
         backend.exchange(session, aside, fresh, found.stamp)
@@ -420,12 +422,6 @@ def undo_rewrite(backend: Backend, session: str) -> Exchanged:
     aside = _free(backend, session, "repaired")
     backend.exchange(session, aside, f"{_named(session, 'damaged')}-{last}")
     return Exchanged(session, aside)
-
-
-def _remove(backend: Backend, session: str) -> None:
-    """Remove what a repair left that did not come to its end."""
-    with suppress(Unreadable):
-        backend.delete(backend.acquire(session, create=False))
 
 
 def _named(session: str, end: str) -> str:

@@ -225,7 +225,11 @@ class Stream:
     ) -> None:
         """Go out, whatever happened."""
         try:
-            self._end(error)
+            try:
+                self._recorder.end(error)
+            except LockstitchError:
+                if error is None:
+                    raise
         finally:
             self._left(kind, error, trace)
 
@@ -237,13 +241,6 @@ class Stream:
             close = getattr(source, "close", None)
             if callable(close):
                 close()
-
-    def _end(self, error: BaseException | None) -> None:
-        try:
-            self._recorder.end(error)
-        except LockstitchError:
-            if error is None:
-                raise
 
 
 def check_source(source: Any) -> Any:

@@ -120,16 +120,14 @@ def _boot() -> str:
         with suppress(OSError):
             return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     if sys.platform == "darwin":
-        return _sysctl(b"kern.bootsessionuuid")
+        # A text that macOS's kernel keeps.
+        value = ctypes.create_string_buffer(64)
+        size = ctypes.c_size_t(len(value))
+        failed = ctypes.CDLL(None).sysctlbyname(
+            b"kern.bootsessionuuid", value, ctypes.byref(size), None, 0
+        )
+        return "" if failed else value.value.decode("ascii", "replace")
     return ""
-
-
-def _sysctl(name: bytes) -> str:
-    """A text that macOS's kernel keeps."""
-    value = ctypes.create_string_buffer(64)
-    size = ctypes.c_size_t(len(value))
-    failed = ctypes.CDLL(None).sysctlbyname(name, value, ctypes.byref(size), None, 0)
-    return "" if failed else value.value.decode("ascii", "replace")
 
 
 _MOST_NOTED = 16

@@ -49,7 +49,10 @@ class LockFile:
             yield
         finally:
             try:
-                _unlock(self._handle)
+                if sys.platform == "win32":
+                    msvcrt.locking(self._handle, msvcrt.LK_UNLCK, 1)
+                else:
+                    fcntl.flock(self._handle, fcntl.LOCK_UN)
             except OSError:
                 self.close()
 
@@ -89,7 +92,11 @@ class LockFile:
             raise TimeoutError
         if self._left is not None and not self._left.is_over:
             # One thread in the queue for a lock that nobody gives back is enough.
-            self._poll(deadline)
+            while not _locked_at_once(self._handle):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                time.sleep(min(left, _PAUSE))
             return
         handle, self._handle = self._handle, -1
         waiting = _LockWait(handle)
@@ -101,13 +108,6 @@ class LockFile:
             waiting.give_up()
             self._left = waiting
             raise
-
-    def _poll(self, deadline: float) -> None:
-        while not _locked_at_once(self._handle):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            time.sleep(min(left, _PAUSE))
 
 
 class _LockWait:
@@ -131,7 +131,11 @@ class _LockWait:
 
     def _run(self) -> None:
         try:
-            _lock(self._handle)
+            if sys.platform == "win32":
+                while not _locked_at_once(self._handle):
+                    time.sleep(_PAUSE)
+            else:
+                fcntl.flock(self._handle, fcntl.LOCK_EX)
         except OSError as error:
             self._error = error
         with self._guard:
@@ -175,21 +179,6 @@ def _locked_at_once(handle: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _lock(handle: int) -> None:
-    if sys.platform == "win32":
-        while not _locked_at_once(handle):
-            time.sleep(_PAUSE)
-    else:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-
-
-def _unlock(handle: int) -> None:
-    if sys.platform == "win32":
-        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
-    else:
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _forget() -> None:

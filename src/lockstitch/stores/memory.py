@@ -101,7 +101,11 @@ class MemoryBackend(Backend):
         with self._changed:
             kept = self._kept(session, create=create)
             while self._is_held(kept):
-                self._sleep(deadline, kept)
+                # Wait until something changes; an own clock is looked at now and then.
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise Held(f"session {kept.name}: another writer of this process holds it")
+                self._changed.wait(left if self._clock is None else min(left, 0.01))
                 self._require_open()
             kept.epoch += 1
             kept.token = secrets.token_hex(8)
@@ -119,13 +123,6 @@ class MemoryBackend(Backend):
         if not kept.token:
             return False
         return self._clock is None or self._clock() < kept.deadline
-
-    def _sleep(self, deadline: float, kept: _MemorySession) -> None:
-        """Wait until something changes; an own clock is looked at now and then."""
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise Held(f"session {kept.name}: another writer of this process holds it")
-        self._changed.wait(left if self._clock is None else min(left, 0.01))
 
     def _keep_alive(self, kept: _MemorySession) -> None:
         if self._clock is not None:

@@ -65,7 +65,10 @@ def _sqlite(url: str, create: bool) -> Backend:
         raise Unreadable("no such file")
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
-    compress, lease = _is_on(options.get("compress", "0")), _lease(options)
+    text = options.get("compress", "0")
+    if text.lower() not in _YES:
+        raise UsageError("compress is 0 or 1")
+    compress, lease = _YES[text.lower()], _lease(options)
     timeout = _seconds(options, "timeout", 0.0) if "timeout" in options else None
     return SqliteBackend(
         path, compress=compress, lease_seconds=lease, readonly=not create, timeout=timeout
@@ -150,9 +153,3 @@ def _seconds(options: dict[str, str], name: str, default: float) -> float:
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{name} is a number of seconds greater than 0, as in {name}=30")
     return seconds
-
-
-def _is_on(text: str) -> bool:
-    if text.lower() not in _YES:
-        raise UsageError("compress is 0 or 1")
-    return _YES[text.lower()]

@@ -80,9 +80,6 @@ class JsonlBackend(Backend):
         self._guard = threading.Lock()
         self._writers: dict[str, LogWriter] = {}
         self._heart = Heartbeat(self._beat, lease_seconds / 3)
-        self._prepare()
-
-    def _prepare(self) -> None:
         try:
             if not self.folder.is_dir():
                 self._files.ensure(self.folder)
@@ -260,20 +257,17 @@ class JsonlBackend(Backend):
             state = self._files.state(session)
             holder = self._holder(session)
         except (LockstitchError, OSError):
-            return self._listed_before_damage(session)
+            seq = epoch = made = changed = 0
+            try:
+                for record in self._records(session, NEW, None):
+                    seq, epoch, changed = record.seq, record.epoch, record.at
+                    made = made or changed
+            except LockstitchError:
+                pass
+            return Listed(session, seq, epoch, made, changed)
         head = (session, state.seq, state.epoch, state.made, state.changed, holder)
         about = about_of(state.about)
         return Listed(*head, about.title, about.tags, about.metadata)
-
-    def _listed_before_damage(self, session: str) -> Listed:
-        seq = epoch = made = changed = 0
-        try:
-            for record in self._records(session, NEW, None):
-                seq, epoch, changed = record.seq, record.epoch, record.at
-                made = made or changed
-        except LockstitchError:
-            pass
-        return Listed(session, seq, epoch, made, changed)
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
@@ -359,26 +353,22 @@ class JsonlBackend(Backend):
     def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()
         for session in self._files.sessions():
-            yield from self._faults(session)
+            # Read a session from its first byte on, and every large value that it names.
+            seq = 0
+            self._files.forget(session)
+            try:
+                for whole in self._files.appends(session):
+                    for part in whole:
+                        for name in part.blobs:
+                            if not self._blobs.exists(name):
+                                yield StoreFault(
+                                    session, part.record.seq, f"the large value {name} is missing"
+                                )
+                        seq = part.record.seq
+            except LockstitchError as error:
+                yield StoreFault(session, seq + 1, str(error))
             yield self._listed(session)
         yield from self._blobs.faults(str(self._files.blobs))
-
-    def _faults(self, session: str) -> Iterator[StoreFault]:
-        """Read a session from its first byte on, and every large value that it names."""
-        seq = 0
-        self._files.forget(session)
-        try:
-            for whole in self._files.appends(session):
-                for part in whole:
-                    yield from self._missing(session, part.record.seq, part.blobs)
-                    seq = part.record.seq
-        except LockstitchError as error:
-            yield StoreFault(session, seq + 1, str(error))
-
-    def _missing(self, session: str, seq: int, names: tuple[str, ...]) -> Iterator[StoreFault]:
-        for name in names:
-            if not self._blobs.exists(name):
-                yield StoreFault(session, seq, f"the large value {name} is missing")
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         self._require_open()

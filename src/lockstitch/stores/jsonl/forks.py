@@ -274,7 +274,10 @@ class Blobs:
         """Be the only one who adds or removes values and the records that name them."""
         self._files.ensure(self._files.leases)
         with hold_lock(self._files.leases / ".blobs.lock", pass_by):
-            self._finish()
+            if self.is_unfinished():
+                found = _NAME.findall(self._doomed.read_text("ascii", "replace"))
+                self.drop_bases()
+                self._drop(self._files.unnamed(found))
             yield
 
     @contextmanager
@@ -313,12 +316,6 @@ class Blobs:
     def is_unfinished(self) -> bool:
         """Whether somebody was stopped in the middle of removing values."""
         return self._doomed.exists()
-
-    def _finish(self) -> None:
-        if self.is_unfinished():
-            found = _NAME.findall(self._doomed.read_text("ascii", "replace"))
-            self.drop_bases()
-            self._drop(self._files.unnamed(found))
 
     def _drop(self, names: set[str]) -> None:
         for name in names:

@@ -307,12 +307,34 @@ class LogWalk:
             if isinstance(line, OpeningLine) and not self._parts:
                 return self._open(line, place + len(piece))
             if isinstance(line, RecordLine) and self._continues(line):
-                return self._add(line, place, len(piece))
+                size = len(piece)
+                if not self._parts:
+                    self._parts_start = place
+                self._parts.append(line)
+                if len(self._parts) < line.count:
+                    return []
+                parts, self._parts = self._parts, []
+                self.state = structs.replace(
+                    self.state,
+                    end=place + size,
+                    last=self._parts_start,
+                    seq=line.record.seq,
+                    digest=line.record.digest,
+                    changed=line.record.at,
+                    about=about_in(part.record.body for part in parts) or self.state.about,
+                )
+                return parts
             if isinstance(line, RecordLine) and not self._parts and self._is_late(line):
                 return self._skip(place + len(piece))
             self._break(place)
             self.strange = place if line is None else None
-        self._look(place, piece, line)
+        # Behind bytes that do not count: go on with the writer that says so, or find damage.
+        torn = self.torn
+        if isinstance(line, OpeningLine) and line.epoch > self.state.epoch and line.torn == torn:
+            self.torn = self.strange = None
+            self._open(line, place + len(piece))
+        elif any(self._is_proof(one, place) for one in [line, *hidden_lines(piece)]):
+            raise self._damage("and more follows it")
         return []
 
     def finish(self, rest: bytes) -> None:
@@ -337,7 +359,18 @@ class LogWalk:
             told = f"session {self.session}: the file system does not tell it from {line.session}"
             raise UsageError(told)
         if line.base is not None:
-            self._begin_behind(line.base)
+            # Go on behind the records that a fork shares; only its first line tells of them.
+            if self.state.made:
+                raise Damaged(f"{self.where}: it is said to be a fork, but not in its first line")
+            digest = bytes.fromhex(line.base.digest)
+            self.state = structs.replace(
+                self.state,
+                seq=line.base.seq,
+                digest=digest,
+                changed=line.base.at,
+                about=line.base.about,
+                base=line.base,
+            )
         if line.epoch > self.state.epoch or not self.state.made:
             self.state = structs.replace(
                 self.state,
@@ -348,20 +381,6 @@ class LogWalk:
                 made=self.state.made or line.at,
             )
         return self._skip(end)
-
-    def _begin_behind(self, base: Base) -> None:
-        """Go on behind the records that a fork shares; only its first line tells of them."""
-        if self.state.made:
-            raise Damaged(f"{self.where}: it is said to be a fork, but not in its first line")
-        digest = bytes.fromhex(base.digest)
-        self.state = structs.replace(
-            self.state,
-            seq=base.seq,
-            digest=digest,
-            changed=base.at,
-            about=base.about,
-            base=base,
-        )
 
     def _skip(self, end: int) -> list[RecordLine]:
         self.state = structs.replace(self.state, end=end)
@@ -381,33 +400,6 @@ class LogWalk:
             and line.index < line.count == (parts[0].count if parts else line.count)
             and record.digest == digest_of(before, record.seq, record.epoch, record)
         )
-
-    def _add(self, line: RecordLine, place: int, size: int) -> list[RecordLine]:
-        if not self._parts:
-            self._parts_start = place
-        self._parts.append(line)
-        if len(self._parts) < line.count:
-            return []
-        parts, self._parts = self._parts, []
-        self.state = structs.replace(
-            self.state,
-            end=place + size,
-            last=self._parts_start,
-            seq=line.record.seq,
-            digest=line.record.digest,
-            changed=line.record.at,
-            about=about_in(part.record.body for part in parts) or self.state.about,
-        )
-        return parts
-
-    def _look(self, place: int, piece: bytes, line: OpeningLine | RecordLine | None) -> None:
-        """Behind bytes that do not count: go on with the writer that says so, or find damage."""
-        torn = self.torn
-        if isinstance(line, OpeningLine) and line.epoch > self.state.epoch and line.torn == torn:
-            self.torn = self.strange = None
-            self._open(line, place + len(piece))
-        elif any(self._is_proof(one, place) for one in [line, *hidden_lines(piece)]):
-            raise self._damage("and more follows it")
 
     def _damage(self, why: str) -> Damaged:
         number = self.state.seq + len(self.broken) + 1

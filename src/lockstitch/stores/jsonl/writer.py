@@ -21,7 +21,7 @@ from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord,
 from lockstitch.stores.base import Lease
 from lockstitch.stores.jsonl.files import Files, OwnClaim, noted_at, sync_data
 from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
-from lockstitch.stores.leases import Holder, myself
+from lockstitch.stores.leases import myself
 
 _MOST = 1 << 30
 Keep = Callable[[list[bytes]], None]
@@ -73,7 +73,14 @@ class LogWriter:
             keep([value for entry in entries for value in entry.blobs])
             path = self._files.log(self.lease.session)
             with os_files.open_draft(self._files.folder) as new:
-                os_files.write_all(new.handle, self._opening() + append_lines(records, entries))
+                now = time.time_ns() // 1_000_000
+                os_files.write_all(
+                    new.handle,
+                    opening_line(
+                        self.lease.session, self.lease.epoch, now, self._claim.holder, None
+                    )
+                    + append_lines(records, entries),
+                )
                 os_files.sync_file(new.handle)
                 new.close()
                 # Looked at once more: all that took long enough to be stopped and taken over.
@@ -85,7 +92,13 @@ class LogWriter:
                 self._files.writing(self.lease.session, create=False),
             )
             os.close(handle)
-            self._reread()
+            walk = LogWalk(LogState(), self.lease.session)
+            self._keys = []
+            for whole in walk_file(walk, self._handle, os.fstat(self._handle).st_size):
+                self._keys += [part.record.key for part in whole]
+            self._state = walk.state
+            self.lease = structs.replace(self.lease, head=Head(0, START, self.lease.epoch))
+            self._files.forget(self.lease.session)
         return self._state.head
 
     def remove(self) -> None:
@@ -107,19 +120,6 @@ class LogWriter:
         self._catch_up()
         if after not in {None, self._state.seq}:
             raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
-
-    def _opening(self) -> bytes:
-        now = time.time_ns() // 1_000_000
-        return opening_line(self.lease.session, self.lease.epoch, now, self._claim.holder, None)
-
-    def _reread(self) -> None:
-        walk = LogWalk(LogState(), self.lease.session)
-        self._keys = []
-        for whole in walk_file(walk, self._handle, os.fstat(self._handle).st_size):
-            self._keys += [part.record.key for part in whole]
-        self._state = walk.state
-        self.lease = structs.replace(self.lease, head=Head(0, START, self.lease.epoch))
-        self._files.forget(self.lease.session)
 
     @contextmanager
     def _sure(self) -> Iterator[None]:
@@ -236,7 +236,13 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWrite
     try:
         if last.exists():
             _rewrite(files, session, handle, before.state)
-        write_once(handle, _line(session, handle, before, holder))
+        # The new writer's line, on a line of its own whatever stands before it.
+        now = time.time_ns() // 1_000_000
+        line = opening_line(session, before.state.epoch + 1, now, holder, before.torn)
+        size = os.fstat(handle).st_size
+        is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
+        # The space keeps a line that lacks nothing but its newline from being whole after all.
+        write_once(handle, (line if is_line else b" \n" + line))
         if not before.state.epoch:
             os_files.sync_folder(files.folder)
         state = _walked(files, session, handle).state
@@ -259,16 +265,6 @@ def _walked(files: Files, session: str, handle: int) -> LogWalk:
         pass
     files.learn(session, handle, walk)
     return walk
-
-
-def _line(session: str, handle: int, before: LogWalk, holder: Holder) -> bytes:
-    """The new writer's line, on a line of its own whatever stands before it."""
-    now = time.time_ns() // 1_000_000
-    line = opening_line(session, before.state.epoch + 1, now, holder, before.torn)
-    size = os.fstat(handle).st_size
-    is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
-    # The space keeps a line that lacks nothing but its newline from being whole after all.
-    return line if is_line else b" \n" + line
 
 
 def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:

@@ -553,7 +553,15 @@ class PostgresBackend(Backend):
                 raise Unreadable(f"session {session}: there is none in this store")
             if outcome == "done":
                 self._watching.forget(session)
-                return self._kept(Lease(session, epoch, mine, Head(seq, bytes(digest), epoch)))
+                lease = Lease(session, epoch, mine, Head(seq, bytes(digest), epoch))
+                with self._counting:
+                    if not self._closing.is_set():
+                        self._leases.add(lease)
+                        self._heartbeat.start()
+                        return lease
+                # Got only because this very store was being closed and gave its own lease back.
+                self._give_back([(lease.token, lease.session)])
+                raise Closed(f"{self.url}: the store was closed")
             seen = HolderSighting(*held)
             if not self._knows_gone(session, seen):
                 return seen
@@ -593,16 +601,6 @@ class PostgresBackend(Backend):
                     raise
                 self._pool.drop_idle()
         raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
-
-    def _kept(self, lease: Lease) -> Lease:
-        with self._counting:
-            if not self._closing.is_set():
-                self._leases.add(lease)
-                self._heartbeat.start()
-                return lease
-        # Got only because this very store was being closed and gave its own lease back.
-        self._give_back([(lease.token, lease.session)])
-        raise Closed(f"{self.url}: the store was closed")
 
     def _is_gone(self, holder: leases.Holder) -> bool:
         """Whether a holder is surely dead; another boot may be another machine of the same name."""

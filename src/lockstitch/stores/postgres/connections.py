@@ -236,7 +236,13 @@ class FairSemaphore:
             is_in = turn.acquire(timeout=patience)
         finally:
             if not is_in:
-                self._step_out(turn)
+                with self._lock:
+                    is_waiting = turn in self._queue
+                    if is_waiting:
+                        self._queue.remove(turn)
+                if not is_waiting:
+                    # The turn came at the very moment that the patience ended: it is passed on.
+                    self.leave()
         return is_in
 
     def leave(self) -> None:
@@ -246,15 +252,6 @@ class FairSemaphore:
                 self._queue.popleft().release()
             else:
                 self._free += 1
-
-    def _step_out(self, turn: threading.Lock) -> None:
-        with self._lock:
-            is_waiting = turn in self._queue
-            if is_waiting:
-                self._queue.remove(turn)
-        if not is_waiting:
-            # The turn came at the very moment that the patience ended: it is passed on.
-            self.leave()
 
 
 class Pool:

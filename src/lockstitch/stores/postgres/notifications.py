@@ -61,7 +61,12 @@ class Notifications:
 
     def is_told(self, session: str, follow: Follow, patience: float) -> bool:
         """Ask to be told of a session; False if it has to be looked at again and again."""
-        self._start()
+        with self._lock:
+            if self._thread is None and not self._ending.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="lockstitch-news", daemon=True
+                )
+                self._thread.start()
         self._settled.wait(min(_START, patience))
         if self._connection is None:
             return False
@@ -85,14 +90,6 @@ class Notifications:
         if thread:
             thread.join()
 
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None and not self._ending.is_set():
-                self._thread = threading.Thread(
-                    target=self._run, name="lockstitch-news", daemon=True
-                )
-                self._thread.start()
-
     def _run(self) -> None:
         pause = SHORTEST
         while not self._ending.is_set():
@@ -100,12 +97,21 @@ class Notifications:
                 suppress(LockstitchError, psycopg.Error, OSError),
                 self._address.connect(self._timeout) as line,
             ):
-                if not _is_direct(line):
+                # Whether the server itself is at the other end: a pooler shows a process of its own
+                # making.
+                row = line.execute("SELECT pg_backend_pid()").fetchone()
+                if not (row is not None and row[0] == line.info.backend_pid):
                     self._settled.set()
                     return
                 pause = SHORTEST
                 self._listen(line)
-            self._deaf()
+            # Nothing will be heard until there is a connection again: those who wait must look.
+            with self._lock:
+                self._connection = None
+                self._followed.clear()
+                self._heard.clear()
+            self._settled.set()
+            self._ring(None)
             self._ending.wait(pause)
             pause = min(pause * 2, LISTENING)
 
@@ -126,15 +132,6 @@ class Notifications:
                     self._heard[session] = self._heard.get(session, 0) + 1
             self._ring(session)
 
-    def _deaf(self) -> None:
-        """Nothing will be heard until there is a connection again: those who wait must look."""
-        with self._lock:
-            self._connection = None
-            self._followed.clear()
-            self._heard.clear()
-        self._settled.set()
-        self._ring(None)
-
     def _hang_up(self) -> None:
         """Wake the thread that reads from the connection: only it may close it."""
         if self._connection is None or self._connection.closed:
@@ -154,9 +151,3 @@ class Notifications:
                 bells = list(self._bells.get(session, ()))
         for bell in bells:
             bell.set()
-
-
-def _is_direct(line: ServerConnection) -> bool:
-    """Whether the server itself is at the other end: a pooler shows a process of its own making."""
-    row = line.execute("SELECT pg_backend_pid()").fetchone()
-    return row is not None and row[0] == line.info.backend_pid

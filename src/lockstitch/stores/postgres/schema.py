@@ -77,7 +77,18 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
             with connection.transaction():
                 connection.execute(f"{trust.SAFELY}; {trust.NO_VIEWS}")
                 found = _found(connection, home)
-            _require_usable(found, url, create=create)
+            if found.server < OLDEST_SERVER:
+                raise UsageError(f"{url}: PostgreSQL 13 is the oldest that works")
+            _require_known(found.version, url)
+            if create and found.is_read_only:
+                raise UsageError(f"{url}: a replica or read-only; name the primary")
+            if not create and found.version == 0:
+                raise Unreadable(f"{url}: the database holds no sessions of Lockstitch")
+            if not create and found.version < latest():
+                raise Unreadable(
+                    f"{url}: its tables are of version {found.version}, this Lockstitch works with "
+                    f"{latest()}: open it once for writing"
+                )
             if found.version < latest():
                 connection.patience = pool.timeout * SLOW
                 _migrate(connection, home)
@@ -107,21 +118,6 @@ def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:
     if is_there:
         (version,) = _one(connection, "SELECT coalesce(max(version), 0) FROM lockstitch.versions")
     return _SchemaState(is_read_only, server, version)
-
-
-def _require_usable(found: _SchemaState, url: str, *, create: bool) -> None:
-    if found.server < OLDEST_SERVER:
-        raise UsageError(f"{url}: PostgreSQL 13 is the oldest that works")
-    _require_known(found.version, url)
-    if create and found.is_read_only:
-        raise UsageError(f"{url}: a replica or read-only; name the primary")
-    if not create and found.version == 0:
-        raise Unreadable(f"{url}: the database holds no sessions of Lockstitch")
-    if not create and found.version < latest():
-        raise Unreadable(
-            f"{url}: its tables are of version {found.version}, this Lockstitch works with "
-            f"{latest()}: open it once for writing"
-        )
 
 
 def _require_known(version: int, url: str) -> None:

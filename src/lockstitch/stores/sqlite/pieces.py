@@ -244,7 +244,10 @@ def records(
     found_rows = islice(cursor, size_of(connection) // _LEAST + _NEAR)
     while seq < upto and (row := next(found_rows, None)):
         if seq < 0:
-            seq, skip = _checked_start(row, after, where)
+            first, start = row[0], row[1]
+            if type(first) is not int or type(start) is not int or first < 1 or start < 0:
+                raise _damaged(where, after + 1)
+            seq, skip = first - 1, start
         try:
             data = b"".join((rest, *_batch(found_rows, row, len(rest), most)))
         except Overfull:
@@ -317,13 +320,6 @@ def _begin(connection: Connection, number: int, seq: int) -> int:
         else:
             high = row[0] - 1
     return found
-
-
-def _checked_start(row: Sequence[Any], after: int, where: str) -> tuple[int, int]:
-    first, start = row[0], row[1]
-    if type(first) is not int or type(start) is not int or first < 1 or start < 0:
-        raise _damaged(where, after + 1)
-    return first - 1, start
 
 
 def _plain(row: Sequence[Any], most: int) -> bytes:

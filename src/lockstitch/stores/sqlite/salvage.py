@@ -417,7 +417,7 @@ class _Rows:
         known = self._numbers()
         for place, session in self._places():
             if place not in own and (session == self._number or session not in known):
-                for row in self._at(place):
+                for row in self._tried("where rowid = ?", place):
                     if session == self._number:
                         own[place] = row
                     else:
@@ -448,9 +448,6 @@ class _Rows:
         last = pages * size // _LEAST if self._head is None else self._head.seq
         for seq in range(1, min(last, pages * size // _LEAST) + 1):
             yield from self._tried("where session = ? and seq = ?", self._number, seq)
-
-    def _at(self, place: int) -> list[Raw]:
-        return self._tried("where rowid = ?", place)
 
     def _tried(self, condition: str, *values: object) -> list[Raw]:
         """Read a row, or what of it does not lie on the pages that cannot be read."""
