@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.formats.requests import Requests
+from lockstitch.formats.plain import Requests
 from tests.sessions import command
 
 from .surgery import Json, joined, mend

@@ -228,7 +228,7 @@ def _check_requests(
     document: documents.MessageDocument, dialect: str | None, model: str | None
 ) -> Report:
     """Check a file of which every line is a request."""
-    from lockstitch.formats.requests import Requests, dialect_in
+    from lockstitch.formats.plain import Requests, dialect_in
     from lockstitch.sources.targets import unknown_program
 
     like = "" if dialect else Requests().doubt(document.value)

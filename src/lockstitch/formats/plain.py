@@ -2,21 +2,37 @@
 
 A document is a bare list, a request body, or an object that keeps its list under a known key, such
 as the ``history`` of a SWE-agent trajectory. The dialect is told by the messages themselves.
+
+Or every line is a request, as in logs of a gateway and examples for fine-tuning: each is checked
+and repaired on its own, and the others keep their bytes. All are of one dialect, which some of them
+tell; those that say nothing of it are read as the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.parts import RESULT, USER, Path
 from lockstitch.dialects import OPENAI_CHAT
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import ENOUGH, dialect_of, find_doubt, marks_of, new_dialect
-from lockstitch.errors import AmbiguousDialect
-from lockstitch.formats.history import History, SourcedMessage
+from lockstitch.dialects.registry import (
+    ENOUGH,
+    dialect_of,
+    find_doubt,
+    marks_of,
+    messages_of,
+    new_dialect,
+)
+from lockstitch.errors import AmbiguousDialect, UsageError
+from lockstitch.formats.history import NEW, History, SourcedMessage, trace_sources
+from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Ledger
+from lockstitch.repair.origins import RepairedMessage
+from lockstitch.sources import repair
 from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
 from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at
@@ -78,28 +94,45 @@ class PlainList(Format):
         dialect = named or _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
         history = History(dialect, [], [], [], model if type(model) is str else None)
-        history.body = _body(around, dialect)
+        key = profile_named(dialect).list_key
+        is_body = type(around) is dict and type(around.get(key)) is list
+        if is_body and not _REQUEST.isdisjoint(around):
+            # rules on whole requests look at it
+            history.body = around
         messages = [*map(_spoken, stored)]
         for message, home in zip(messages, homes, strict=True):
             enter_message(history, message, home)
-        return Transcript(
-            context,
-            records,
-            history,
-            turns=_turns(dialect, messages),
-            state=(homes, stored),
+        views = new_dialect(dialect).read(messages)
+        turns = sum(
+            view.role == USER and not any(part.kind == RESULT for part in view.parts)
+            for view in views
         )
+        return Transcript(context, records, history, turns=turns, state=(homes, stored))
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats import plain_compact  # noqa: PLC0415 - few commands need it
+        """Return the summary of an earlier compaction, known by its label."""
+        from lockstitch.journal.projection import SUMMARY  # noqa: PLC0415 - few commands need it
+        from lockstitch.sources.compaction import Sorting  # noqa: PLC0415 - as above
 
-        return plain_compact.sorting(transcript)
+        history = transcript.history
+        views = new_dialect(profile_named(history.dialect).dialect).read(history.messages)
+        for number, view in enumerate(views):
+            texts = [part.text or str(part.raw) for part in view.parts]
+            if view.role == USER and len(texts) == 1 and texts[0].startswith(SUMMARY):
+                return Sorting(summary=number, previous=texts[0], shortens=True)
+        return Sorting(summary=NEW, shortens=True)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats import plain_compact  # noqa: PLC0415 - as above
-
-        strands = plain_compact.strands(transcript, story, out)
-        return self.write_back(transcript, strands, Ledger([], []))
+        """Return the shorter list, in which what is kept keeps its bytes."""
+        history = transcript.history
+        summary = [] if out.text is None else [None]
+        numbers = [*out.setup, *summary, *(number for number, _ in out.kept)]
+        made = plan_stored(story.listed(out), history.dialect, history.model, repair.LOSSY)
+        kept = [
+            RepairedMessage(one.message, None if one.origin is None else numbers[one.origin])
+            for one in made.repaired
+        ]
+        return self.write_back(transcript, trace_sources(history, kept), Ledger([], []))
 
     def write_request(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]
@@ -159,15 +192,8 @@ def _is_trajectory(value: Any) -> bool:
     return is_one and type(value.get("trajectory")) is list
 
 
-def _body(around: Any, dialect: str) -> dict[str, Any] | None:
-    """Return a document that is a request, which rules on whole requests look at."""
-    key = profile_named(dialect).list_key
-    is_body = type(around) is dict and type(around.get(key)) is list
-    return around if is_body and not _REQUEST.isdisjoint(around) else None
-
-
 def _names_calls(message: Any) -> bool:
-    """Return a result as SWE-agent writes it, which lists the one call that it answers."""
+    """Whether a result is one of SWE-agent's, which lists the one call that it answers."""
     ids = message.get("tool_call_ids") if type(message) is dict else None
     return type(ids) is list and len(ids) == 1
 
@@ -226,8 +252,78 @@ def _opened(records: Sequence[Record]) -> tuple[list[Any], list[MessageHome], An
     return [records[n].value for n in lines], [MessageHome(n) for n in lines], None
 
 
-def _turns(dialect: str, messages: Sequence[Any]) -> int:
-    views = new_dialect(dialect).read(messages)
-    return sum(
-        view.role == USER and not any(part.kind == RESULT for part in view.parts) for view in views
-    )
+_PLAIN = PlainList()
+
+
+class Requests(Format):
+    """One request a line, in whatever order; nothing of one is part of another."""
+
+    name = "requests"
+    title = "requests on lines of their own"
+    dialect = ""
+    kinds = (LINES,)
+
+    def claims(self, name: str, head: Sequence[Any]) -> bool:
+        values = [value for value in head if type(value) is dict]
+        if not values or not all(map(self.is_record, values)) or self.doubt(head):
+            return False
+        return len({*_dialects(values)}) == 1
+
+    def doubt(self, head: Sequence[Any]) -> str:
+        values = [value for value in head if type(value) is dict and self.is_record(value)]
+        found = sorted({*_dialects(values)})
+        if len(found) > 1:
+            return f"looks like requests, but of {' and '.join(found)}"
+        return next((why for value in values if found and (why := doubt_of(value))), "")
+
+    def is_record(self, value: dict[str, Any]) -> bool:
+        return "role" not in value and any(type(one) is dict for one in messages_of(value))
+
+    def parse(self, records: Sequence[Record], context: Context) -> Transcript:
+        values = [record.value for record in records if record.is_record]
+        dialect = next(_dialects(values), _USUAL)
+        lines = {
+            number: _PLAIN.read_as(dialect, [structs.replace(record, codes=())], context)
+            for number, record in enumerate(records)
+            if record.is_record and self.is_record(record.value)
+        }
+        return Transcript(
+            context,
+            records,
+            History(dialect, [], [], []),
+            findings=[f for line in lines.values() for f in repair.findings_in(_PLAIN, line)],
+            turns=sum(line.turns for line in lines.values()),
+            messages=sum(len(line.history.messages) for line in lines.values()),
+            state=lines,
+        )
+
+    def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
+        """Repair each line that needs it."""
+        records = list(transcript.records)
+        for number, line in transcript.state.items():
+            done = repair.plan_repair(_PLAIN, line, repair.RepairOptions())
+            if done.changed:
+                [records[number]] = done.after.records
+                ledger.changes += done.changes
+                ledger.quarantine += done.quarantine
+        return records
+
+    def write_back(
+        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    ) -> list[Record]:
+        raise UsageError("a file of requests has no conversation of its own")
+
+
+def dialect_in(values: Sequence[Any]) -> str:
+    """Return the dialect of requests that were read; raises AmbiguousDialect if none tells it."""
+    found = next(_dialects(values), None)
+    return found or dialect_of(values[0])
+
+
+def _dialects(values: Sequence[Any]) -> Iterator[str]:
+    """Return the dialect of every request that tells it."""
+    for value in values:
+        try:
+            yield dialect_of(value)
+        except AmbiguousDialect:
+            continue

@@ -315,7 +315,7 @@ _CLASSES = {
     "openai-agents": ("openai_agents", "OpenAIAgents"),
     "langgraph": ("langgraph.sqlite", "LangGraph"),
     "list": ("plain", "PlainList"),
-    "requests": ("requests", "Requests"),
+    "requests": ("plain", "Requests"),
 }
 NAMES = tuple(_CLASSES)
 # Kept in databases alone, so that no file of another kind has to wait for them.

@@ -202,14 +202,10 @@ class ClaudeCode(Format):
         return processes.belongs(path, folder)
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats.claude_code import compact  # noqa: PLC0415 - few commands need it
-
-        return compact.sorting(transcript, transcript.state.chain)
+        return write_back.sorting(transcript, transcript.state.chain)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats.claude_code import compact  # noqa: PLC0415 - as above
-
-        return compact.compacted(transcript, transcript.state.chain, out)
+        return write_back.compacted(transcript, transcript.state.chain, out)
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         """Name a result whose call stands before the compaction in force for what it is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from lockstitch.errors import LockstitchError
 from lockstitch.files import read
 from lockstitch.files.processes import SessionUser, writers_of_file
 from lockstitch.formats.codex import repair
-from lockstitch.formats.codex.repair import store_findings
 from lockstitch.formats.codex.thread import (
+    COMPACTED,
+    EVENT,
     META,
     TYPES,
     CodexThread,
@@ -26,13 +28,15 @@ from lockstitch.formats.codex.thread import (
     id_in,
     is_prompt,
     payload_of,
+    setting_of,
+    summary_in,
     texts_of,
 )
-from lockstitch.formats.history import Aside, History, SourcedMessage
+from lockstitch.formats.history import NEW, Aside, History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
-from lockstitch.sources.records import Record, as_str, decode_json
+from lockstitch.sources.records import Record, as_str, decode_json, new_record
 from lockstitch.sources.write_back import MessageHome, enter_message
 
 if TYPE_CHECKING:
@@ -45,6 +49,17 @@ _HEAD = 1 << 18
 _FOLDERS = ("sessions", "archived_sessions")
 # What the program answers with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
+
+# How the program introduces a summary, and knows it again.
+PREFIX = (
+    "Another language model started to solve this problem and produced a summary of its thinking "
+    "process. You also have access to the state of the tools that were used by that language "
+    "model. Use this to build on the work that has already been done and avoid duplicating work. "
+    "Here is the summary produced by the other language model, use the information in this "
+    "summary to assist with your own analysis:"
+)
+# A summary that only the provider can read; it stands for what it stands for.
+_SEALED = ("compaction", "compaction_summary", "context_compaction")
 
 
 class Codex(Format):
@@ -91,22 +106,35 @@ class Codex(Format):
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         thread = CodexThread(records)
-        hidden = thread.hidden
+        hidden, meta = thread.hidden, thread.meta
+        values = (record.value for record in reversed(records) if record.is_record)
+        turns = (payload_of(value) for value in values if value.get("type") == "turn_context")
+        history = History(OPENAI_RESPONSES, [], [], [], as_str(next(turns, {}).get("model")))
+        for item, home in zip(thread.items, thread.homes, strict=True):
+            enter_message(history, item, home)
+        notes = []
+        if thread.dropped:
+            count = f"{thread.dropped} turn{'s' * (thread.dropped != 1)}"
+            notes.append(f"{count} were taken back with a rollback")
+        if meta.get("parent_thread_id"):
+            notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
+        if meta.get("history_base"):
+            notes.append("is a fork: what came before is in the rollout it was forked from")
         transcript = Transcript(
             context,
             records,
-            _history(thread),
-            session=_session(thread, context.name),
-            project=as_str(thread.meta.get("cwd")),
+            history,
+            session=as_str(meta.get("id")) or id_in(context.name),
+            project=as_str(meta.get("cwd")),
             turns=sum(map(is_prompt, thread.items)),
             left=sum(is_prompt(payload_of(records[n].value)) for n in hidden),
             left_size=sum(records[n].size for n in hidden),
-            notes=_notes(thread),
-            version=as_str(thread.meta.get("cli_version")) or "",
+            notes=notes,
+            version=as_str(meta.get("cli_version")) or "",
             state=thread,
         )
         transcript.evidence = evidence_of(records, thread.items)
-        transcript.findings = [*store_findings(thread, transcript)]
+        transcript.findings = [*repair.store_findings(thread, transcript)]
         return transcript
 
     def asides(self, transcript: Transcript) -> list[Aside]:
@@ -141,14 +169,46 @@ class Codex(Format):
         return found is not None and decode_json(found[1]) == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        from lockstitch.formats.codex import compact  # noqa: PLC0415 - few commands need it
+        """Return the summary in force, and what the program says of the surroundings."""
+        from lockstitch.sources.compaction import Sorting  # noqa: PLC0415 - few commands need it
 
-        return compact.sorting(transcript)
+        thread: CodexThread = transcript.state
+        items = thread.items
+        latest = {setting_of(item): n for n, item in enumerate(items) if setting_of(item)}
+        sealed = {n for n, item in enumerate(items) if item.get("type") in _SEALED}
+        summaries = [n for n, item in enumerate(items) if thread.homes[n].bound or summary_in(item)]
+        words = "\n".join(texts_of(items[summaries[-1]])) if summaries else ""
+        return Sorting(
+            setup=frozenset({*latest.values(), *sealed}),
+            aside=frozenset(
+                n
+                for n, item in enumerate(items)
+                if n in summaries[:-1] or (setting_of(item) and n not in latest.values())
+            ),
+            summary=summaries[-1] if summaries else NEW,
+            previous=words.removeprefix(PREFIX).strip(),
+            usage=tuple(_usage(thread)),
+        )
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        from lockstitch.formats.codex import compact as codex_compact  # noqa: PLC0415 - as above
-
-        return codex_compact.compacted(transcript, out)
+        """Return the rollout with one more record, which lists all that is sent from then on."""
+        records = list(transcript.records)
+        text = f"{PREFIX}\n{out.summary}"
+        blocks = [{"type": "input_text", "text": text}]
+        front = [transcript.history.messages[number] for number in out.setup]
+        summary = {"type": "message", "role": "user", "content": blocks}
+        items = [*front, summary, *(message for _, message in out.kept)]
+        payload = {"message": text, "replacement_history": items}
+        # the last record that has a time
+        values = (record.value for record in reversed(records) if record.is_record)
+        near: dict[str, Any] = next(
+            (value for value in values if type(value.get("timestamp")) is str), {}
+        )
+        ordinal = {"ordinal": near["ordinal"]} if "ordinal" in near else {}
+        time = {"timestamp": near.get("timestamp")}
+        value = {**time, **ordinal, "type": COMPACTED, "payload": payload}
+        thread = CodexThread([*records, new_record("", value)])
+        return repair.renumbered(thread, transcript.context.data)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code == "LS307":
@@ -156,7 +216,7 @@ class Codex(Format):
             return NOTE
         if found.code not in _ANSWERED:
             return found.severity
-        item = transcript.history.messages[int(found.place.split(".")[1])]
+        item = transcript.history.messages[found.at.message or 0]
         return ERROR if str(item.get("call_id")) in transcript.evidence else WARNING
 
 
@@ -176,31 +236,14 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
             yield Aside(kind, numbers[0], behind, history, reason)
 
 
-def _history(thread: CodexThread) -> History:
-    history = History(OPENAI_RESPONSES, [], [], [], _model(thread.records))
-    for item, home in zip(thread.items, thread.homes, strict=True):
-        enter_message(history, item, home)
-    return history
-
-
-def _model(records: Sequence[Record]) -> str | None:
-    for record in reversed(records):
-        if record.is_record and record.value.get("type") == "turn_context":
-            return as_str(payload_of(record.value).get("model"))
-    return None
-
-
-def _session(thread: CodexThread, name: str) -> str | None:
-    return as_str(thread.meta.get("id")) or id_in(name)
-
-
-def _notes(thread: CodexThread) -> list[str]:
-    notes = []
-    if thread.dropped:
-        turns = f"{thread.dropped} turn{'s' * (thread.dropped != 1)}"
-        notes.append(f"{turns} were taken back with a rollback")
-    if thread.meta.get("parent_thread_id"):
-        notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
-    if thread.meta.get("history_base"):
-        notes.append("is a fork: what came before is in the rollout it was forked from")
-    return notes
+def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
+    """Return what requests cost, and how many of the items they had."""
+    homes = [home.number for home in thread.homes]
+    for number, record in enumerate(thread.records):
+        event = payload_of(record.value) if record.is_record else {}
+        if event.get("type") == "token_count" and record.value.get("type") == EVENT:
+            info = event.get("info")
+            last = info.get("last_token_usage") if type(info) is dict else None
+            tokens = last.get("input_tokens") if type(last) is dict else None
+            if type(tokens) is int and tokens:
+                yield bisect_left(homes, number), tokens
