@@ -66,8 +66,9 @@ class Dialect(ABC):
     constructors make the few things a repair may have to add.
 
     ``message_fields`` are all that a message may hold as it is sent or as it came with a reply,
-    None where they are too many to list. ``own_blocks`` are types of blocks, ``body_keys`` fields
-    of a request and ``sdk_modules`` homes of an SDK's classes that no other format has.
+    None where they are too many to list. Only messages with one of ``own_keys`` or ``mark_keys``
+    can be owned or marked, and are asked about. ``own_blocks`` are types of blocks, ``body_keys``
+    fields of a request and ``sdk_modules`` homes of an SDK's classes that no other format has.
     ``also_reads`` names dialects whose lists are read as well. ``signature_keys`` are fields in
     which a part carries the signature of the thought that led to it. ``ids_never_repeat`` says
     that every receiver refuses an id that comes again, a variant of the vendor's, too.
@@ -82,6 +83,8 @@ class Dialect(ABC):
     layout: str
     roles: frozenset[Any] = SPEAKERS
     message_fields: frozenset[str] | None = None
+    own_keys: frozenset[str] = frozenset()
+    mark_keys: frozenset[str] = frozenset()
     own_blocks: frozenset[str] = frozenset()
     body_keys: frozenset[str] = frozenset()
     sdk_modules: tuple[str, ...] = ()

@@ -9,11 +9,12 @@ is enough to leave it alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.parts import UNKNOWN
 from lockstitch.dialects.anthropic import Anthropic
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.bedrock import Bedrock
@@ -31,7 +32,12 @@ _CLASSES = (Anthropic, OpenAIChat, OpenAIResponses, Gemini, Bedrock, LangChain)
 CLASSES: dict[str, type[Dialect]] = {kind.name: kind for kind in _CLASSES}
 # One of each for questions about its spelling; to read a list, make a fresh one.
 VIEWS: dict[str, Dialect] = {name: kind() for name, kind in CLASSES.items()}
-_OWNERS = [view for view in reversed(VIEWS.values()) if type(view).owns is not Dialect.owns]
+# Most formats leave their marks in one way only: whom to ask for which.
+_OWNERS = [view for view in reversed(VIEWS.values()) if view.own_keys]
+_MARKERS = [view for view in VIEWS.values() if view.mark_keys]
+_OWN_KEYS = frozenset().union(*(view.own_keys for view in _OWNERS))
+_MARK_KEYS = frozenset().union(*(view.mark_keys for view in _MARKERS))
+_BLOCK_MARKERS = [v for v in VIEWS.values() if type(v).marks_block is not Dialect.marks_block]
 _BLOCK_OWNERS = {kind: view.name for view in VIEWS.values() for kind in view.own_blocks}
 _LIST_KEYS = tuple(dict.fromkeys(profile_named(name).list_key for name in CLASSES))
 # So many messages tell what a list is.
@@ -109,28 +115,23 @@ def marks_of(value: Any) -> set[str]:
         found.update(name for name, view in VIEWS.items() if view.marks_body(value))
         value = value.get("messages")
     for message in value[:ENOUGH] if isinstance(value, list) else ():
-        if isinstance(message, dict):
-            found.update(_marks_in(message))
-    return found
-
-
-def _marks_in(message: dict[str, Any]) -> Iterator[str]:
-    for view in _OWNERS:
-        if view.owns(message):
-            yield view.name
-            return
-    for name, view in VIEWS.items():
-        if view.marks_message(message):
-            yield name
-    content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if not isinstance(block, dict):
+        if not isinstance(message, dict):
             continue
-        kind = block.get("type")
-        if kind is None:
-            yield from (name for name, view in VIEWS.items() if view.marks_block(block))
-        elif isinstance(kind, str) and kind in _BLOCK_OWNERS:
-            yield _BLOCK_OWNERS[kind]
+        if not _OWN_KEYS.isdisjoint(message):
+            owner = next((view.name for view in _OWNERS if view.owns(message)), "")
+            if owner:
+                found.add(owner)
+                continue
+        if not _MARK_KEYS.isdisjoint(message):
+            found.update(view.name for view in _MARKERS if view.marks_message(message))
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():
+            kind = block.get("type") if isinstance(block, dict) else UNKNOWN
+            if kind is None:
+                found.update(view.name for view in _BLOCK_MARKERS if view.marks_block(block))
+            elif isinstance(kind, str) and kind in _BLOCK_OWNERS:
+                found.add(_BLOCK_OWNERS[kind])
+    return found
 
 
 def find_doubt(messages: Sequence[Any], dialect: str) -> str:

@@ -92,7 +92,7 @@ class Anthropic(BlockDialect):
             part, slots = self._part, CONTENT_SLOTS
             if len(content) > len(slots):
                 slots = tuple(("content", number) for number in range(len(content)))
-            blocks = [part(block, index, at) for block, at in zip(content, slots, strict=False)]
+            blocks = [part(block, index, slots[i]) for i, block in enumerate(content)]
             return Message(raw, index, neutral, blocks)
         if content is None:
             return Message(raw, index, neutral, [])

@@ -67,6 +67,7 @@ class Gemini(BlockDialect):
     container = "parts"
     roles = frozenset({"user", "model", "function", "system", None})
     message_fields = frozenset({"role", "parts"})
+    own_keys = frozenset({"parts"})
     sdk_modules = ("google.genai.",)
     stream_end = re.compile(rb'"finishReason": ?"')
     newest_models = ("gemini-3-pro",)

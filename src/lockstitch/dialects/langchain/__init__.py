@@ -97,6 +97,7 @@ class LangChain(Dialect):
 
     name = "langchain"
     layout = SINGLE
+    own_keys = frozenset({"lc", "type"})
     also_reads = frozenset({"openai-chat"})
 
     def __init__(self) -> None:

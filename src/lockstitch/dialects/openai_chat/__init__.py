@@ -79,6 +79,7 @@ class OpenAIChat(Dialect):
             *("thinking_blocks", "provider_specific_fields", "cache_control"),
         }
     )
+    mark_keys = frozenset({"tool_calls", "tool_call_id"})
     own_blocks = frozenset({"image_url", "input_audio"})
     body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
     stream_end = re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]')

@@ -91,6 +91,7 @@ class OpenAIResponses(Dialect):
     name = "openai-responses"
     layout = FLAT
     roles = SPEAKERS | {"developer"}
+    own_keys = frozenset({"type"})
     own_blocks = frozenset({"input_text", "output_text", "input_image", "input_file"})
     stream_end = re.compile(rb'"type": ?"(?:response\.(?:completed|failed|incomplete)|error)"')
     previous_key = "previous_response_id"
