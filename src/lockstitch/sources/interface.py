@@ -347,7 +347,7 @@ def read_thread(
     records: Iterable[JournalRecord], fetch: Callable[[list[str]], dict[str, bytes]]
 ) -> ThreadConversation:
     """Read the conversation of a thread that LangGraph keeps in a store of our own."""
-    module = import_module("lockstitch.formats.langgraph.journal_messages")
+    module = import_module("lockstitch.formats.langgraph.journal")
     found: ThreadConversation = module.read_conversation(records, fetch)
     return found
 

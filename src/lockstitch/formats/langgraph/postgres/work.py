@@ -22,7 +22,6 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import LockstitchError, Moved, Unreadable
-from lockstitch.formats.langgraph.format import ThreadFormat
 from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs
 from lockstitch.formats.langgraph.postgres.database import (
     Database,
@@ -46,6 +45,7 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     session_name,
 )
+from lockstitch.formats.langgraph.sqlite import ThreadFormat
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
 from lockstitch.sources import repair
