@@ -375,7 +375,8 @@ class _PickScreen:
 
 
 def _conversation(session: Opened, width: int) -> Iterator[str]:
-    from lockstitch.cli.show import last_turns, message_lines
+    from lockstitch.cli.show import message_lines
+    from lockstitch.transcript.messages import last_turns
 
     history = session.transcript.history
     chosen = last_turns(history.messages, history.dialect, _TURNS)

@@ -35,11 +35,11 @@ def run(  # noqa: PLR0913 - one argument an option
         choose_rules(profiles),
         _script(reply),
         clock=time,
-        log=_log_json if as_json else _log_text,
+        log=print_request if as_json else _log_text,
         records=None if record is None else Records(record),
         faults=Faults(faults_in(fault or "")),
     )
-    server.run(service, port, _announce_json if as_json else _announce_text)
+    server.run(service, port, print_url if as_json else announce)
     return CLEAN
 
 
@@ -55,15 +55,22 @@ def _script(path: str | None) -> Script:
         raise Unreadable(f"{path}: {error}") from None
 
 
-def _announce_text(url: str) -> None:
+def announce(url: str) -> None:
+    """Print where a server listens, with the variables that lead the vendors' clients there."""
     from lockstitch.provider import addresses
 
     named = " ".join(f"{name}={value}" for name, value in addresses(url).items())
     terminal.note(f"Listening on {url} ({named})")
 
 
-def _announce_json(url: str) -> None:
-    _emit(url=url)
+def print_url(url: str) -> None:
+    """Print where a server listens, for programs."""
+    render.emit_json_line(url=url)
+
+
+def print_request(entry: object) -> None:
+    """Print what became of a request, for programs."""
+    render.emit_json_line(request=entry)
 
 
 def _log_text(entry: RequestEntry) -> None:
@@ -73,16 +80,6 @@ def _log_text(entry: RequestEntry) -> None:
     colour = "green" if entry.outcome == "accepted" else "red"
     fault = f"; fault: {entry.fault}" if entry.fault else ""
     terminal.say(f"{terminal.paint(said, colour)} {entry.messages} messages{codes}{fault}")
-    terminal.flush()
-
-
-def _log_json(entry: RequestEntry) -> None:
-    _emit(request=entry)
-
-
-def _emit(**fields: object) -> None:
-    """Write a line for a program at once: it waits for it."""
-    terminal.emit(render.encode_json(**fields))
     terminal.flush()
 
 

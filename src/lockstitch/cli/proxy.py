@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.cli import render, terminal
+from lockstitch.cli import terminal
 from lockstitch.cli.options import JSON, Command, Operand, Option, read_number
+from lockstitch.cli.provider import announce, print_request, print_url
 from lockstitch.cli.terminal import CLEAN
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lockstitch.proxy.forwarding import ProxyEvent
     from lockstitch.proxy.server import Connect
     from lockstitch.proxy.settings import Settings
@@ -46,30 +45,19 @@ def run(  # noqa: PLR0913 - one keyword an option
         "fail_closed": fail_closed or None,
         "retry": False if no_retry else None,
     }
-    serve = _server()
-    settings = _settings(config, upstream, token_file, given)
-    log, announce = (_log_json, _announce_json) if as_json else (_log_text, _announce_text)
-    serve(settings, announce, log)
-    return CLEAN
-
-
-def _server() -> Callable[..., None]:
     try:
         from lockstitch.proxy import server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise
         raise UsageError(_MISSING) from error
-
-    def serve(
-        settings: Settings, ready: Callable[[str], None], log: Callable[[ProxyEvent], None]
-    ) -> None:
-        if settings.workers == 1:
-            server.serve(settings, ready, log=log, connect=_connect(settings))
-        else:
-            server.serve_from_workers(settings, ready, log=log, connect=_connect)
-
-    return serve
+    settings = _settings(config, upstream, token_file, given)
+    log, ready = (print_request, print_url) if as_json else (_log_text, announce)
+    if settings.workers == 1:
+        server.serve(settings, ready, log=log, connect=_connect(settings))
+    else:
+        server.serve_from_workers(settings, ready, log=log, connect=_connect)
+    return CLEAN
 
 
 def _connect(settings: Settings) -> Connect | None:
@@ -112,32 +100,11 @@ def _settings(
     return check_settings(structs.replace(settings, **fields))
 
 
-def _announce_text(url: str) -> None:
-    terminal.note(
-        f"Listening on {url} (ANTHROPIC_BASE_URL={url} OPENAI_BASE_URL={url}/v1 "
-        f"GOOGLE_GEMINI_BASE_URL={url} AWS_ENDPOINT_URL_BEDROCK_RUNTIME={url})"
-    )
-
-
-def _announce_json(url: str) -> None:
-    _emit(url=url)
-
-
 def _log_text(event: ProxyEvent) -> None:
     from lockstitch.proxy.server import describe_event, is_notable
 
     if is_notable(event) or terminal.is_verbose():
         terminal.note(describe_event(event))
-
-
-def _log_json(event: ProxyEvent) -> None:
-    _emit(request=event)
-
-
-def _emit(**fields: object) -> None:
-    """Write a line for a program at once: it waits for it."""
-    terminal.emit(render.encode_json(**fields))
-    terminal.flush()
 
 
 COMMAND = Command(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
+from lockstitch.cli import terminal
 from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.sources.source import OWN, may_hold_many
@@ -253,6 +254,12 @@ def encode_json(**fields: object) -> bytes:
     """Return one versioned JSON document, a line of ASCII."""
     plain = msgspec.to_builtins({"version": JSON_VERSION, **fields})
     return json.dumps(plain).encode() + b"\n"
+
+
+def emit_json_line(**fields: object) -> None:
+    """Print one versioned JSON document at once, for a program that waits for it."""
+    terminal.emit(encode_json(**fields))
+    terminal.flush()
 
 
 def stream_json(sessions: Iterable[dict[str, object]]) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import (
@@ -16,13 +16,13 @@ from lockstitch.cli.options import (
     read_number,
 )
 from lockstitch.cli.targets import naming_target, require_store
-from lockstitch.cli.terminal import CLEAN, FINDINGS
+from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import Held, UsageError
-from lockstitch.transcript import several, size
+from lockstitch.stores.addresses import public
+from lockstitch.transcript import several, size, utc_time
 
 if TYPE_CHECKING:
-    from lockstitch.session.maintenance import Audited, Removal, Retention
-    from lockstitch.stores.base import Listed
+    from lockstitch.session.maintenance import Retention
 
 
 _SHOWN = 20
@@ -47,6 +47,7 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     if older_than is None and keep is None:
         raise UsageError("say which sessions shall go: --older-than AGE, --keep N, or both")
     from lockstitch import stored
+    from lockstitch.session.maintenance import Retention, Spared
 
     with naming_target(target):
         planned = stored.retain(
@@ -59,13 +60,22 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
         )
     _show_retention(planned)
     if dry_run or not planned.removed:
-        _print_json(target, planned, as_json=as_json, is_done=False)
+        _emit_retention(target, planned, as_json=as_json, is_done=False)
         return CLEAN
     question = f"Delete {several(len(planned.removed), 'session')} for good?"
     if not yes and not terminal.confirm(question, "--yes deletes without asking"):
         return FINDINGS
-    done = _remove(target, planned)
-    _print_json(target, done, as_json=as_json, is_done=True)
+    done = Retention([], list(planned.spared))
+    count = len(planned.removed)
+    with naming_target(target), ProgressBar("Deleting", count, "sessions") as advance:
+        for one in stored.remove(target, planned.removed, advance):
+            if isinstance(one, Spared):
+                done.spared.append(one)
+            else:
+                done.removed.append(one)
+                gone = several(len(done.removed), "session")
+                terminal.remember_done(f"{gone} had been deleted before.")
+    _emit_retention(target, done, as_json=as_json, is_done=True)
     for spared in done.spared[len(planned.spared) :]:
         terminal.note(f"{render.target_name(spared.session)}: stays, {spared.reason}")
     terminal.note(
@@ -75,37 +85,17 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     return CLEAN
 
 
-def _remove(target: str, planned: Retention) -> Retention:
-    from lockstitch import stored
-    from lockstitch.cli.terminal import ProgressBar
-    from lockstitch.session.maintenance import Removal, Retention
-
-    done = Retention([], list(planned.spared))
-    with (
-        naming_target(target),
-        ProgressBar("Deleting", len(planned.removed), "sessions") as advance,
-    ):
-        for one in stored.remove(target, planned.removed, advance):
-            if isinstance(one, Removal):
-                done.removed.append(one)
-                terminal.remember_done(
-                    f"{several(len(done.removed), 'session')} had been deleted before."
-                )
-            else:
-                done.spared.append(one)
-    return done
+def _describe(session: str, title: str, records: int, changed: int) -> str:
+    """Return which session goes, and how large and old it is."""
+    titled = f" ({terminal.escape_controls(title)})" if title else ""
+    when = f", changed {utc_time(changed)} UTC" if changed else ""
+    return f"{render.target_name(session)}{titled}: {several(records, 'record')}{when}"
 
 
 def _show_retention(planned: Retention) -> None:
-    from lockstitch.cli.show import utc_time
-
     for one in planned.removed[:_SHOWN]:
-        title = f" ({terminal.escape_controls(one.title)})" if one.title else ""
-        changed = f", changed {utc_time(one.changed)} UTC" if one.changed else ""
-        terminal.note(
-            f"{render.target_name(one.session)}{title}: {several(one.records, 'record')}{changed}: "
-            f"{one.reason}"
-        )
+        what = _describe(one.session, one.title, one.records, one.changed)
+        terminal.note(f"{what}: {one.reason}")
     if planned.removed[_SHOWN:]:
         terminal.note(f"… and {several(len(planned.removed) - _SHOWN, 'more session')}")
     for spared in planned.spared[:_SHOWN]:
@@ -117,29 +107,21 @@ def _show_retention(planned: Retention) -> None:
         terminal.note("No session has to go.")
 
 
-def _print_json(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
+def _emit_retention(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
     if not as_json:
         return
-    from lockstitch.stores.addresses import public
-
-    removed = [_removal_fields(one) for one in found.removed]
-    terminal.emit(
-        render.encode_json(
-            target=public(target), removed=removed, spared=found.spared, applied=is_done
-        )
-    )
-
-
-def _removal_fields(one: Removal) -> dict[str, Any]:
-    from lockstitch.cli.render import iso_time
-
-    return {
-        "session": one.session,
-        "title": one.title or None,
-        "records": one.records,
-        "changed": iso_time(one.changed),
-        "reason": one.reason,
-    }
+    removed = [
+        {
+            "session": one.session,
+            "title": one.title or None,
+            "records": one.records,
+            "changed": render.iso_time(one.changed),
+            "reason": one.reason,
+        }
+        for one in found.removed
+    ]
+    fields = {"removed": removed, "spared": found.spared, "applied": is_done}
+    terminal.emit(render.encode_json(target=public(target), **fields))
 
 
 def _print_audit(target: str, *, as_json: bool) -> int:
@@ -148,33 +130,26 @@ def _print_audit(target: str, *, as_json: bool) -> int:
     with naming_target(target):
         found = stored.audit(target)
     if as_json:
-        from lockstitch.stores.addresses import public
-
-        lines = [_audit_fields(one) for one in found]
+        lines = [
+            {
+                "session": one.session,
+                "records": one.records,
+                "changed": render.iso_time(one.changed),
+                "reason": one.reason,
+                "by": one.by,
+                "at": render.iso_time(one.at),
+            }
+            for one in found
+        ]
         terminal.emit(render.encode_json(target=public(target), audit=lines))
         return CLEAN
-    from lockstitch.cli.show import utc_time
-
     for one in found:
         records = several(one.records, "record")
-        told_by = terminal.escape_controls(f"{one.reason}; {one.by}")
-        terminal.say(f"{utc_time(one.at)}  {render.target_name(one.session)}  {records}  {told_by}")
+        why = terminal.escape_controls(f"{one.reason}; {one.by}")
+        terminal.say(f"{utc_time(one.at)}  {render.target_name(one.session)}  {records}  {why}")
     if not found:
         terminal.note("Nothing was written down yet.")
     return CLEAN
-
-
-def _audit_fields(one: Audited) -> dict[str, Any]:
-    from lockstitch.cli.render import iso_time
-
-    return {
-        "session": one.session,
-        "records": one.records,
-        "changed": iso_time(one.changed),
-        "reason": one.reason,
-        "by": one.by,
-        "at": iso_time(one.at),
-    }
 
 
 RETAIN = Command(
@@ -239,7 +214,8 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
 
     with naming_target(target):
         found = stored.found(target, session)
-    _show_deletion(found)
+    what = _describe(found.session, found.title, found.seq, found.changed)
+    terminal.note(f"{what}. This cannot be undone.")
     if not yes and not terminal.confirm("Delete it for good?", "--yes deletes without asking"):
         return FINDINGS
     with naming_target(target):
@@ -248,8 +224,6 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         except Held as error:
             raise Held(f"{error}. --wait SECONDS waits for it") from error
     if as_json:
-        from lockstitch.stores.addresses import public
-
         fields = {"session": done.session, "records": done.records, "companions": done.companions}
         terminal.emit(render.encode_json(target=public(target), **fields))
         return CLEAN
@@ -258,17 +232,6 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         "and clears what the files may still hold of it."
     )
     return CLEAN
-
-
-def _show_deletion(found: Listed) -> None:
-    from lockstitch.cli.show import utc_time
-
-    title = f" ({terminal.escape_controls(found.title)})" if found.title else ""
-    changed = f", changed {utc_time(found.changed)} UTC" if found.changed else ""
-    terminal.note(
-        f"{render.target_name(found.session)}{title}: {several(found.seq, 'record')}{changed}. "
-        "This cannot be undone."
-    )
 
 
 DELETE = Command(
@@ -305,8 +268,6 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
     with naming_target(target):
         freed = stored.vacuum(target)
     if as_json:
-        from lockstitch.stores.addresses import public
-
         terminal.emit(render.encode_json(target=public(target), freed=freed))
         return CLEAN
     terminal.note(f"Gave {size(freed)} back." if freed else "There was nothing to give back.")

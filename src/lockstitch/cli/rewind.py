@@ -5,8 +5,6 @@ A rewind goes on from one, a fork makes a new session of it; nothing is deleted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, SESSION, WAIT, Command, Operand, Option
 from lockstitch.cli.targets import naming_target, require_own_session
@@ -15,12 +13,7 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
 from lockstitch.sources.places import pasted
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
-
-if TYPE_CHECKING:
-    from lockstitch.journal.state import Checkpoint
-    from lockstitch.stored import Journal
-    from lockstitch.stored import Moved as RewindDone
+from lockstitch.transcript import several, utc_time
 
 
 def run_rewind(  # noqa: PLR0913 - one keyword an option
@@ -43,57 +36,36 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
     with naming_target(target):
         journal = stored.read(target, session)
         aim = stored.aim(journal, place)
-    _show_rewind(journal, aim)
+    left = stored.left_behind(journal, aim)
+    where = f"{render.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
+    if left == stored.Left(0, 0, 0):
+        terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
+    else:
+        replies = f"{left.replies} {'reply' if left.replies == 1 else 'replies'}"
+        parts = (several(left.turns, "turn"), replies, several(left.calls, "call"))
+        said = ", ".join(parts)
+        terminal.note(f"{where} {said} leave the conversation; nothing is deleted.")
     if not yes and not terminal.confirm("Go back?", "--yes goes back without asking"):
         return FINDINGS
     with naming_target(target):
-        moved = _rewind(target, journal.session, place, wait)
-    _say_rewound(target, moved, as_json=as_json)
+        try:
+            moved = stored.rewind(target, journal.session, to=place, wait=wait)
+        except Held as error:
+            hint = "--wait SECONDS waits for it; `lockstitch fork` makes a copy to go on with"
+            raise Held(f"{error}. {hint}") from error
+    if as_json:
+        fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
+        terminal.emit(render.encode_json(target=public(target), **fields))
+        return CLEAN
+    again = f"{pasted(public(target))} --session {pasted(moved.session)}"
+    terminal.note(f"Went back to record {moved.to}.")
+    terminal.note(f"To undo it: lockstitch rewind {again} --undo")
     return CLEAN
 
 
 def parse_place(word: str) -> int | str:
     """Return a record by its number, or a checkpoint by its label."""
     return int(word) if is_index(word) else word
-
-
-def _rewind(target: str, session: str, place: int | str | None, wait: float) -> RewindDone:
-    from lockstitch import stored
-
-    try:
-        return stored.rewind(target, session, to=place, wait=wait)
-    except Held as error:
-        raise Held(
-            f"{error}. --wait SECONDS waits for it; `lockstitch fork` makes a copy to go on with"
-        ) from error
-
-
-def _show_rewind(journal: Journal, aim: int) -> None:
-    """Print what would leave the conversation."""
-    from lockstitch import stored
-
-    left = stored.left_behind(journal, aim)
-    where = f"{render.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
-    if left == stored.Left(0, 0, 0):
-        terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
-        return
-    parts = [
-        several(left.turns, "turn"),
-        several(left.replies, "reply"),
-        several(left.calls, "call"),
-    ]
-    said = ", ".join(parts).replace("replys", "replies")
-    terminal.note(f"{where} {said} leave the conversation; nothing is deleted.")
-
-
-def _say_rewound(target: str, moved: RewindDone, *, as_json: bool) -> None:
-    if as_json:
-        fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
-        terminal.emit(render.encode_json(target=public(target), **fields))
-        return
-    where = f"{pasted(public(target))} --session {pasted(moved.session)}"
-    terminal.note(f"Went back to record {moved.to}.")
-    terminal.note(f"To undo it: lockstitch rewind {where} --undo")
 
 
 REWIND = Command(
@@ -178,50 +150,33 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
     """List the checkpoints of one session, and return the exit status."""
     target = require_own_session(target)
     from lockstitch import stored
+    from lockstitch.transcript.journals import describe_checkpoint
 
     with naming_target(target):
         journal = stored.read(target, session)
+    found = journal.view.checkpoints
     if as_json:
-        from lockstitch.stores.addresses import public
-
-        terminal.emit(render.encode_json(target=public(target), **checkpoint_fields(journal)))
+        rows = [
+            {
+                "seq": one.seq,
+                "kind": one.kind,
+                "at": render.iso_time(one.at),
+                "label": one.label or None,
+            }
+            for one in found
+        ]
+        facts = {"session": journal.session, "records": journal.state.seq, "checkpoints": rows}
+        terminal.emit(render.encode_json(target=public(target), **facts))
     else:
-        _print_checkpoints(journal)
+        width = max((len(str(one.seq)) for one in found), default=1)
+        for one in found:
+            text = terminal.escape_controls(describe_checkpoint(one))
+            terminal.say(f"{one.seq:>{width}}  {one.kind:<5}  {utc_time(one.at)}  {text}")
+        if not found:
+            terminal.note("No checkpoints yet.")
     if journal.fault is not None:
         terminal.note(f"{journal.fault.code} {journal.fault.message}")
     return CLEAN if journal.fault is None else FINDINGS
-
-
-def checkpoint_fields(journal: Journal) -> dict[str, Any]:
-    """Return what a program is told: the session, its last record, and the checkpoints."""
-    return {
-        "session": journal.session,
-        "records": journal.state.seq,
-        "checkpoints": [_checkpoint(one) for one in journal.view.checkpoints],
-    }
-
-
-def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    from lockstitch.cli.render import iso_time
-
-    return {
-        "seq": checkpoint.seq,
-        "kind": checkpoint.kind,
-        "at": iso_time(checkpoint.at),
-        "label": checkpoint.label or None,
-    }
-
-
-def _print_checkpoints(journal: Journal) -> None:
-    from lockstitch.cli.show import describe_checkpoint, utc_time
-
-    found = journal.view.checkpoints
-    width = max((len(str(one.seq)) for one in found), default=1)
-    for one in found:
-        text = terminal.escape_controls(describe_checkpoint(one))
-        terminal.say(f"{one.seq:>{width}}  {one.kind:<5}  {utc_time(one.at)}  {text}")
-    if not found:
-        terminal.note("No checkpoints yet.")
 
 
 CHECKPOINTS = Command(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option, read_number
-from lockstitch.cli.targets import is_own_store, own_stores_below
-from lockstitch.cli.terminal import CLEAN, FAILED
+from lockstitch.cli.targets import home_folder, is_own_store, own_stores_below, shorten_path
+from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.sources import listing
+from lockstitch.sources.places import brief
+from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.targets import resolve_sources, session_paths
+from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.journal.queries import Match, SearchWords
-    from lockstitch.sources.listing import Summaries
+    from lockstitch.journal.queries import Match
 
 _MOST = 50
 Found = tuple[str, str, "Match"]
@@ -27,13 +32,23 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
     """Search, print what was found as it is found, and return the exit status."""
     if not words:
         raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
-    from lockstitch.journal.queries import SearchWords
-
-    wanted, targets = SearchWords(words[0]), words[1:]
     failures: list[tuple[str, str]] = []
-    found = islice(_searched(wanted, words[0], targets, session, failures), limit)
+    found = islice(_searched(words[0], words[1:], session, failures), limit)
     if as_json:
-        _print_json(found, failures)
+        matches = [
+            {
+                "target": public(target),
+                "format": form,
+                "session": match.session or None,
+                "seq": match.seq,
+                "who": match.who,
+                "excerpt": match.excerpt,
+                "at": render.iso_time(match.at),
+            }
+            for target, form, match in found
+        ]
+        errors = [{"target": public(target), "error": error} for target, error in failures]
+        terminal.emit(render.encode_json(matches=matches, errors=errors))
     else:
         _print(found, limit)
     for target, error in failures:
@@ -42,67 +57,40 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
 
 
 def _searched(
-    words: SearchWords,
-    spoken: str,
-    targets: list[str],
-    session: str | None,
-    failures: list[tuple[str, str]],
+    words: str, targets: list[str], session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""
-    from lockstitch.cli.terminal import ProgressBar
-    from lockstitch.sources.targets import session_paths
+    from lockstitch.journal.queries import SearchWords
 
-    given = targets or list(session_paths())
+    wanted, given = SearchWords(words), targets or list(session_paths())
     with ProgressBar("Searching", len(given), "files") as advance:
         for target in given:
             try:
-                yield from _in_target(words, spoken, target, session)
+                stores, found = [target], []
+                if not is_own_store(target, None):
+                    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+                    stores = own_stores_below(target) if is_folder else []
+                    found = resolve_sources(target, session=session)
+                for store in stores:
+                    from lockstitch import stored
+
+                    for match in stored.search(store, words, session):
+                        yield store, OWN, match
+                for source in found:
+                    for match in listing.search(source, wanted):
+                        yield source.path, source.format, match
             except UnknownFormat as error:
                 # files of others that lie in the known places are nobody's business
                 if targets:
                     failures.append((target, str(error)))
             except LockstitchError as error:
-                failures.append((target, _brief(error, target)))
+                failures.append((target, brief(str(error), target)))
             advance(1)
-
-
-def _brief(error: LockstitchError, target: str) -> str:
-    from lockstitch.sources.places import brief
-
-    return brief(str(error), target)
-
-
-def _in_target(
-    words: SearchWords, spoken: str, target: str, session: str | None
-) -> Iterator[Found]:
-    if is_own_store(target, None):
-        yield from _in_store(spoken, target, session)
-        return
-    from lockstitch.sources import listing
-    from lockstitch.sources.targets import resolve_sources
-
-    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-    for path in own_stores_below(target) if is_folder else ():
-        yield from _in_store(spoken, path, session)
-    for source in resolve_sources(target, session=session):
-        for match in listing.search(source, words):
-            yield source.path, source.format, match
-
-
-def _in_store(spoken: str, target: str, session: str | None) -> Iterator[Found]:
-    from lockstitch import stored
-    from lockstitch.sources.source import OWN
-
-    for match in stored.search(target, spoken, session):
-        yield target, OWN, match
 
 
 def _print(found: Iterator[Found], most: int) -> None:
     """Print what was found: below the name of its session for a person, else a line each."""
-    from lockstitch.sources.listing import Summaries
-    from lockstitch.sources.source import OWN
-
-    titles = Summaries()
+    titles = listing.Summaries()
     is_grouped = sys.stdout is not None and sys.stdout.isatty()
     count = 0
     last: tuple[str, str] | None = None
@@ -122,13 +110,8 @@ def _print(found: Iterator[Found], most: int) -> None:
         terminal.note(f"Stopped after {most} matches; --limit N shows more.")
 
 
-def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[str]:
+def _head(titles: listing.Summaries, target: str, form: str, session: str) -> Iterator[str]:
     """Yield the lines that say which session a match is in, and where that is."""
-    import time
-
-    from lockstitch.cli.targets import home_folder, shorten_path
-    from lockstitch.sources.source import Report
-
     try:
         updated = os.stat(target).st_mtime  # noqa: PTH116 - start-up time
     except OSError:
@@ -141,28 +124,6 @@ def _head(titles: Summaries, target: str, form: str, session: str) -> Iterator[s
         yield f"{title} · {terminal.escape_controls(facts)}" if facts else title
     name = render.target_name(render.session_name(target, form, session or None))
     yield f"{terminal.paint(name, 'bold') if not one.title else f'  {name}'}:"
-
-
-def _print_json(found: Iterator[Found], failures: list[tuple[str, str]]) -> None:
-    from lockstitch.stores.addresses import public
-
-    matches = [_fields(public(target), form, match) for target, form, match in found]
-    errors = [{"target": public(target), "error": error} for target, error in failures]
-    terminal.emit(render.encode_json(matches=matches, errors=errors))
-
-
-def _fields(target: str, form: str, match: Match) -> dict[str, Any]:
-    from lockstitch.cli.render import iso_time
-
-    return {
-        "target": target,
-        "format": form,
-        "session": match.session or None,
-        "seq": match.seq,
-        "who": match.who,
-        "excerpt": match.excerpt,
-        "at": iso_time(match.at),
-    }
 
 
 COMMAND = Command(

@@ -24,23 +24,15 @@ from lockstitch.cli.terminal import (
     wrap_rows,
 )
 from lockstitch.conversation.json_text import is_index
-from lockstitch.conversation.parts import ASSISTANT, USER
+from lockstitch.conversation.parts import ASSISTANT, USER, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.rules.rule import is_broken
 from lockstitch.sources import operations
-from lockstitch.sources import repair as doctor
+from lockstitch.sources.repair import findings_in, findings_in_history
 from lockstitch.sources.source import OWN, Opened
 from lockstitch.sources.targets import open_source
-from lockstitch.stored import Journal
 from lockstitch.transcript import several, size
-from lockstitch.transcript.journals import (
-    JournalTranscript,
-    describe_checkpoint,
-    journal_turns_around,
-    last_journal_turns,
-    utc_time,
-)
 from lockstitch.transcript.messages import Marks, MessageTranscript, last_turns, turns_around
 
 if TYPE_CHECKING:
@@ -51,7 +43,7 @@ if TYPE_CHECKING:
 # How many rows of each are shown before the rest is only counted.
 _OF_TEXT, _OF_A_NOTE, _OF_AN_OUTPUT, _OF_AN_ARGUMENT = 40, 8, 8, 6
 _MOST_ARGUMENTS = 20
-_TEXT_BLOCK, _CALL_BLOCK = "text", "stitch"
+_TEXT_BLOCK, _CALL_BLOCK = "text", "call"
 
 
 class Glyphs(Struct, frozen=True):
@@ -95,7 +87,7 @@ class TerminalLayout:
         return paint(text, *styles, stream=self.stream) if styles and text else text
 
     def _apart(self, kind: str) -> Iterator[str]:
-        """Leave a row empty between blocks; stitches stand close together."""
+        """Leave a row empty between blocks; calls stand close together."""
         if self.last and not self.last == kind == _CALL_BLOCK:
             yield ""
         self.last = kind
@@ -140,7 +132,7 @@ class TerminalLayout:
         yield from self._block(note.text, _OF_A_NOTE, "  ", note.style)
 
     def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[str]:
-        """Open a stitch: the call in one row if it fits, else an argument a row."""
+        """Open a call: in one row if it fits, else an argument a row."""
         yield from self._apart(_CALL_BLOCK)
         head, name = self.glyphs.top, escape_controls(name)
         line = self._in_line(arguments, self.width - len(head) - len(name) - len(by) - 3)
@@ -195,7 +187,7 @@ class TerminalLayout:
         *,
         failed: bool = False,
     ) -> Iterator[str]:
-        """Close a stitch: what came back, its measure, and its first rows."""
+        """Close a call: what came back, its measure, and its first rows."""
         word = title.replace("result", "error result", 1) if failed else title
         yield f"{self.glyphs.bottom} {word} ({_measure(text, pictures)}{escape_controls(where)})"
         if text.strip():
@@ -217,13 +209,13 @@ class TerminalLayout:
         return f"{self.paint(self.glyphs.cross + code, 'bold', 'red')} {title}"
 
     def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[str]:
-        """Close a stitch that nothing came back for."""
+        """Close a call that nothing came back for."""
         title = self.broken("no result", found) if found else "no result"
         name = f"  {self.paint(escape_controls(call)[: self.width], 'dim')}" if call else ""
         yield f"{self.glyphs.bottom} {title}{name}"
 
     def closed(self, word: str) -> Iterator[str]:
-        """Close a stitch with what is known instead of a result."""
+        """Close a call with what is known instead of a result."""
         yield f"{self.glyphs.bottom} {self.paint(word, 'yellow')}"
 
     def checkpoint(self, text: str) -> Iterator[str]:
@@ -248,9 +240,6 @@ def _measure(text: str, pictures: Sequence[str]) -> str:
     return f"{several(count_lines(text), 'line')}, {bytes_}"
 
 
-__all__ = ["MessageTranscript", "last_turns", "message_lines", "page_lines", "turns_around"]
-
-
 def message_lines(  # noqa: PLR0913 - two by keyword
     messages: Sequence[Any],
     dialect: str,
@@ -264,95 +253,97 @@ def message_lines(  # noqa: PLR0913 - two by keyword
     """Yield a history line by line, as it is asked for.
 
     ``marks`` maps places in the list to what was found there; ``chosen`` are the messages to show
-    (see ``tail`` and ``around``), all unless given. Long texts are shortened unless ``full``.
-    Colours and box characters are those that ``stream`` (stdout unless given) can show.
+    (see `last_turns` and `turns_around`), all unless given. Long texts are shortened unless
+    ``full``. Colours and box characters are those that ``stream`` (stdout unless given) can show.
     """
+    layout = _new_layout(width, full, stream)
+    yield from MessageTranscript(messages, dialect, marks, layout).lines(chosen)
+
+
+def _new_layout(width: int, full: bool, stream: TextIO | None = None) -> TerminalLayout:
     stream = sys.stdout if stream is None else stream
-    page = TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
-    yield from MessageTranscript(messages, dialect, marks, page).lines(chosen)
+    return TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
 
 
-def run(  # noqa: PLR0913 - one keyword an option
-    *,
-    target: str | None,
-    last: int | None,
-    place: str | None,
-    full: bool,
-    dropped: bool,
-    newest: bool,
-    form: str | None,
-    session: str | None,
-) -> int:
+# The command
+
+
+class ShowRequest(Struct, frozen=True):
+    """What the command line asks for, by the names of its options."""
+
+    target: str | None
+    last: int | None
+    place: str | None
+    full: bool
+    dropped: bool
+    newest: bool
+    form: str | None
+    session: str | None
+
+
+def run(request: ShowRequest) -> int:
     """Show one session, and return the exit status."""
-    if newest:
+    target, session = request.target, request.session
+    if request.newest:
         target, session = last_used_session(target, session)
-    if is_own_store(target, form):
-        if dropped:
+    width = shutil.get_terminal_size((100, 24)).columns
+    if is_own_store(target, request.form):
+        if request.dropped:
             raise UsageError(
                 "--dropped is for the sessions of other programs; nothing is dropped here"
             )
-        return _show_journal(str(target), last, place, session, full=full)
-    stored = open_source(find_one(target, form, session), follow_symlinks=True)
-    if dropped:
-        page_lines(dropped_lines(stored, terminal.width(), full=full))
+        return _show_journal(str(target), session, width, request)
+    stored = open_source(find_one(target, request.form, session), follow_symlinks=True)
+    if request.dropped:
+        page_lines(dropped_lines(stored, terminal.width(), full=request.full))
         return CLEAN
-    findings = doctor.findings_in(stored.source.form, stored.transcript)
-    page_lines(_session_lines(stored, findings, last, place, full=full))
+    form, transcript = stored.source.form, stored.transcript
+    history = transcript.history
+    findings = findings_in(form, transcript)
+    chosen = None
+    if request.last is not None:
+        chosen = last_turns(history.messages, history.dialect, request.last)
+    elif request.place is not None:
+        at = _message_at(stored, request.place)
+        chosen = turns_around(history.messages, history.dialect, at)
+    marks: dict[str, list[Finding]] = {}
+    for found in findings_in_history(form, transcript):
+        marks.setdefault(found.place, []).append(found)
+    messages = MessageTranscript(
+        history.messages, history.dialect, marks, _new_layout(width, request.full)
+    )
+    page_lines(chain(_head_lines(stored, findings, marks), messages.lines(chosen)))
     return FINDINGS if is_broken(findings) else CLEAN
 
 
-def _show_journal(
-    target: str, last: int | None, place: str | None, session: str | None, *, full: bool
-) -> int:
-    from lockstitch import stored
-
-    with naming_target(target):
-        journal = stored.read(target, session)
-    chosen = None
-    if last is not None:
-        chosen = last_journal_turns(journal, last)
-    elif place is not None:
-        chosen = journal_turns_around(journal, _number(place, "--around takes a record's number"))
-    width = shutil.get_terminal_size((100, 24)).columns
-    shown = journal_lines(journal, width, chosen=chosen, full=full)
-    page_lines(chain(_journal_head(target, journal), shown))
-    return FINDINGS if journal.fault else CLEAN
-
-
-def _journal_head(target: str, journal: Journal) -> Iterator[str]:
-    counts = f"{several(journal.turns, 'turn')}, {several(len(journal.records), 'record')}"
-    title = f"{OWN} {journal.session}  {counts}"
-    yield terminal.paint(terminal.escape_controls(title), "bold")
-    if journal.fault is not None:
-        name = render.session_name(target, OWN, journal.session)
-        yield render.describe_finding(name, journal.dialect, journal.fault, sys.stdout)
+def _head_lines(
+    stored: Opened, findings: list[Finding], marks: dict[str, list[Finding]]
+) -> Iterator[str]:
+    """Yield what is wrong outside of the messages themselves."""
+    report = operations.described(stored)
+    name, dialect = render.report_name(report), str(report.dialect)
+    shown = {found.code for group in marks.values() for found in group}
+    title = f"{report.format} {report.session or ''}  {report.messages} messages"
+    yield terminal.paint(terminal.escape_controls(title.strip()), "bold")
+    for found in findings:
+        if found.code not in shown:
+            yield render.describe_finding(name, dialect, found, sys.stdout)
+    for note in report.notes:
+        yield f"note: {terminal.escape_controls(note)}"
     yield ""
 
 
-def _number(word: str, mistake: str) -> int:
-    if not is_index(word):
-        raise UsageError(mistake)
-    return int(word)
-
-
-def _session_lines(
-    stored: Opened,
-    findings: list[Finding],
-    last: int | None,
-    place: str | None,
-    *,
-    full: bool,
-) -> Iterator[str]:
-    history = stored.transcript.history
-    chosen = _choose_messages(stored, last, place)
-    marks: dict[str, list[Finding]] = {}
-    for found in doctor.findings_in_history(stored.source.form, stored.transcript):
-        marks.setdefault(found.place, []).append(found)
-    yield from _session_head(stored, findings, marks)
-    width = shutil.get_terminal_size((100, 24)).columns
-    yield from message_lines(
-        history.messages, history.dialect, marks, width, chosen=chosen, full=full
-    )
+def _message_at(stored: Opened, text: str) -> int:
+    """Return the message at a place: of the file, or of the list."""
+    place = Place.parse(text)
+    if place.message is not None:
+        return place.message
+    records = stored.transcript.records
+    head = text.partition(".")[0]
+    for number, sources in enumerate(stored.transcript.history.sources):
+        if any(records[source].place == head for source in sources if source >= 0):
+            return number
+    raise UsageError(f"a resume sends nothing from {text}")
 
 
 def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator[str]:
@@ -372,51 +363,40 @@ def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator
         yield "A resume sends everything that is stored here."
 
 
-def _session_head(
-    stored: Opened, findings: list[Finding], marks: dict[str, list[Finding]]
-) -> Iterator[str]:
-    """Yield what is wrong outside of the messages themselves."""
-    report = operations.described(stored)
-    shown = {found.code for group in marks.values() for found in group}
-    title = f"{report.format} {report.session or ''}  {report.messages} messages"
-    yield terminal.paint(terminal.escape_controls(title.strip()), "bold")
-    for found in findings:
-        if found.code not in shown:
-            yield render.describe_finding(
-                render.report_name(report), str(report.dialect), found, sys.stdout
-            )
-    for note in report.notes:
-        yield f"note: {terminal.escape_controls(note)}"
-    yield ""
+def _show_journal(target: str, session: str | None, width: int, request: ShowRequest) -> int:
+    """Show a session of a store of our own, every call with what became of it."""
+    from lockstitch import stored
+    from lockstitch.transcript.journals import (
+        JournalTranscript,
+        journal_turns_around,
+        last_journal_turns,
+    )
 
-
-def _choose_messages(stored: Opened, last: int | None, place: str | None) -> range | None:
-    history = stored.transcript.history
-    if last is not None:
-        turns = last
-        return last_turns(history.messages, history.dialect, turns)
-    if place is not None:
-        return turns_around(history.messages, history.dialect, _message_at(stored, place))
-    return None
-
-
-def _message_at(stored: Opened, place: str) -> int:
-    """Return the message at a place: of the file, or of the list."""
-    history = stored.transcript.history
-    head, _, rest = place.partition(".")
-    if not head.isdigit() and is_index(rest.split(".")[0]):
-        return int(rest.split(".")[0])
-    records = stored.transcript.records
-    for number, sources in enumerate(history.sources):
-        if any(records[source].place == head for source in sources if source >= 0):
-            return number
-    raise UsageError(f"a resume sends nothing from {place}")
+    with naming_target(target):
+        journal = stored.read(target, session)
+    chosen = None
+    if request.last is not None:
+        chosen = last_journal_turns(journal, request.last)
+    elif request.place is not None:
+        if not is_index(request.place):
+            raise UsageError("--around takes a record's number")
+        chosen = journal_turns_around(journal, int(request.place))
+    counts = f"{several(journal.turns, 'turn')}, {several(len(journal.records), 'record')}"
+    title = terminal.escape_controls(f"{OWN} {journal.session}  {counts}")
+    head = [terminal.paint(title, "bold")]
+    if journal.fault is not None:
+        name = render.session_name(target, OWN, journal.session)
+        head.append(render.describe_finding(name, journal.dialect, journal.fault, sys.stdout))
+    layout = _new_layout(width, request.full)
+    page_lines(chain(head, [""], JournalTranscript(journal, layout).lines(chosen)))
+    return FINDINGS if journal.fault else CLEAN
 
 
 COMMAND = Command(
     name="show",
     group="sessions",
     run=run,
+    bundle=ShowRequest,
     summary="Show a session for a person to read, calls joined with their results.",
     details=(
         "What is shown is what a resume would send; broken places are marked with their code. Of a "
@@ -450,26 +430,3 @@ COMMAND = Command(
         SESSION,
     ),
 )
-
-
-__all__ = [
-    "describe_checkpoint",
-    "journal_lines",
-    "journal_turns_around",
-    "last_journal_turns",
-    "utc_time",
-]
-
-
-def journal_lines(
-    journal: Journal,
-    width: int,
-    *,
-    chosen: range | None = None,
-    full: bool = False,
-    stream: TextIO | None = None,
-) -> Iterator[str]:
-    """Yield a session line by line; ``chosen`` are the items to show, all unless given."""
-    stream = sys.stdout if stream is None else stream
-    page = TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
-    yield from JournalTranscript(journal, page).lines(chosen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, Command, Operand, Option, read_port
@@ -13,55 +12,37 @@ from lockstitch.cli.targets import naming_target
 from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.errors import UsageError
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 _MISSING = "the page needs aiohttp, which is not installed: pip install 'lockstitch[ui]'"
 
 
 def run(*, target: str | None, port: int | None, no_browser: bool, as_json: bool) -> int:
     """Serve until interrupted, and return the exit status."""
-    server = _server()
-    from lockstitch.inspector import actions
-
-    if target is not None:
-        with naming_target(target):
-            actions.require_showable(target)
-    inspector = server.Inspector(target, on_failure=_failed)
-    with ExitStack() as stack:
-
-        def ready(address: str) -> None:
-            _announce(address, as_json=as_json)
-            if not no_browser and not as_json:
-                _open(address, stack)
-
-        server.run(inspector, port, ready)
-    if not as_json:
-        terminal.note("Ended.")
-    return CLEAN
-
-
-def _server() -> ModuleType:
     try:
-        from lockstitch.inspector import server
+        from lockstitch.inspector import actions, server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise
         raise UsageError(_MISSING) from error
-    return server
+    if target is not None:
+        with naming_target(target):
+            actions.require_showable(target)
+    inspector = server.Inspector(target, lambda error: terminal.complain(describe_bug(error)))
+    with ExitStack() as stack:
 
+        def announce(address: str) -> None:
+            if as_json:
+                render.emit_json_line(url=address)
+                return
+            terminal.say(f"Open {address}")
+            terminal.note("The address lets one browser in, once. Ctrl-C ends it.")
+            terminal.flush()
+            if not no_browser:
+                _open(address, stack)
 
-def _announce(address: str, *, as_json: bool) -> None:
-    if as_json:
-        terminal.emit(render.encode_json(url=address))
-    else:
-        terminal.say(f"Open {address}")
-        terminal.note("The address lets one browser in, once. Ctrl-C ends it.")
-    terminal.flush()
-
-
-def _failed(error: Exception) -> None:
-    terminal.complain(describe_bug(error))
+        server.run(inspector, port, announce)
+    if not as_json:
+        terminal.note("Ended.")
+    return CLEAN
 
 
 def _open(address: str, stack: ExitStack) -> None:

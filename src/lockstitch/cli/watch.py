@@ -13,10 +13,8 @@ from lockstitch.errors import UsageError
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from lockstitch.watch.notices import Notice
-    from lockstitch.watch.watcher import WatchLoop, WatchStart
+    from lockstitch.watch.watcher import WatchStart
 
 _IDLE = 30.0
 _COLOURS = {"broken": "red", "refused": "yellow", "repaired": "green", "healthy": "green"}
@@ -32,87 +30,57 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Watch until somebody ends it, and return the exit status."""
-    from lockstitch.watch import notices as telling
+    from pathlib import Path
+    from time import monotonic
+
+    from lockstitch.watch import changes, notices
+    from lockstitch.watch.watcher import Watcher, WatchLoop
 
     missing = [path for path in paths if not os.path.lexists(path)]
     if missing:
         raise UsageError(f"{render.target_name(missing[0])}: no such file or folder")
-    loop = _loop(paths, idle, repair=repair)
-    notices = telling.find_notifier() if notify else None
-    words = telling.parse_command(command) if command is not None else None
-    tellers = telling.EventCommands(terminal.complain)
+    places = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
+    loop = WatchLoop(places, Watcher(monotonic, os.environ, idle=idle, repair=repair))
+    notifier = notices.find_notifier() if notify else None
+    words = notices.parse_command(command) if command is not None else None
+    commands = notices.EventCommands(terminal.complain)
 
-    def tell(event: Notice) -> None:
-        document = _document(event)
-        _say(event, document, as_json=as_json)
-        if notices is not None:
-            tellers.notify(notices, event)
+    def announce(found: WatchStart) -> None:
+        if as_json:
+            facts = {"folders": found.folders, "sessions": found.sessions}
+            render.emit_json_line(event="started", **facts)
+            return
+        folders = several(len(found.folders), "folder")
+        terminal.note(
+            f"Watching {several(found.sessions, 'session')} in {folders}. Ctrl-C ends it; "
+            "`lockstitch scan` checks the sessions that nobody writes to."
+        )
+
+    def report(event: Notice) -> None:
+        fields = {**notices.notice_fields(event), "session": render.report_fields(event.report)}
+        document = render.encode_json(**fields)
+        if as_json:
+            terminal.emit(document)
+        else:
+            name = terminal.paint(render.target_name(render.report_name(event.report)), "bold")
+            said = terminal.escape_controls(notices.describe_notice(event))
+            next_step = f"  {terminal.escape_controls(event.command)}" if event.command else ""
+            terminal.say(f"{name}: {terminal.paint(said, _COLOURS[event.kind])}{next_step}")
+        terminal.flush()
+        if notifier is not None:
+            commands.notify(notifier, event)
         if words is not None:
-            tellers.run(words, event, document)
+            commands.run(words, event, document)
 
-    def started(found: WatchStart) -> None:
-        _announce(found, as_json=as_json)
-
-    before = signal.signal(signal.SIGTERM, lambda *_: _end(loop, *_))
+    before = signal.signal(signal.SIGTERM, lambda *_: loop.end())
     try:
-        loop.run(started, tell)
+        loop.run(announce, report)
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
-        tellers.close()
+        commands.close()
     return CLEAN
-
-
-def _end(loop: WatchLoop, _signal: int, _frame: FrameType | None) -> None:
-    loop.end()
-
-
-def _loop(paths: list[str], idle: float, *, repair: bool) -> WatchLoop:
-    from pathlib import Path
-    from time import monotonic
-
-    from lockstitch.watch import changes
-    from lockstitch.watch.watcher import Watcher, WatchLoop
-
-    watcher = Watcher(monotonic, os.environ, idle=idle, repair=repair)
-    meant = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
-    return WatchLoop(meant, watcher)
-
-
-def _document(event: Notice) -> bytes:
-    from lockstitch.watch.notices import notice_fields
-
-    return render.encode_json(**notice_fields(event), session=render.report_fields(event.report))
-
-
-def _say(event: Notice, document: bytes, *, as_json: bool) -> None:
-    from lockstitch.watch.notices import describe_notice
-
-    if as_json:
-        terminal.emit(document)
-    else:
-        name = terminal.paint(render.target_name(render.report_name(event.report)), "bold")
-        said = terminal.paint(
-            terminal.escape_controls(describe_notice(event)), _COLOURS[event.kind]
-        )
-        next_step = f"  {terminal.escape_controls(event.command)}" if event.command else ""
-        terminal.say(f"{name}: {said}{next_step}")
-    terminal.flush()
-
-
-def _announce(found: WatchStart, *, as_json: bool) -> None:
-    if as_json:
-        terminal.emit(
-            render.encode_json(event="started", folders=found.folders, sessions=found.sessions)
-        )
-        terminal.flush()
-        return
-    folders = several(len(found.folders), "folder")
-    terminal.note(
-        f"Watching {several(found.sessions, 'session')} in {folders}. Ctrl-C ends it; "
-        "`lockstitch scan` checks the sessions that nobody writes to."
-    )
 
 
 COMMAND = Command(

@@ -22,3 +22,10 @@ def size(count: float) -> str:
 def several(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 line``, ``12 lines``."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def utc_time(at: int) -> str:
+    """Return a moment in milliseconds since 1970 for a person, in UTC."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - start-up time
+
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

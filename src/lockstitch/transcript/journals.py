@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +46,7 @@ from lockstitch.journal.state import (
 )
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
+from lockstitch.transcript import utc_time
 from lockstitch.transcript.messages import (
     MarginNote,
     MessageTranscript,
@@ -73,11 +73,6 @@ _HOLES = {
     MISSING: "is missing",
 }
 _CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
-
-
-def utc_time(at: int) -> str:
-    """Return a moment for a person, in UTC."""
-    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:

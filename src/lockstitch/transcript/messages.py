@@ -454,9 +454,9 @@ def _sorted(
     by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
     elsewhere: list[Finding] = []
     for place, found in marks.items():
-        _key, *steps = [int(step) if is_index(step) else step for step in place.split(".")]
-        if steps and isinstance(steps[0], int) and steps[0] < total:
-            by_message.setdefault(steps[0], []).append((tuple(steps[1:]), found))
+        at = Place.parse(place)
+        if at.message is not None and at.message < total:
+            by_message.setdefault(at.message, []).append((at.path, found))
         else:
             elsewhere.extend(found)
     return by_message, elsewhere
