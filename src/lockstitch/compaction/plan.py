@@ -1,6 +1,6 @@
-"""Where to cut a conversation, and what that will cost: decided from figures, changed nowhere.
+"""What a conversation costs, and where to cut it: decided from figures, changed nowhere.
 
-What a conversation costs: tokens by the provider's own figures if there are any, and bytes.
+Tokens are counted by the provider's own figures if there are any.
 """
 
 from __future__ import annotations

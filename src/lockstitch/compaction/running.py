@@ -1,9 +1,7 @@
-"""Drives a compaction: calls the model, keeps the time, and never waits longer than it may.
+"""What carries a compaction out: its options, its clock, and the questions to the model.
 
-The options of a compaction, by name: one list of them for every call that compacts.
-
-As callers write them (``Limits``, ``Options``) and, with what holds where nothing is said, as they
-are read (``Bounds``, ``Wish``).
+Options are there as callers write them (``CompactLimits``, ``CompactOptions``) and, with what holds
+where nothing is said, as they are read (``CompactBounds``, ``CompactSettings``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""What happened in a conversation, line by line in plain text, for a model or for a digest.
+"""What happened in a conversation as plain text: for a model's prompts, or for a digest.
 
-What a model is asked for a summary: the conversation in pieces that it can take.
-
-A summary without a model: what was asked, done, touched and left open, taken from the words.
-
-It says nothing that is not in the conversation. When there is little room, the user's requests
-go last: first the details of what was done, then the beginnings of long texts.
+A digest is a summary without a model: what was asked, done, touched and left open. It says nothing
+that is not in the conversation. When there is little room, the user's requests go last: first the
+details of what was done, then the beginnings of long texts.
 """
 
 from __future__ import annotations

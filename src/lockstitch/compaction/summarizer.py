@@ -2,11 +2,8 @@
 
 The same function gets nothing but a prompt, whoever calls it: if it is down, it is down for every
 session. So its failures are remembered here by the function itself, and by each session, under
-the function's name, for processes to come.
-
-When a summarizer that failed is asked again: after a pause that grows while it goes on failing.
-
-Only decisions: the time, and how long pauses are, is given.
+the function's name, for processes to come. One that failed is asked again after a pause, which
+grows while it goes on failing.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ came, never decoded and encoded again. Beyond ``INLINE`` bytes it goes into a bl
 Numbers named ``reply`` are the position of the reply in the journal, and ``index`` counts its
 calls from 0: ids repeat across turns with several providers, positions do not.
 
-What a session is called and belongs to: its title, its tags, and the caller's metadata.
-
-It is a fact like any other. A store keeps the body of the last one beside the session, so that a
-listing need not read the journal; it finds it by how such a body begins.
+A session's title, tags and metadata are a fact like any other. A store keeps the body of the last
+one beside the session, so that a listing need not read the journal; it finds it by how such a body
+begins.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Everyday replies for another dialect than their own, read at once: words, calls and results.
+"""The fast path of a projection: payloads decoded many at once, everyday replies read at once.
 
 All of it could be read by what knows every case; what is read here is the same. Reasoning is
 sealed by its issuer and stays behind. Whatever is not everyday is left to the longer way.
-
-What the facts of a view carry, decoded: many at once, since each has little of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Finding records by what was said in them: words of the user, of a model, of a tool.
+"""What can be asked of records: where words were said, and what the replies cost.
 
-Words are looked for in any case, each anywhere in the text, and all of them in one record.
-
-What the replies of a session cost, as far as their providers said so.
+Words are looked for in any case, each anywhere in the text, and all of them in one record. Costs
+are known as far as the providers said so.
 """
 
 from __future__ import annotations

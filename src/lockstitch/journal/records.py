@@ -2,9 +2,8 @@
 
 A store knows nothing of what an event says. It keeps records in order, and every record carries a
 checksum that covers the one before it, so a changed byte, a missing record or two that changed
-places are found on reading, whatever the store's own format lets pass.
-
-Values that are kept apart from the facts that carry them, and read as little as will do.
+places are found on reading, whatever the store's own format lets pass. Large values are kept apart
+from the records that name them, and as little of them is read as will do.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Which records of a damaged session are still what was written, and how that is known.
+"""Which records of a damaged session are still what was written, and a session made of them.
 
 A record's checksum covers the record before it by that one's checksum only. So behind a damaged
 record the next ones are proven by the checksum that the damaged one still carries: what stands
 behind damage is not lost with it. One flipped bit is found and put back, since the checksum tells
 which one it was. What cannot be proven is marked, and what makes no sense is kept as it is.
 
-A session written anew from what can be read of it: the same records under the same numbers.
-
-Where a record is lost, a note stands in its place and keeps what is left of it: facts name others
-by their number, so every number has to stay. Nothing is made up: words and results whose large
-value is gone say so, and a reply whose content is gone is a note, too, since nobody knows what it
-asked for.
+Written anew, a session has the same records under the same numbers. Where a record is lost, a note
+stands in its place and keeps what is left of it: facts name others by their number. Nothing is made
+up: words and results whose large value is gone say so, and a reply whose content is gone is a note,
+too, since nobody knows what it asked for.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""What a journal adds up to: the conversation as it stands, every call with what became of it.
+"""What a journal adds up to: facts one by one, and the conversation as it stands.
 
-Nothing here points back at what holds it, so the garbage collector need not look (``gc=False``).
+Any prefix, any late or doubled fact is taken, and never raises. Nothing here points back at what
+holds it, so the garbage collector need not look (``gc=False``).
 
-What a model is told before the conversation: the system's and the developer's words.
-
-They are facts of the session: the last one of a role counts, a rewind takes it back, and no
-summary stands for it. Some dialects have them at the head of the messages, in others they are a
-parameter of their own.
-
-Facts added up, one by one: any prefix, any late or doubled fact, and never an exception.
+What a model is told before the conversation are facts, too: the last one of a role counts, a rewind
+takes it back, and no summary stands for it.
 """
 
 from __future__ import annotations

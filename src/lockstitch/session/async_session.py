@@ -1,6 +1,6 @@
 """A session as a program on asyncio or trio holds it, for writing or for reading only."""
 
-# ruff: noqa: SLF001 - what both twins do is written once, in the synchronous one
+# ruff: noqa: SLF001 - what both twins do, and say, is written once: in the synchronous one
 
 from __future__ import annotations
 
@@ -86,24 +86,12 @@ class AsyncSession(SessionReadMixin):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, if it ended properly."""
         return self._inner.recovered
 
     async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        """Say something as the user: a text, or content blocks as ``dialect`` spells them.
-
-        With the same ``key`` it is said once, however often this is called. You may call this
-        while tools run: on the wire the message comes after their results.
-        """
         return await run_to_end(lambda: self._inner.say(content, dialect=dialect, key=key))
 
     async def instruct(self, text: str, *, role: Role = "system") -> None:
-        """Tell the model something before the conversation, as system or developer.
-
-        It replaces what the same role said before, from now on. Saying the same again changes
-        nothing, so a program may do it at every start. Where the dialect has a place for it among
-        the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
-        """
         await run_to_end(lambda: self._inner.instruct(text, role=role))
 
     async def record(
@@ -153,14 +141,6 @@ class AsyncSession(SessionReadMixin):
         summarize: Callable[[str], Any] | None = None,
         **options: Unpack[CompactOptions],
     ) -> list[Any]:
-        """Return the messages to send now, valid in ``dialect`` at every moment.
-
-        A call that runs, waits or never started is answered on the wire only, so that the model
-        knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
-        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
-        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
-        that nothing can meet gets the shortest there can be.
-        """
         name = f"{dialect}:{profile}" if profile else dialect
         settings = compact_settings(budget, dialect, options)
         actions = self._inner._request_actions(name, model, provider, settings, summarize)
@@ -199,22 +179,15 @@ class AsyncSession(SessionReadMixin):
         return run.outcome()
 
     async def interrupt(self, reason: str = "user") -> Turn:
-        """End the turn now: every call that waits for nobody gets an outcome at once."""
         return await run_to_end(lambda: self._inner.interrupt(reason), insist=True)
 
     async def resume(self) -> Turn:
-        """Continue the turn that was interrupted, without a new message; else change nothing.
-
-        The outcomes of its calls stay as they are: the model is asked what to do.
-        """
         return await run_to_end(self._inner.resume)
 
     async def approve(self, call: Call | str) -> Call:
-        """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
         return await run_to_end(lambda: self._inner.approve(call))
 
     async def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a waiting call; the model is told so, with the reason."""
         return await run_to_end(lambda: self._inner.deny(call, reason))
 
     async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
@@ -227,21 +200,15 @@ class AsyncSession(SessionReadMixin):
         return await run_to_end(lambda: self._inner.deliver(call, result, key=key), insist=True)
 
     async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
-        """Wait as long as everything left waits for a result from elsewhere or an approval.
-
-        Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
-        """
         until = end_of(timeout)
         while (turn := await run_to_end(lambda: self._inner._listen(until))) is None:
             pass
         return turn
 
     async def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
         return await run_to_end(lambda: self._inner.output(call))
 
     async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        """Keep something that no model sees; returns the record's number."""
         return await run_to_end(lambda: self._inner.note(name, value, key=key))
 
     async def describe(
@@ -250,39 +217,24 @@ class AsyncSession(SessionReadMixin):
         tags: Iterable[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> About:
-        """Set title, tags and metadata; what is not given stays as it is.
-
-        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
-        and {} take them away. A listing shows them without opening the session, and a rewind
-        does not take them back.
-        """
         return await run_to_end(lambda: self._inner.describe(title, tags, metadata))
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return await run_to_end(lambda: self._view.notes(name, rewound=rewound))
 
     async def usage(self) -> Usage:
-        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
         return await run_to_end(self._view.usage)
 
     async def checkpoint(self, label: str) -> int:
-        """Name this place, to go back to it; returns the record's number."""
         return await run_to_end(lambda: self._inner.checkpoint(label))
 
     async def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        """Continue from an earlier place: a checkpoint, its label, or a record's number.
-
-        Nothing is deleted, and :meth:`undo_rewind` takes it back.
-        """
         return await run_to_end(lambda: self._inner.rewind(to, reason))
 
     async def undo_rewind(self) -> Turn:
-        """Undo the last rewind."""
         return await run_to_end(self._inner.undo_rewind)
 
     async def revert_interrupted(self) -> Turn:
-        """Go back to before the message that began the interrupted turn."""
         return await run_to_end(self._inner.revert_interrupted)
 
     async def compact(
@@ -293,29 +245,13 @@ class AsyncSession(SessionReadMixin):
         dialect: str | None = None,
         **options: Unpack[CompactOptions],
     ) -> Compaction:
-        """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
-
-        Old results are shortened first; if that is not enough, ``summarize``, a function from a
-        prompt to a text, sums the beginning up; without one, or when it fails, a digest of what
-        was said and done stands in. The session can be used meanwhile. Nothing is deleted:
-        :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
-        ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
-
-        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
-        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
-        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
-        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
-        how far it is, and ``ignore_pause`` asks whatever failed before.
-        """
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
         return await adrive(self._inner._compact_actions(summarize, settings), perform)
 
     async def uncompact(self) -> None:
-        """Undo every compaction: the whole conversation is sent again."""
         await run_to_end(self._inner.uncompact)
 
     async def close(self) -> None:
-        """Release the session; an open turn is left for later. May be called twice."""
         await run_to_end(self._inner.close, insist=True)
 
     async def __aenter__(self) -> Self:
@@ -340,7 +276,6 @@ class AsyncReader(SessionReadMixin):
         self._view = inner._view
 
     async def refresh(self) -> list[Fact]:
-        """Read what was added since, and give it."""
         return await run_to_end(self.inner.refresh)
 
     async def request(
@@ -351,24 +286,19 @@ class AsyncReader(SessionReadMixin):
         model: str | None = None,
         provider: str | None = None,
     ) -> list[Any]:
-        """Return the messages that the writer would send now, as far as it was read."""
         request = partial(self.inner.request, dialect, profile=profile, model=model)
         return await run_to_end(lambda: request(provider=provider))
 
     async def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
         return await run_to_end(lambda: self.inner.output(call))
 
     async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
         return await run_to_end(lambda: self.inner.notes(name, rewound=rewound))
 
     async def usage(self) -> Usage:
-        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
         return await run_to_end(self.inner.usage)
 
     def follow(self, timeout: float | None = None) -> Following:
-        """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
         return Following(self, timeout)
 
 
@@ -406,3 +336,13 @@ async def open_reader(backend: Backend, name: str) -> AsyncReader:
 
 def _forget(_: object) -> None:
     """Reading leaves nothing to be undone."""
+
+
+def _take_docstrings(kind: type, twin: type) -> None:
+    for name, method in vars(kind).items():
+        if callable(method) and not method.__doc__ and hasattr(twin, name):
+            method.__doc__ = getattr(twin, name).__doc__
+
+
+_take_docstrings(AsyncSession, Session)
+_take_docstrings(AsyncReader, Reader)

@@ -1,10 +1,8 @@
-"""Sessions of sub-agents: each belongs to the call that started it, and is named by it.
+"""What belongs to a session: the sessions of its sub-agents, and results from outside.
 
 A tool that leads a conversation of its own opens it with ``store.child(current_call())``. When the
 tool runs again after a crash, it gets the same session, which goes on. What happens to the parent
 happens to it: an interrupt, an outcome that is unknown for good, a compaction, a deletion.
-
-Results from outside: handed in by whoever has them, without holding the session.
 
 A webhook, a queue worker or another process puts a result into the session's inbox, a journal of
 its own that anybody may add to for a moment. Whoever holds the session takes it over from there,

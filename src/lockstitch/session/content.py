@@ -1,6 +1,4 @@
-"""What is said, and what tools give, as payloads of facts.
-
-What a provider answered, as an event: its JSON, who issued it, and the calls in it.
+"""What is said, what tools give and what providers answer, as payloads of facts.
 
 JSON that comes as bytes or text is kept byte for byte. Of an SDK's object the JSON is written that
 its provider sent: only fields that were received, under the names they have on the wire, those

@@ -1,9 +1,4 @@
-"""Copying a session from one store to another, as it is: keys, times, checksums, large values.
-
-Taking a message list in as a new session, from which an agent can go on.
-
-Copying a session into a new one, to go on there.
-"""
+"""New sessions made of something: a session of another store, a message list, or a fork."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Calls and turns as a user of the library sees them: values, taken at one moment.
+"""What a session decides: values in, facts to be added out. No I/O, no clock, no randomness.
 
-What a session decides: values in, facts to be added out. No I/O, no clock, no randomness.
+And calls and turns as a user of the library sees them: values, taken at one moment.
 """
 
 from __future__ import annotations

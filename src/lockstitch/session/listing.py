@@ -1,8 +1,6 @@
-"""Listing the sessions of a store, page by page.
+"""Which sessions a store holds: page by page, or by what was said in them.
 
-Journals that belong to a session, or to the store itself, and are no sessions of anybody's.
-
-Finding sessions of a store by what was said in them.
+Journals that belong to a session, or to the store itself, are no sessions of anybody's.
 """
 
 from __future__ import annotations

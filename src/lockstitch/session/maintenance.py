@@ -1,12 +1,6 @@
-"""What was removed from a store, written down in a journal of the store's own.
+"""Removing sessions, with an audit of what was removed, and rewriting damaged ones.
 
-Removing a session from a store, with all that belongs to it.
-
-Removing the sessions that are old, or more than shall be kept.
-
-What can be read of a damaged session, and writing it anew in its place.
-
-The damaged session is kept under another name, ``<session>.damaged-1``, as it was found.
+A damaged session is kept under another name, ``<session>.damaged-1``, as it was found.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A session for reading only: it never takes the lease and never waits for a writer.
+"""A session as far as it was read: what it adds up to, and what can be asked of it.
 
-A session as far as it was read: what it adds up to, and what can be asked of it.
-
-What a session can tell of itself beside the conversation: its notes, and what it cost.
+A reader never takes the lease and never waits for a writer.
 """
 
 from __future__ import annotations

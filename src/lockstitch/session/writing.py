@@ -1,6 +1,6 @@
-"""The one writer of a session: its lease, and the facts it adds.
+"""The one writer of a session: its lease, the facts it adds, and what may interrupt it.
 
-Signals: holding back what they raise until a write is done, and why they end something.
+What a signal raises is held back until a write is done.
 """
 
 from __future__ import annotations

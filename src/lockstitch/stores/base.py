@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Held, Moved
-from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
+from lockstitch.errors import Damaged, Held, Moved, UsageError
+from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name, check_key
 from lockstitch.journal.salvage import Remains
 
 LEASE_SECONDS = 30.0
@@ -303,6 +303,14 @@ def require_same(found: Head, expected: Head, session: str) -> None:
             f"session {session}: it ends at record {found.seq}, not at {expected.seq} as it was"
             " read: read it again"
         )
+
+
+def require_lines(entries: Sequence[JournalEntry]) -> None:
+    """Raise ``UsageError`` for entries whose key or body no store keeps."""
+    for entry in entries:
+        check_key(entry.key)
+        if b"\n" in entry.body:
+            raise UsageError("the body of an event is one line of JSON, without a line break")
 
 
 def check_blob(name: str, value: bytes | None, where: str) -> bytes:

@@ -1,17 +1,14 @@
-"""Who holds a lease on this machine, and whether they are still there, without the time of day.
+"""Who holds a lease, whether they are still there, and keeping one's own alive.
 
-A process is told by its number and the moment it started, since numbers are used again. Both mean
-something only in one boot of one machine and one namespace of processes; where one of these is
-not known or not ours, nothing is concluded, and only silence ends a lease.
-
-Who holds a session and whether they are heard of, by this machine's clock and no other.
+The time of day plays no part in any of it. A process is told by its number and the moment it
+started, since numbers are used again. Both mean something only in one boot of one machine and one
+namespace of processes; where one of these is not known or not ours, nothing is concluded, and only
+silence ends a lease.
 
 A holder's number changes while it is alive. It is silent when the number has stood still for the
-length of its lease since it was first seen, by the clock that runs evenly on this machine: the
-time of day plays no part, neither here nor elsewhere. What was seen is also noted beside the
-holder's own claim, for processes that come and go: the next one on this machine goes on from there.
-
-The thread that keeps a store's leases alive.
+length of its lease since it was first seen, by the clock that runs evenly on this machine. What was
+seen is also noted beside the holder's own claim, for processes that come and go: the next one on
+this machine goes on from there.
 """
 
 from __future__ import annotations

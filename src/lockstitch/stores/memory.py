@@ -18,7 +18,6 @@ from lockstitch.journal.records import (
     JournalRecord,
     blob_name,
     chain_entries,
-    check_key,
     check_session_name,
     verify_chain,
 )
@@ -34,6 +33,7 @@ from lockstitch.stores.base import (
     StoreFault,
     arrange,
     check_blob,
+    require_lines,
 )
 
 URL = "memory:"
@@ -139,7 +139,7 @@ class MemoryBackend(Backend):
 
     def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _check(entries)
+        require_lines(entries)
         with self._changed:
             self._require_open()
             kept = self._held(lease)
@@ -160,7 +160,7 @@ class MemoryBackend(Backend):
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _check(entries)
+        require_lines(entries)
         with self._changed:
             kept = self._held(lease)
             if after != len(kept.records):
@@ -319,13 +319,6 @@ class MemoryBackend(Backend):
 
 def _stamp(kept: _MemorySession) -> str:
     return f"{len(kept.records)} {kept.head().digest.hex()}"
-
-
-def _check(entries: Sequence[JournalEntry]) -> None:
-    for entry in entries:
-        check_key(entry.key)
-        if b"\n" in entry.body:
-            raise UsageError("the body of an event is one line of JSON, without a line break")
 
 
 def _holds(kept: _MemorySession, lease: Lease) -> bool:

@@ -34,7 +34,6 @@ from lockstitch.journal.records import (
     JournalEntry,
     JournalRecord,
     blob_name,
-    check_key,
     check_session_name,
 )
 from lockstitch.journal.salvage import Remains
@@ -49,6 +48,7 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     arrange,
+    require_lines,
 )
 from lockstitch.stores.jsonl.files import ClaimWatch, Files, hold_lock, read_claim
 from lockstitch.stores.jsonl.forks import Blobs, fork_file, keep_shared, receive_file
@@ -157,7 +157,7 @@ class JsonlBackend(Backend):
 
     def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _check(entries)
+        require_lines(entries)
         writer = self._writer(lease)
         lock = self._files.lock(lease.session)
         has_blobs = any(entry.blobs for entry in entries)
@@ -176,7 +176,7 @@ class JsonlBackend(Backend):
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _check(entries)
+        require_lines(entries)
         with self._removing(lease) as writer:
             kept = {blob_name(value) for entry in entries for value in entry.blobs}
             with self._blobs.dropping(self._files.only_in(lease.session) - kept):
@@ -412,10 +412,3 @@ class JsonlBackend(Backend):
             raise Closed(f"{self.url}: the store was closed")
         if os.getpid() != self._pid:
             raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
-
-
-def _check(entries: Sequence[JournalEntry]) -> None:
-    for entry in entries:
-        check_key(entry.key)
-        if b"\n" in entry.body:
-            raise UsageError("the body of an event is one line of JSON, without a line break")

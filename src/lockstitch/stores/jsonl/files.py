@@ -1,11 +1,9 @@
 """Where a store of lines keeps what: ``<session>.jsonl``, ``blobs``, ``bases`` and ``.leases``.
 
-Who holds a session's file, and whose turn it is to write: small files in ``.leases``.
-
-None of this is needed to read a session or to keep it right: which writer counts is in the file
-itself. A claim says that the last writer is alive, and the lock keeps two writers from adding
-lines at once. A process that was stopped while it had the lock is passed by: its lines, when it
-wakes, come behind the next writer's opening line and count for nothing.
+Claims and locks in ``.leases`` are not needed to read a session or to keep it right: which writer
+counts is in the file itself. A claim says that the last writer is alive, and the lock keeps two
+writers from adding lines at once. A process that was stopped while it had the lock is passed by:
+its lines, when it wakes, come behind the next writer's opening line and count for nothing.
 """
 
 from __future__ import annotations

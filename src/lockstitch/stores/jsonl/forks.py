@@ -1,13 +1,10 @@
-"""Forks of a session's file, which share its first records: they are not copied.
+"""What sessions share: the first records of forks, and large values; and sessions taken in.
 
 A file is only ever added to, so a second name of it (a hard link) in ``bases`` will do: the first
 line of a fork says which file there, and up to which record. Before a session is removed, or its
 file replaced, the second name is given to a copy of what forks need. Where a file system knows no
-second names, a fork is a copy.
-
-Large values in files named by their content, ``blobs/<first two digits>/<name>``.
-
-A session of another store, taken in as it is: a new file, all or none.
+second names, a fork is a copy. Large values are in files named by their content,
+``blobs/<first two digits>/<name>``.
 """
 
 from __future__ import annotations

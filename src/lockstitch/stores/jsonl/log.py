@@ -11,11 +11,10 @@ Lines are only ever added, each by one write at the end, so their order is the s
   damage: no writer goes on behind such bytes without saying so, and no crash leaves a line that
   has its whole length and its end, but another content. Nothing is ever cut off or changed.
 
-The two kinds of lines in a session's file, and how a whole one is told from anything else.
-
-``{"lockstitch":1,…,"epoch":3,…,"check":"…"}`` opens the file for a writer, and
-``{"seq":7,…,"size":58,"body":{…},"digest":"…","check":"…"}`` is a record, its body byte for byte.
-``check`` covers every byte before it, so a line that was cut, zeroed or welded to another is none.
+There are two kinds of lines: ``{"lockstitch":1,…,"epoch":3,…,"check":"…"}`` opens the file for a
+writer, and ``{"seq":7,…,"size":58,"body":{…},"digest":"…","check":"…"}`` is a record, its body byte
+for byte. ``check`` covers every byte before it, so a line that was cut, zeroed or welded to another
+is none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A session's file in the hands of one writer.
-
-Taking a session's file over: the opening line of a new writer, and what it says of the old.
-"""
+"""A session's file in the hands of one writer, and how it is taken over by the next."""
 
 from __future__ import annotations
 

@@ -2,12 +2,8 @@
 
 Every write is one statement in a transaction of its own, so it works through a pooler in
 transaction mode, and the server decides in that very transaction whether the writer is still the
-one. A lost connection leaves a write of unknown outcome: that lease, and no other, is unsure.
-
-The leases that one backend holds: where each session stands, and which are in doubt.
-
-A lost connection puts one lease in doubt, the one that was written under, and no other: a fleet's
-store holds many sessions over many connections.
+one. A lost connection leaves a write of unknown outcome: that lease, and no other, is in doubt, for
+a fleet's store holds many sessions over many connections.
 """
 
 from __future__ import annotations
@@ -46,7 +42,6 @@ from lockstitch.journal.records import (
     JournalRecord,
     blob_name,
     chain_entries,
-    check_key,
     check_session_name,
 )
 from lockstitch.journal.salvage import Remains
@@ -61,6 +56,7 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     check_blob,
+    require_lines,
 )
 from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
 from lockstitch.stores.postgres import reading, schema
@@ -245,7 +241,7 @@ class PostgresBackend(Backend):
 
     def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _require_fit(entries)
+        require_lines(entries)
         for _ in range(TRIES):
             values = self._appended(lease, entries, after, self._place(lease, after))
             outcome, seq, digest = self._sent(lease, values)
@@ -285,7 +281,7 @@ class PostgresBackend(Backend):
     ) -> Head:
         self._require_open()
         check_session_name(session)
-        _require_fit(entries)
+        require_lines(entries)
         deadline = time.monotonic() + wait
         pause, epoch = SHORTEST, max(after.epoch, 1)
         while True:
@@ -332,7 +328,7 @@ class PostgresBackend(Backend):
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
-        _require_fit(entries)
+        require_lines(entries)
         self._leases.head(lease)
         records = chain_entries(NEW, lease.epoch, entries)
         place = (lease.session, lease.epoch, lease.token, after, START)
@@ -641,13 +637,6 @@ def _columns(
         [name for name, _value in blobs],
         [value for _name, value in blobs],
     )
-
-
-def _require_fit(entries: Sequence[JournalEntry]) -> None:
-    for entry in entries:
-        check_key(entry.key)
-        if b"\n" in entry.body:
-            raise UsageError("the body of an event is one line of JSON, without a line break")
 
 
 def _named(session: str) -> str:

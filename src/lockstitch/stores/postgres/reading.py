@@ -1,13 +1,8 @@
-"""Reading records and large values in chunks: no transaction or connection is held in between.
+"""Reading what a PostgreSQL store holds, taking sessions in, and what is left of damaged ones.
 
+Records and large values are read in chunks: no transaction or connection is held in between.
 Records never change, so all up to the end that was found at first are one view of a session. They
 go all at once or not at all, so a session that is replaced or removed meanwhile is found short.
-
-A session of another store, taken in as it is: many statements, one transaction.
-
-Reading everything a PostgreSQL store holds, a page of sessions at a time.
-
-What can be read of a session whose rows are damaged, past what the server itself cannot read.
 """
 
 from __future__ import annotations

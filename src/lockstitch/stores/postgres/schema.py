@@ -1,11 +1,10 @@
-"""The tables and functions of the PostgreSQL store: what version is there, and bringing it up.
+"""The tables, functions and statements of the PostgreSQL store, and bringing them up to date.
 
 Everything lives in a schema of its own, ``lockstitch``, and is always named with it, so the search
 path plays no part: a pooler may lose it, and other tables of the database cannot be mistaken for
 ours. A version is a numbered file in ``migrations``, applied once, in one transaction. A schema of
-this name that somebody else made is not used: its functions would run with our rights.
-
-The statements of the PostgreSQL store; each is a transaction of its own and one round trip.
+this name that somebody else made is not used: its functions would run with our rights. Each
+statement is a transaction of its own and one round trip.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""The leases this process holds on sessions of one store, and who else may hold one.
-
-Entries on their way into a session.
-
-Entries that are added without a lease, in one transaction.
-
-Records that are taken out of the database, and large values that nothing names any more.
-
-A session of another store, taken in as it is.
-"""
+"""What a transaction changes: entries added, records taken out, sessions taken in; and leases."""
 
 from __future__ import annotations
 

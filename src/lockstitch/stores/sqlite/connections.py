@@ -4,15 +4,11 @@
 in silence. No connection checkpoints of its own accord: up to 3.51.2 SQLite can corrupt a
 database when a checkpoint and the restart of the log meet, so both happen under our lock.
 
-Connections that read: a few are kept open, each sees one state of the store at a time.
-
-Reading never waits for a writer. A reader's connection cannot checkpoint, not even when it is
-the last one to be closed.
-
-Compressed bytes made plain again, up to a limit: a few of them can stand for gigabytes.
+Of the connections that read a few are kept open; each sees one state of the store at a time, never
+waits for a writer, and cannot checkpoint, not even when it is the last one to be closed.
 
 A store may come from anywhere. What is compressed in it says nothing of how much it will be, so
-that it is unpacked no further than what can be right.
+that it is unpacked no further than what can be right: a few bytes can stand for gigabytes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Forks: a session's first records are those of another one, which are not copied.
+"""The records of a session, through its forks, and whether they are what was written.
 
-A fork names the number of its source and how far its records are taken from there; the source may
-be a fork itself. The records of a session that was removed stay under its number as long as a fork
-needs them, and no further than it does.
-
-Whether what is in the database is what was written.
+A fork's first records are those of another session, which are not copied: it names the number of
+its source and how far its records are taken from there; the source may be a fork itself. The
+records of a session that was removed stay under its number as long as a fork needs them, and no
+further than it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the rows of the database mean: every statement on them, and no decision.
-
-What sessions are called and belong to, and the order in which they are listed.
-"""
+"""What the rows of the database mean: every statement on them, and no decision."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""What can be read of a session whose rows, or whose pages, are damaged, and putting it aside.
+"""What can be read of a session whose rows, pieces or pages are damaged, and putting it aside.
 
 Where SQLite itself stumbles, rows are asked for one by one, and pages that it cannot read are
 passed by. Nothing here writes to a damaged row but its name.
-
-What can be read of records in pieces of which some are damaged.
 
 Every piece says which record begins first in it, and where: so between two pieces it is known how
 many records there are, and where the first one begins. A record whose length has changed ends
