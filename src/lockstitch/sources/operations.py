@@ -47,7 +47,14 @@ from lockstitch.sources.repair import (
     plan_repair,
 )
 from lockstitch.sources.source import COPY as COPY  # noqa: PLC0414 - asked for here, too
-from lockstitch.sources.source import Opened, Report, Source, parse_file, require_records
+from lockstitch.sources.source import (
+    Opened,
+    Report,
+    Source,
+    parse_file,
+    paused_collection,
+    require_records,
+)
 from lockstitch.sources.targets import (
     NEITHER,
     is_recognized,
@@ -169,7 +176,8 @@ class Repaired(Struct):
 
 def planned(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
-    plan = plan_repair(session.source.form, session.transcript, options)
+    with paused_collection():
+        plan = plan_repair(session.source.form, session.transcript, options)
     if not plan.changed:
         return plan
     if session.before is not None and _is_unknown_after(session.source, plan):

@@ -22,7 +22,7 @@ from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, P
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats.history import NEW, History, trace_sources
+from lockstitch.formats.history import NEW, History, parts_of, trace_sources
 from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined
 from lockstitch.repair.edits import diff
@@ -499,26 +499,33 @@ def _unread_pieces(transcript: Transcript, record: Record) -> Iterable[bytes]:
 
 def loss_refusal(before: Transcript, after: Transcript) -> str:
     """Return why a repair is refused that would leave less than half; empty if it is not."""
-    sides = [
-        [
-            part
-            for view in new_dialect(one.history.dialect).read(one.history.messages)
-            for part in view.parts
-            if part.kind in (TEXT, CALL, RESULT)
-        ]
-        for one in (before, after)
-    ]
-    # Where all that was sent is still the same object, nothing is lost: no need to count it.
-    there = {id(part.raw) for part in sides[1]}
-    is_all_there = all(id(part.raw) in there for part in sides[0])
-    if is_all_there and any(word for part in sides[0] for word in _texts_in(part.raw)):
+    # Where all that was sent is still the same object nothing is lost, and need not be counted.
+    dialect = new_dialect(before.history.dialect)
+    there = {id(one) for message in after.history.messages for one in parts_of(message)}
+    said = before.history.messages
+    if all(id(one) in there for message in said for one in parts_of(message)) and any(
+        word
+        for message in said
+        for part in dialect.read([message])[0].parts
+        if part.kind in (TEXT, CALL)
+        for word in _texts_in(part.raw)
+    ):
         return ""
     # words, calls and results count, but for placeholders
-    dialect = new_dialect(before.history.dialect)
+    sides = (
+        [part for view in dialect.read(one.history.messages) for part in view.parts]
+        for one in (before, after)
+    )
     had, kept = (
         sum(map(len, {word for part in side for word in _texts_in(part.raw)}))
         for side in (
-            [p for p in side if p.kind != RESULT or not dialect.is_placeholder(p)] for side in sides
+            [
+                part
+                for part in side
+                if part.kind in (TEXT, CALL)
+                or (part.kind == RESULT and not dialect.is_placeholder(part))
+            ]
+            for side in sides
         )
     )
     if 2 * kept < had:
