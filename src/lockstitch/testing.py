@@ -19,7 +19,8 @@ from typing import Any
 from lockstitch.heal import check, detect
 from lockstitch.provider import environment, load_server
 from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
-from lockstitch.provider.replies import Call, FunctionScript, Incoming, Reply, Script, reply_of
+from lockstitch.provider.replies import FunctionScript, Incoming, Reply, Script, reply_of
+from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import ACCEPTED, RequestEntry, Service, choose_rules
 from lockstitch.rules import ERROR, Finding
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from lockstitch.provider.replies import OK, Call, Reply, Script
+from lockstitch.provider.replies import OK, Reply, Script
+from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, choose_rules
 

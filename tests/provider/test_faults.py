@@ -29,7 +29,8 @@ from lockstitch.provider.faults import (
     fault_in,
     faults_in,
 )
-from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.replies import Reply
+from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running
 from tests.provider.test_google_amazon import CLAUDE, bedrock_client

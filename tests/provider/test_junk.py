@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstitch.provider.faults import DeliveryEnd, Faults, delivery_steps, faults_in
-from lockstitch.provider.replies import Call, Reply, Script
+from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import WIRES, RequestEntry, Service, choose_rules
 from lockstitch.provider.wire import STREAM, RequestAddress, Wire
 from tests.conftest import EXAMPLES

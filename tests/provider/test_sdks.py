@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.replies import Reply
+from lockstitch.provider.replies import ScriptedCall as Call
 from tests.provider.conftest import BASH, Running
 
 Start = Callable[..., Running]

@@ -15,7 +15,8 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.replies import Call, Reply, Script
+from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import (
     ProviderAnswer,

@@ -20,7 +20,8 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from lockstitch.dialects.replies import accumulator_for, dialect_of_event
 from lockstitch.dialects.streams import Accumulator, plain_of
-from lockstitch.provider.replies import Call, Reply
+from lockstitch.provider.replies import Reply
+from lockstitch.provider.replies import ScriptedCall as Call
 from tests.conftest import EXAMPLES
 from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 

@@ -29,258 +29,149 @@ FAILED = "[lockstitch] This tool call failed, and this is the error that was rec
 PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 
 
+Match = Literal["exact", "prefix", "regex"]
+
+
 class KnownPlaceholder(NamedTuple):
     """One text: whose it is, how to compare it (a regex must match all of it), where it stood."""
 
     vendor: str
-    match: Literal["exact", "prefix", "regex"]
+    match: Match
     text: str
     source: str
 
 
-KNOWN_PLACEHOLDERS: tuple[KnownPlaceholder, ...] = (
-    KnownPlaceholder("lockstitch", "exact", UNKNOWN_OUTCOME, "this file"),
-    KnownPlaceholder("lockstitch", "prefix", FAILED, "this file"),
-    KnownPlaceholder("lockstitch", "exact", WAITING, "this file"),
-    KnownPlaceholder("lockstitch", "exact", NOT_STARTED, "this file"),
-    KnownPlaceholder("lockstitch", "exact", RUNNING, "this file"),
-    KnownPlaceholder("lockstitch", "exact", CANCELLED, "this file"),
-    KnownPlaceholder("lockstitch", "exact", TIMED_OUT, "this file"),
-    KnownPlaceholder("lockstitch", "exact", PARTIAL, "this file"),
-    KnownPlaceholder(
-        "claude-code",
-        "prefix",
-        "[Tool call interrupted: the session ended before this call's result was recorded, "
-        "so its outcome is unknown.",
-        "npm @anthropic-ai/claude-code 2.1.325",
-    ),
-    KnownPlaceholder(
-        "claude-code",
-        "prefix",
-        "[Tool call result not in this copy: this session was copied from another session "
-        "before that session recorded this call's result.",
-        "npm @anthropic-ai/claude-code 2.1.325",
-    ),
-    KnownPlaceholder(
-        "claude-code",
-        "prefix",
+# Whose texts, how to compare them, where they were read, and the texts.
+_TEXTS: tuple[tuple[str, Match, str, tuple[str, ...]], ...] = (
+    ("lockstitch", "exact", "this file", (UNKNOWN_OUTCOME,)),
+    ("lockstitch", "prefix", "this file", (FAILED,)),
+    ("lockstitch", "exact", "this file", (
+        WAITING, NOT_STARTED, RUNNING, CANCELLED, TIMED_OUT, PARTIAL,
+    )),
+    ("claude-code", "prefix", "npm @anthropic-ai/claude-code 2.1.325", (
+        "[Tool call interrupted: the session ended before this call's result was recorded, so "
+        "its outcome is unknown.",
+        "[Tool call result not in this copy: this session was copied from another session before "
+        "that session recorded this call's result.",
         "[Agent call interrupted: the process running this conversation stopped before this "
         "agent finished, so it returned no result.",
-        "npm @anthropic-ai/claude-code 2.1.325",
-    ),
-    KnownPlaceholder(
-        "claude-code",
-        "exact",
+    )),
+    ("claude-code", "exact", "npm @anthropic-ai/claude-code 2.1.325", (
         "[Tool result missing due to internal error]",
-        "npm @anthropic-ai/claude-code 2.1.325",
-    ),
-    KnownPlaceholder(
-        "codex", "exact", "aborted", "openai/codex codex-rs/core/src/context_manager/normalize.rs"
-    ),
-    KnownPlaceholder(
-        "opencode", "exact", "[Tool execution was interrupted]", "npm opencode-ai 1.18.33"
-    ),
-    KnownPlaceholder("opencode", "exact", "Tool execution interrupted", "npm opencode-ai 1.18.33"),
-    KnownPlaceholder("opencode", "exact", "Tool execution aborted", "npm opencode-ai 1.18.33"),
-    KnownPlaceholder(
-        "opencode", "exact", "Provider did not return a tool result", "npm opencode-ai 1.18.33"
-    ),
-    KnownPlaceholder(
-        "pi",
-        "exact",
+    )),
+    ("codex", "exact", "openai/codex codex-rs/core/src/context_manager/normalize.rs", ("aborted",)),
+    ("opencode", "exact", "npm opencode-ai 1.18.33", (
+        "[Tool execution was interrupted]",
+        "Tool execution interrupted",
+        "Tool execution aborted",
+        "Provider did not return a tool result",
+    )),
+    ("pi", "exact", "npm @mariozechner/pi-ai 0.73.1, @earendil-works/pi-ai 1.5.0", (
         "No result provided",
-        "npm @mariozechner/pi-ai 0.73.1, @earendil-works/pi-ai 1.5.0",
-    ),
-    KnownPlaceholder(
-        "openclaw",
-        "exact",
-        "[openclaw] missing tool result in session history; "
-        "inserted synthetic error result for transcript repair.",
-        "npm openclaw 2026.9.6",
-    ),
-    KnownPlaceholder(
-        "qwen-code",
-        "exact",
-        "Tool result missing from saved history; "
-        "the previous run likely ended before this tool completed.",
-        "npm @qwen-code/qwen-code 0.24.4",
-    ),
-    KnownPlaceholder(
-        "qwen-code",
-        "exact",
+    )),
+    ("openclaw", "exact", "npm openclaw 2026.9.6", (
+        "[openclaw] missing tool result in session history; inserted synthetic error result for "
+        "transcript repair.",
+    )),
+    ("qwen-code", "exact", "npm @qwen-code/qwen-code 0.24.4", (
+        "Tool result missing from saved history; the previous run likely ended before this tool "
+        "completed.",
         "Tool execution result was not recorded \N{EM DASH} likely interrupted by network "
         "failure, abort, or process exit. Treat as failure and retry if needed.",
-        "npm @qwen-code/qwen-code 0.24.4",
-    ),
-    KnownPlaceholder(
-        "gemini-cli",
-        "exact",
+    )),
+    ("gemini-cli", "exact", "npm @google/gemini-cli-core 0.61.0 utils/historyHardening.js", (
         "The tool execution result was lost due to context management truncation.",
-        "npm @google/gemini-cli-core 0.61.0 utils/historyHardening.js",
-    ),
-    KnownPlaceholder(
-        "google-adk",
-        "exact",
-        "Error: Missing tool result (tool execution may have been interrupted "
-        "before a response was recorded).",
-        "google-adk 2.13.0 models/lite_llm.py",
-    ),
-    KnownPlaceholder(
-        "turnsafe",
-        "exact",
+    )),
+    ("google-adk", "exact", "google-adk 2.13.0 models/lite_llm.py", (
+        "Error: Missing tool result (tool execution may have been interrupted before a response "
+        "was recorded).",
+    )),
+    ("turnsafe", "exact", "turnsafe 0.1.0 repair.py", (
         "Error: this tool call was not executed, or its result was lost from the conversation "
         "history. Do not assume it succeeded.",
-        "turnsafe 0.1.0 repair.py",
-    ),
-    KnownPlaceholder(
-        "deepagents",
-        "regex",
-        r"Tool call [^\n]+ with id [^\n]+ was cancelled - "
-        r"another message came in before it could be completed\.",
-        "deepagents 0.2.0 to 0.7.16, npm deepagents 1.14.1",
-    ),
-    KnownPlaceholder(
-        "deepagents",
-        "regex",
-        r"Tool call [^\n]+ with id [^\n]+ did not complete - no result was recorded\. "
-        r"It may have been cancelled or interrupted\.",
-        "deepagents 0.7.24 to 0.7.32",
-    ),
-    KnownPlaceholder(
-        "deer-flow",
-        "exact",
+    )),
+    ("deepagents", "regex", "deepagents 0.2.0 to 0.7.16, npm deepagents 1.14.1", (
+        r"Tool call [^\n]+ with id [^\n]+ was cancelled - another message came in before it could "
+        r"be completed\.",
+    )),
+    ("deepagents", "regex", "deepagents 0.7.24 to 0.7.32", (
+        r"Tool call [^\n]+ with id [^\n]+ did not complete - no result was recorded\. It may have "
+        r"been cancelled or interrupted\.",
+    )),
+    ("deer-flow", "exact",
+     "bytedance/deer-flow agents/middlewares/dangling_tool_call_middleware.py", (
         "[Tool call was interrupted and did not return a result.]",
-        "bytedance/deer-flow agents/middlewares/dangling_tool_call_middleware.py",
-    ),
-    KnownPlaceholder(
-        "litellm",
-        "prefix",
+    )),
+    ("litellm", "prefix", "litellm 1.83.0 to 1.108.4 prompt_templates/factory.py", (
         "[System: Tool execution skipped/interrupted by user. No result provided for tool '",
-        "litellm 1.83.0 to 1.108.4 prompt_templates/factory.py",
-    ),
-    KnownPlaceholder(
-        "strands", "exact", "Tool was interrupted.", "strands-agents 1.30.0 to 1.62.0"
-    ),
-    KnownPlaceholder(
-        "pydantic-ai",
-        "exact",
+    )),
+    ("strands", "exact", "strands-agents 1.30.0 to 1.62.0", ("Tool was interrupted.",)),
+    ("pydantic-ai", "exact", "pydantic-ai-slim 2.66.0 messages.py", (
         "The tool call was interrupted before a result was produced.",
-        "pydantic-ai-slim 2.66.0 messages.py",
-    ),
-    KnownPlaceholder(
-        "tau", "exact", "Tool call interrupted by user", "tau-ai 0.4.8 tool_history.py"
-    ),
-    KnownPlaceholder(
-        "hermes",
-        "exact",
+    )),
+    ("tau", "exact", "tau-ai 0.4.8 tool_history.py", ("Tool call interrupted by user",)),
+    ("hermes", "exact", "hermes-agent 0.19.0 agent/agent_runtime_helpers.py", (
         "[Result unavailable \N{EM DASH} see context summary above]",
-        "hermes-agent 0.19.0 agent/agent_runtime_helpers.py",
-    ),
-    KnownPlaceholder(
-        "hermes",
-        "exact",
-        "[Orphan recovery: interrupted side-effecting tool may have executed; "
-        "its effect is UNKNOWN. Inspect state before retrying.]",
-        "hermes-agent 0.19.0 agent/replay_cleanup.py",
-    ),
-    KnownPlaceholder(
-        "hermes",
-        "exact",
+    )),
+    ("hermes", "exact", "hermes-agent 0.19.0 agent/replay_cleanup.py", (
+        "[Orphan recovery: interrupted side-effecting tool may have executed; its effect is "
+        "UNKNOWN. Inspect state before retrying.]",
         "[Orphan recovery: interrupted read-only tool did not complete.]",
-        "hermes-agent 0.19.0 agent/replay_cleanup.py",
-    ),
-    KnownPlaceholder(
-        "openhands",
-        "exact",
+    )),
+    ("openhands", "exact", "openhands-sdk 1.58.2 conversation/impl/local_conversation.py", (
         "Tool call interrupted before completion. The conversation was paused.",
-        "openhands-sdk 1.58.2 conversation/impl/local_conversation.py",
-    ),
-    KnownPlaceholder(
-        "librefang",
-        "exact",
+    )),
+    ("librefang", "exact", "librefang/librefang crates/librefang-runtime/src/session_repair.rs", (
         "[Tool execution was interrupted or lost]",
-        "librefang/librefang crates/librefang-runtime/src/session_repair.rs",
-    ),
-    KnownPlaceholder(
-        "librefang",
-        "exact",
+    )),
+    ("librefang", "exact",
+     "librefang/librefang crates/librefang-runtime/src/agent_loop/tool_call.rs", (
         "[tool interrupted: turn aborted before this call could execute]",
-        "librefang/librefang crates/librefang-runtime/src/agent_loop/tool_call.rs",
-    ),
-    KnownPlaceholder(
-        "cline",
-        "exact",
+    )),
+    ("cline", "exact", "npm @cline/core 0.0.86", (
         "Tool execution was interrupted before a result was produced.",
-        "npm @cline/core 0.0.86",
-    ),
-    KnownPlaceholder(
-        "cline",
-        "regex",
+    )),
+    ("cline", "regex", "cline/cline sdk/packages/core/src/session/services/message-builder.ts", (
         r"Tool execution was interrupted before a result was produced\. Tool: [^\n]+\.",
-        "cline/cline sdk/packages/core/src/session/services/message-builder.ts",
-    ),
-    KnownPlaceholder(
-        "cline",
-        "exact",
+    )),
+    ("cline", "exact", "npm @cline/core 0.0.86", (
         "[import] Tool result was not captured in the source session history.",
-        "npm @cline/core 0.0.86",
-    ),
-    KnownPlaceholder(
-        "cline",
-        "exact",
+    )),
+    ("cline", "exact", "cline/cline apps/vscode/src/sdk/initial-message-sanitizer.ts", (
         "[migration] Tool result missing in legacy conversation history.",
-        "cline/cline apps/vscode/src/sdk/initial-message-sanitizer.ts",
-    ),
-    KnownPlaceholder(
-        "roo-code",
-        "exact",
+    )),
+    ("roo-code", "exact", "RooCodeInc/Roo-Code src/core/task/validateToolResultIds.ts", (
         "Tool execution was interrupted before completion.",
-        "RooCodeInc/Roo-Code src/core/task/validateToolResultIds.ts",
-    ),
-    KnownPlaceholder(
-        "roo-code",
-        "exact",
+    )),
+    ("roo-code", "exact", "RooCodeInc/Roo-Code src/core/task/Task.ts", (
         "Task was interrupted before this tool call could be completed.",
-        "RooCodeInc/Roo-Code src/core/task/Task.ts",
-    ),
-    KnownPlaceholder(
-        "crush",
-        "exact",
-        "tool call was interrupted and did not produce a result, "
-        "you may retry this call if the result is still needed",
-        "charmbracelet/crush internal/agent/agent.go",
-    ),
-    KnownPlaceholder(
-        "mistral-vibe",
-        "exact",
+    )),
+    ("crush", "exact", "charmbracelet/crush internal/agent/agent.go", (
+        "tool call was interrupted and did not produce a result, you may retry this call if the "
+        "result is still needed",
+    )),
+    ("mistral-vibe", "exact", "mistral-vibe 1.0.0 to 2.0.0", (
         "<user_cancellation>Tool execution interrupted - no response available</user_cancellation>",
-        "mistral-vibe 1.0.0 to 2.0.0",
-    ),
-    KnownPlaceholder(
-        "livekit",
-        "exact",
+    )),
+    ("livekit", "exact", "livekit-agents 1.8.9 voice/generation.py", (
         "The tool call is still in progress.",
-        "livekit-agents 1.8.9 voice/generation.py",
-    ),
-    KnownPlaceholder(
-        "livekit",
-        "prefix",
-        "The tool call is still in progress. It keeps running in the background, "
-        "and its result will be delivered to you automatically when it finishes.",
-        "livekit-agents 1.8.9 voice/generation.py",
-    ),
-    KnownPlaceholder(
-        "amplifier",
-        "prefix",
+    )),
+    ("livekit", "prefix", "livekit-agents 1.8.9 voice/generation.py", (
+        "The tool call is still in progress. It keeps running in the background, and its result "
+        "will be delivered to you automatically when it finishes.",
+    )),
+    ("amplifier", "prefix", "microsoft/amplifier-module-provider-vllm __init__.py", (
         "[SYSTEM ERROR: Tool result missing from conversation history]\n\nTool:",
-        "microsoft/amplifier-module-provider-vllm __init__.py",
-    ),
-    KnownPlaceholder(
-        "antigravity-manager",
-        "exact",
+    )),
+    ("antigravity-manager", "exact",
+     "lbjlaq/Antigravity-Manager src-tauri/src/proxy/mappers/claude/request.rs", (
         "Tool execution interrupted. No result provided.",
-        "lbjlaq/Antigravity-Manager src-tauri/src/proxy/mappers/claude/request.rs",
-    ),
+    )),
+)  # fmt: skip
+KNOWN_PLACEHOLDERS = tuple(
+    KnownPlaceholder(vendor, match, text, source)
+    for vendor, match, source, texts in _TEXTS
+    for text in texts
 )
 
 # No listed text comes near this length, so a longer output is real without a closer look.

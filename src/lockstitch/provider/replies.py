@@ -20,7 +20,7 @@ from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.provider.faults import InjectedFault, fault_in
 
 
-class Call(Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call in a reply."""
 
     name: str
@@ -35,7 +35,7 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     thinking: str = ""
     fault: str = ""
 
