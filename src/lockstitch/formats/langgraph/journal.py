@@ -13,9 +13,8 @@ another list, numbered likewise. A value is coded as
 An item is a message as LangChain writes it (``{"type": "ai", "data": {…}}``), the change of another
 item (``{"of": 7, "set": {…}}``), a task to send (``{"send": node, "arg": …}``), or coded as above.
 
-A thread with some of its checkpoints only: its journal written anew, from what is kept.
-
-The conversation in a thread that the project's own checkpointer keeps as a journal.
+A thread can be written anew with some of its checkpoints only, and its conversation be read by
+whoever has none of LangGraph's classes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -200,16 +199,26 @@ class ThreadJournal:
             self.items += line.items
             self.lists += line.lists
             self.blobs.update(line.blobs)
-            self._put(line, seq) if isinstance(line, CheckpointLine) else self._wrote(line)
+            if isinstance(line, CheckpointLine):
+                self._put(line, seq)
+                return
+            kept = self.writes.setdefault((line.ns, line.id), {})
+            for write in line.writes:
+                place = (line.task, write.index)
+                if write.index < 0 or place not in kept:
+                    kept[place] = PendingWrite(
+                        line.task, line.path, write.index, write.channel, write.value
+                    )
 
     def _put(self, line: CheckpointLine, seq: int) -> None:
         space = self.spaces.setdefault(line.ns, {})
         base = space.get(line.parent) or _NOTHING
         versions = _change_fields(base.versions, line.versions, line.unversioned)
+        values = {**base.values, **line.values}
         space[line.id] = CheckpointNode(
             id=line.id,
             parent=line.parent,
-            values=_values(base.values, line.values, versions),
+            values={name: v for name, v in values.items() if name in versions and v != ABSENT},
             versions=versions,
             seen=_change_fields(base.seen, line.seen, line.unseen),
             body=_change_fields(base.body, line.body, line.bodiless),
@@ -219,15 +228,6 @@ class ThreadJournal:
         # A clock that is behind must not hide what was built on the last checkpoint.
         if line.id > self.latest(line.ns) or line.parent == self.latest(line.ns):
             self._latest[line.ns] = line.id
-
-    def _wrote(self, line: WritesLine) -> None:
-        kept = self.writes.setdefault((line.ns, line.id), {})
-        for write in line.writes:
-            place = (line.task, write.index)
-            if write.index < 0 or place not in kept:
-                kept[place] = PendingWrite(
-                    line.task, line.path, write.index, write.channel, write.value
-                )
 
     def latest(self, ns: str = "") -> str:
         """Return the id of a namespace's last checkpoint, "" without any."""
@@ -257,8 +257,11 @@ class ThreadJournal:
         """Return the coded elements of a list; not to be changed."""
         path: list[int] = []
         while number != NO_LIST and number not in self._flat:
+            # A list is made from an earlier one: anything else would go round for ever.
+            if not 0 <= number < len(self.lists) or self.lists[number].base >= number:
+                raise Damaged(f"a checkpoint names list {number}, which the journal lacks")
             path.append(number)
-            number = self._change(number).base
+            number = self.lists[number].base
         found = list(self._flat[number]) if number != NO_LIST else []
         for step in reversed(path):
             change = self.lists[step]
@@ -268,11 +271,6 @@ class ThreadJournal:
             if len(self._flat) > _FLAT:
                 self._flat.popitem(last=False)
         return found
-
-    def _change(self, number: int) -> ListChange:
-        if not 0 <= number < len(self.lists) or self.lists[number].base >= number:
-            raise Damaged(f"a checkpoint names list {number}, which the journal lacks")
-        return self.lists[number]
 
     def item(self, number: int) -> Raw:
         """Return an item as it is written."""
@@ -293,14 +291,6 @@ def _change_fields(
     for name in less:
         made.pop(name, None)
     return made
-
-
-def _values(
-    base: dict[str, Raw], more: dict[str, Raw], versions: dict[str, Version]
-) -> dict[str, Raw]:
-    """Return the values of all channels that have a version and a value."""
-    merged = {**base, **more}
-    return {name: value for name, value in merged.items() if name in versions and value != ABSENT}
 
 
 # Reading values
@@ -363,7 +353,13 @@ class ValueDecoder:
             changes.append(form)
             form = self._plain(form["of"])
         for change in reversed(changes):
-            form = _patch_item(form, change)
+            if "data" in form:
+                data = {**form["data"], **change["set"]}
+                for name in change.get("not", ()):
+                    data.pop(name, None)
+                form = {**form, "data": data}
+            else:
+                form = {**form, "fields": {**form.get("fields", {}), **change["set"]}}
         return form
 
     def _plain(self, number: int) -> dict[str, Any]:
@@ -382,14 +378,7 @@ class ValueDecoder:
         return value
 
 
-def _patch_item(form: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    if "data" in form:
-        data = {**form["data"], **change["set"]}
-        for name in change.get("not", ()):
-            data.pop(name, None)
-        return {**form, "data": data}
-    return {**form, "fields": {**form.get("fields", {}), **change["set"]}}
-
+# Written anew
 
 _encode = msgspec.json.Encoder().encode
 
@@ -403,15 +392,11 @@ def rewrite_thread(
     """
     copier = _JournalCopier(thread, fetch)
     entries = [copier.entry(ThreadLine(thread.id or ""), at)]
-    order = sorted(kept, key=lambda place: _node(thread, place).seq)
-    for place in order:
-        entries.append(copier.entry(copier.put(place, _node(thread, place)), at))
+    found = [(thread.spaces[space][own], (space, own)) for space, own in kept]
+    for node, place in sorted(found, key=lambda one: one[0].seq):
+        entries.append(copier.entry(copier.put(place, node), at))
         entries += [copier.entry(line, at) for line in copier.writes(place)]
     return entries
-
-
-def _node(thread: ThreadJournal, place: tuple[str, str]) -> CheckpointNode:
-    return thread.spaces[place[0]][place[1]]
 
 
 class _JournalCopier:
@@ -443,13 +428,13 @@ class _JournalCopier:
         meta = {name: self._coded(_decode(raw)) for name, raw in node.meta.items()}
         base = self._thread.node(place[0], node.parent)
         is_kept = base is not None and (place[0], node.parent) in self._done
-        less = base if is_kept and base is not None else CheckpointNode("", "", {}, {}, {}, {}, {})
+        less = base if is_kept and base is not None else _NOTHING
         self._done.add(place)
         return CheckpointLine(
             id=node.id,
             ns=place[0],
             parent=node.parent,
-            values=values | {name: Raw(b"null") for name in less.values if name not in values},
+            values=values | {name: ABSENT for name in less.values if name not in values},
             versions=node.versions,
             unversioned=tuple(name for name in less.versions if name not in node.versions),
             seen=node.seen,
@@ -471,12 +456,10 @@ class _JournalCopier:
                 TaskWrite(one.index, one.channel, coded)
             )
         taken = self._taken()
+        space, own = place
         for (task, path), found in tasks.items():
-            lines.append(
-                WritesLine(
-                    id=place[1], ns=place[0], task=task, path=path, writes=tuple(found), **taken
-                )
-            )
+            writes = tuple(found)
+            lines.append(WritesLine(id=own, ns=space, task=task, path=path, writes=writes, **taken))
             taken = {}
         return lines
 
@@ -508,38 +491,35 @@ class _JournalCopier:
             self._blobs |= self._fetch([form["x"]])
 
     def _item(self, number: int) -> int:
-        if number not in self._items:
-            raw = self._form(number)
-            if len(raw) > INLINE:
-                name = blob_name(raw)
-                self._blobs[name] = raw
-                raw = _encode({"x": name})
-            self._new_items.append(Raw(raw))
-            self._items[number] = len(self._items)
-        return self._items[number]
-
-    def _form(self, number: int) -> bytes:
+        if number in self._items:
+            return self._items[number]
         form = self._decoder.form(number)
         fields = form.pop("fields", None)
         if "send" in form:
             form = {name: one if name == "send" else self._coded(one) for name, one in form.items()}
         self._keep(form)
         if fields:
-            return self._changed(form, fields)
-        return _encode(form)
-
-    def _changed(self, form: dict[str, Any], fields: dict[str, Any]) -> bytes:
-        """Write an item that only a serialiser can read, and its change behind it."""
-        self._new_items.append(Raw(_encode(form)))
-        base = len(self._items)
-        self._items[-1 - base] = base
-        return _encode({"of": base, "set": fields})
+            # What only a serialiser can read is written first, and its change behind it.
+            self._new_items.append(Raw(_encode(form)))
+            base = len(self._items)
+            self._items[-1 - base] = base
+            form = {"of": base, "set": fields}
+        raw = _encode(form)
+        if len(raw) > INLINE:
+            name = blob_name(raw)
+            self._blobs[name] = raw
+            raw = _encode({"x": name})
+        self._new_items.append(Raw(raw))
+        self._items[number] = len(self._items)
+        return self._items[number]
 
     def _list(self, number: int) -> int:
         if number not in self._lists:
             elements = [self._coded(_decode(raw)) for raw in self._thread.elements(number)]
             base = len(self._lists) - 1
-            head = _common_start(self._last, elements) if base >= 0 else 0
+            pairs = enumerate(zip(self._last, elements, strict=False))
+            shorter = min(len(self._last), len(elements))
+            head = next((place for place, (old, new) in pairs if old != new), shorter)
             change = ListChange(base if head else NO_LIST, head, 0, tuple(elements[head:]))
             self._new_lists.append(change)
             self._lists[number] = base + 1
@@ -547,10 +527,7 @@ class _JournalCopier:
         return self._lists[number]
 
 
-def _common_start(one: list[Raw], other: list[Raw]) -> int:
-    size = min(len(one), len(other))
-    return next((place for place in range(size) if one[place] != other[place]), size)
-
+# Its conversation
 
 _NOTHING_SENT = (b'{"j":[]}', b'{"j":null}')
 
@@ -565,10 +542,21 @@ def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadC
     if node is None:
         return ThreadConversation([], [], count)
     reader = _MessageDecoder(thread, fetch)
-    channel = _channel(reader, node)
-    items = _items(reader, node, channel) if channel is not None else []
-    settled = _settled(items) if _is_open(thread, node) else items
-    return ThreadConversation([one.view for one in items], [one.view for one in settled], count)
+    items = reader.messages(node)
+    judged = items
+    if any(one.channel == INTERRUPT for one in thread.pending("", node.id)) or any(
+        is_trigger(name) and (name.startswith("branch:") or bytes(raw) not in _NOTHING_SENT)
+        for name, raw in node.values.items()
+    ):
+        # Work is left to do: the last calls, if some have no result yet, are open on purpose.
+        asking = open_calls(items)
+        for place, one in enumerate(items):
+            calls = fields_of(one.view).get("tool_calls") or []
+            ids = {call["id"] for call in calls if isinstance(call, dict) and call.get("id")}
+            if one.type in {"ai", "AIMessageChunk"} and asking & ids:
+                judged = items[:place]
+                break
+    return ThreadConversation([one.view for one in items], [one.view for one in judged], count)
 
 
 class _MessageDecoder(ValueDecoder):
@@ -594,38 +582,36 @@ class _MessageDecoder(ValueDecoder):
             found = None
         return OpaqueValue(tag, data) if found is None else found.view
 
-
-def _items(reader: _MessageDecoder, node: CheckpointNode, channel: str) -> list[StoredMessage]:
-    thread = reader.thread
-    found = _stored(reader, node, channel)
-    if found is None:
-        found = []
-        before: list[CheckpointNode] = []
-        for one in thread.ancestors("", node.id):
-            before.append(one)
-            found = _stored(reader, one, channel) or []
-            if channel in one.values:
-                break
-        for one in reversed(before):
-            found = _with_writes(reader, found, one, channel)
-    return _with_writes(reader, found, node, channel)
-
-
-def _stored(
-    reader: _MessageDecoder, node: CheckpointNode, channel: str
-) -> list[StoredMessage] | None:
-    if channel not in node.values:
-        return None
-    return _messages(reader.value(node.values[channel]))
-
-
-def _with_writes(
-    reader: _MessageDecoder, items: list[StoredMessage], node: CheckpointNode, channel: str
-) -> list[StoredMessage]:
-    for one in reader.thread.pending("", node.id):
-        if one.channel == channel:
-            items = merge_messages(items, _messages(reader.value(one.value)))
-    return items
+    def messages(self, node: CheckpointNode) -> list[StoredMessage]:
+        """Read the conversation of a checkpoint, with what was written to it."""
+        channel = MESSAGES
+        if channel not in node.versions:
+            # Else the only one that may hold it.
+            fitting = [
+                name
+                for name, raw in node.values.items()
+                if not is_trigger(name)
+                and isinstance(value := self.value(raw), list)
+                and value
+                and all(map(_is_message, value))
+            ]
+            if len(fitting) != 1:
+                return []
+            [channel] = fitting
+        # A channel that is stored as changes is made of what its ancestors have.
+        line = [node]
+        if channel not in node.values:
+            for one in self.thread.ancestors("", node.id):
+                line.append(one)
+                if channel in one.values:
+                    break
+        stored = line[-1].values.get(channel)
+        found = [] if stored is None else _messages(self.value(stored))
+        for one in reversed(line):
+            for write in self.thread.pending("", one.id):
+                if write.channel == channel:
+                    found = merge_messages(found, _messages(self.value(write.value)))
+        return found
 
 
 def _messages(value: Any) -> list[StoredMessage]:
@@ -637,40 +623,3 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     return envelope_of(value) != BARE or is_message(fields_of(value))
-
-
-def _channel(reader: _MessageDecoder, node: CheckpointNode) -> str | None:
-    """Find the channel that holds the conversation: by its name, or the only one that may."""
-    if MESSAGES in node.versions:
-        return MESSAGES
-    fitting = [name for name in node.values if not is_trigger(name) and _holds(reader, node, name)]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _holds(reader: _MessageDecoder, node: CheckpointNode, name: str) -> bool:
-    value = reader.value(node.values[name])
-    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
-
-
-def _is_open(thread: ThreadJournal, node: CheckpointNode) -> bool:
-    """Whether work is left to do from a checkpoint."""
-    if any(one.channel == INTERRUPT for one in thread.pending("", node.id)):
-        return True
-    return any(
-        is_trigger(name) and (name.startswith("branch:") or bytes(raw) not in _NOTHING_SENT)
-        for name, raw in node.values.items()
-    )
-
-
-def _settled(items: Sequence[StoredMessage]) -> list[StoredMessage]:
-    """Leave out the last calls, if some of them have no result yet, and all behind them."""
-    asking = open_calls(items)
-    for place, one in enumerate(items):
-        if one.type in {"ai", "AIMessageChunk"} and asking & _ids(one.view):
-            return list(items[:place])
-    return list(items)
-
-
-def _ids(view: Any) -> set[str]:
-    calls = fields_of(view).get("tool_calls") or []
-    return {call["id"] for call in calls if isinstance(call, dict) and call.get("id")}
