@@ -23,7 +23,7 @@ from lockstitch.cli.options import (
 )
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions, finding_lines
-from lockstitch.cli.targets import find_sessions, is_own_store, last_used_session, own_stores_below
+from lockstitch.cli.targets import find_sessions, last_used_session, own_stores_below
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar, describe_bug
 from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
@@ -31,6 +31,7 @@ from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
 from lockstitch.sources.places import brief, pasted
 from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.targets import LANGGRAPH, SESSIONS, STORE, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -67,7 +68,7 @@ def run(request: CheckRequest) -> int:
         request = structs.replace(request, targets=[target], session=session)
     shard = Shard()
     if request.shard is not None:
-        of_threads = all(threads.hold_threads(one, request.form) for one in request.targets)
+        of_threads = all(classify(one, request.form) == THREADS for one in request.targets)
         shard = threads.require_shard(request.shard, request.targets, request.session, of_threads)
     checked = (
         report
@@ -142,10 +143,11 @@ def check_target(
     form, session = request.form, request.session
     try:
         is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-        if not is_folder and is_own_store(target, form):
+        kind = SESSIONS if is_folder else classify(target, form)
+        if kind == STORE:
             yield from check_own_store(target, request)
             return
-        if threads.hold_threads(target, form):
+        if kind == THREADS:
             yield from check_threads(target, threads.ThreadScope(request.workers, session, shard))
             return
         own = own_stores_below(target) if is_folder and form in (None, OWN) else []
@@ -183,7 +185,7 @@ def check_threads(
             yield outcome.report
     except LockstitchError as error:
         said = brief(str(error), target)
-        yield Report(public(target), threads.LANGGRAPH, scope.session, error=said)
+        yield Report(public(target), LANGGRAPH, scope.session, error=said)
 
 
 def check_own_store(

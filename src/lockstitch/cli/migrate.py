@@ -11,6 +11,7 @@ from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
 from lockstitch.sources.places import is_postgres, pasted
+from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from lockstitch.stored import Failed as CopyFailed
 
 _OPERANDS = 2
-_LANGGRAPH = "langgraph"
 _SHOWN = 5
 # How the name of a migration begins, by which an undo knows that it is asked for one.
 RUN = "migrate-"
@@ -103,13 +103,11 @@ def _say(done: list[Copy | CopyFailed]) -> None:
 
 def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
     """Whether threads of LangGraph's savers are meant, in a database that may hold both."""
-    if form not in (None, _LANGGRAPH):
+    if form not in (None, LANGGRAPH):
         return False
     if is_postgres(source):
-        from lockstitch.cli.threads import hold_threads
-
         is_same = public(source).partition("?")[0] == public(target).partition("?")[0]
-        return hold_threads(source, _LANGGRAPH if is_same else form)
+        return classify(source, LANGGRAPH if is_same else form) == THREADS
     from lockstitch.integrations.langgraph.migration.origins import file_of
 
     if file_of(source) is not None:

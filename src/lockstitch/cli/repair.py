@@ -25,7 +25,6 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import (
     current_folder,
     find_each,
-    is_own_store,
     last_used_session,
     naming_target,
     write_copy,
@@ -53,10 +52,17 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.operations import Repaired
-from lockstitch.sources.places import SCHEMES, brief, is_postgres, pasted
+from lockstitch.sources.places import SCHEMES, brief, pasted
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import OWN, Report, status_of_findings
-from lockstitch.sources.targets import open_source, searched_folders, session_paths
+from lockstitch.sources.targets import (
+    STORE,
+    THREADS,
+    classify,
+    open_source,
+    searched_folders,
+    session_paths,
+)
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -116,22 +122,17 @@ def run(request: RepairRequest) -> int:
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
     targets = request.targets
-    if request.shard is not None or any(map(is_postgres, targets)):
-        from lockstitch.cli import threads
+    kinds = {classify(target, request.form) for target in targets}
+    if request.shard is not None or THREADS in kinds:
+        from lockstitch.cli.threads import ThreadScope, require_shard
 
-        of_threads = [threads.hold_threads(target, request.form) for target in targets]
-        scope = threads.ThreadScope(
-            request.workers,
-            request.session,
-            threads.require_shard(request.shard, targets, request.session, all(of_threads)),
-        )
-        if any(of_threads):
-            if request.output is not None or request.branch is not None or len(targets) > 1:
-                raise UsageError(
-                    "a database is repaired alone, where it is: without -o and --branch"
-                )
-            return _repair_threads(targets[0], request, scope)
-    if any(is_own_store(target, request.form, is_folder=False) for target in targets):
+        is_meant = kinds == {THREADS}
+        shard = require_shard(request.shard, targets, request.session, is_meant)
+        if request.output is not None or request.branch is not None or len(targets) > 1:
+            raise UsageError("a database is repaired alone, where it is: without -o and --branch")
+        scope = ThreadScope(request.workers, request.session, shard)
+        return _repair_threads(targets[0], request, scope)
+    if STORE in kinds:
         if len(targets) > 1:
             raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
         return _repair_store(targets[0], request)

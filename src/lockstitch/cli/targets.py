@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from lockstitch.cli.render import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
-from lockstitch.sources.places import is_postgres
-from lockstitch.sources.source import OWN
+from lockstitch.sources.places import is_postgres, place_of
+from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
@@ -25,29 +25,13 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
 
-def is_own_store(target: str | None, form: str | None, *, is_folder: bool = True) -> bool:
-    """Whether a target is a store of Lockstitch's own, or a session's file of one.
-
-    Without ``is_folder`` a folder is one only if that is said.
-    """
-    from lockstitch.sources import places
-
-    if target is None or target == STDIN or form not in (None, OWN):
+def is_own_store(target: str | None, form: str | None) -> bool:
+    """Whether a target is a store of Lockstitch's own, a folder of one, or a session's file."""
+    if target is None:
         return False
-    if form is None and is_postgres(target):
-        from lockstitch.cli.threads import hold_threads
-
-        return not hold_threads(target, form)
-    # a folder may be a store of lines; a file has to look like one at a glance
-    is_there = os.path.isdir(target)  # noqa: PTH112 - start-up time
-    looks_so = is_folder if is_there else places.may_be(target)
-    if form is None and not looks_so:
-        return False
-    if places.place_of(target) is not None:
-        return True
-    if form is not None:
-        raise Unreadable("is not a store of Lockstitch's own")
-    return False
+    if form is None and os.path.isdir(target):  # noqa: PTH112 - start-up time
+        return place_of(target) is not None
+    return classify(target, form) == STORE
 
 
 @contextmanager

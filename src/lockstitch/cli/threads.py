@@ -10,7 +10,8 @@ from lockstitch.cli.options import count_cores
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.sources.places import is_postgres, names_schema, psycopg_hint
+from lockstitch.sources.places import psycopg_hint
+from lockstitch.sources.targets import NEITHER
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from lockstitch.formats.langgraph.postgres.database import DatabaseContent
     from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadOutcome
 
-LANGGRAPH = "langgraph"
 # Below so many threads, starting other processes costs more than it saves.
 _WORTH_WORKERS = 2_000
 
@@ -32,13 +32,6 @@ class ThreadScope(Struct, frozen=True):
     shard: Shard = Shard()
 
 
-def hold_threads(target: str | None, form: str | None) -> bool:
-    """Whether a target is a PostgreSQL with LangGraph's checkpoints, and they are meant."""
-    if target is None or not is_postgres(target) or form not in (None, LANGGRAPH):
-        return False
-    return form == LANGGRAPH or names_schema(target) or not look_into(target).is_own
-
-
 def look_into(url: str) -> DatabaseContent:
     """Return what a PostgreSQL holds; raise `UnknownFormat` if nothing that we know."""
     with psycopg_hint():
@@ -46,9 +39,7 @@ def look_into(url: str) -> DatabaseContent:
 
         known = database.look_into(url)
     if not known.homes and not known.is_own:
-        raise UnknownFormat(
-            f"{public(url)}: holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
-        )
+        raise UnknownFormat(f"{public(url)}: {NEITHER}")
     return known
 
 

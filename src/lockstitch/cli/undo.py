@@ -11,12 +11,13 @@ from msgspec import Struct, field
 from lockstitch.cli import migrate, render, terminal, threads
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import is_own_store, naming_target
+from lockstitch.cli.targets import naming_target
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.sources import operations
 from lockstitch.sources.places import brief, is_postgres
+from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
@@ -87,7 +88,7 @@ def _is_repaired_store(target: str) -> bool:
     """
     from lockstitch import stored
 
-    is_store = is_own_store(target, None, is_folder=False)
+    is_store = classify(target) == STORE
     return is_store and (not is_postgres(target) or stored.can_undo(target))
 
 
