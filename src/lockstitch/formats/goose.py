@@ -25,10 +25,10 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.blocks import Fields, medium, words, words_block
-from lockstitch.formats.history import NEW, History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources import sqlite
+from lockstitch.sources.history import NEW, History, SourcedMessage
 from lockstitch.sources.interface import LINES, SQLITE, Context, Glimpse, Transcript, new_finding
 from lockstitch.sources.records import (
     Record,

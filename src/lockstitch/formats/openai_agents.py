@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.dialects import OPENAI_RESPONSES
-from lockstitch.formats.history import History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.history import History, SourcedMessage
 from lockstitch.sources.interface import Context, Transcript, new_finding
 from lockstitch.sources.records import Record
 from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields

@@ -28,11 +28,11 @@ from lockstitch.dialects.registry import (
     new_dialect,
 )
 from lockstitch.errors import AmbiguousDialect, UsageError
-from lockstitch.formats.history import NEW, History, SourcedMessage, trace_sources
 from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Ledger
 from lockstitch.repair.origins import RepairedMessage
 from lockstitch.sources import repair
+from lockstitch.sources.history import NEW, History, SourcedMessage, trace_sources
 from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Transcript
 from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
 from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at

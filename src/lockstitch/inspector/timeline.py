@@ -17,10 +17,10 @@ from msgspec import Struct, field, structs
 from lockstitch.conversation.pairing import ANSWER
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
 from lockstitch.dialects.base import as_json
-from lockstitch.formats.history import COMPACTED, LEFT, LOST, History
 from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
+from lockstitch.sources.history import COMPACTED, LEFT, LOST, History
 from lockstitch.sources.interface import Format, Transcript
 from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal

@@ -29,7 +29,6 @@ from lockstitch.dialects.replies import without_reasoning
 from lockstitch.errors import Conflict, Unmet, Unreadable
 from lockstitch.files import backup as backups
 from lockstitch.files.replace import snapshot
-from lockstitch.formats.history import NEW, History
 from lockstitch.journal.events import (
     Compacted,
     Event,
@@ -44,6 +43,7 @@ from lockstitch.journal.projection import SUMMARY, each_item
 from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply, Spoken
 from lockstitch.rules import ERROR, Finding
 from lockstitch.sources import repair
+from lockstitch.sources.history import NEW, History
 from lockstitch.sources.interface import Format, Transcript
 from lockstitch.sources.operations import until_it_stays
 from lockstitch.sources.places import may_be, place_of

@@ -20,9 +20,9 @@ from msgspec import Struct, field, structs
 
 from lockstitch.errors import UsageError
 from lockstitch.files.processes import SessionUser, working_in_folder
-from lockstitch.formats.history import COMPACTED, LEFT, Aside, History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.history import COMPACTED, LEFT, Aside, History, SourcedMessage
 from lockstitch.sources.records import Pattern, Record
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from msgspec import Struct, field, structs
 
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
-from lockstitch.formats.history import NEW as NEW_RECORD
-from lockstitch.formats.history import History
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.importing import import_events
@@ -31,6 +29,8 @@ from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
 from lockstitch.session.listing import list_sessions
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
+from lockstitch.sources.history import NEW as NEW_RECORD
+from lockstitch.sources.history import History
 from lockstitch.sources.interface import Context, Transcript, new_finding, read_thread
 from lockstitch.sources.places import StorePlace, brief, place_of
 from lockstitch.sources.source import OWN, Opened, Report, Source

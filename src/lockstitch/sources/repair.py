@@ -22,12 +22,12 @@ from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, P
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.formats.history import NEW, History, parts_of, trace_sources
 from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined
 from lockstitch.repair.edits import diff
 from lockstitch.repair.origins import RepairedMessage
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
+from lockstitch.sources.history import NEW, History, parts_of, trace_sources
 from lockstitch.sources.interface import Format, Transcript, new_finding
 from lockstitch.sources.records import (
     BOM,

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.json_text import replace_list as json_text_replace_list
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.history import History, SourcedMessage, parts_of
+from lockstitch.sources.history import History, SourcedMessage, parts_of
 from lockstitch.sources.interface import Transcript
 from lockstitch.sources.records import Record, amend_record, record_bytes
 

@@ -43,11 +43,11 @@ from lockstitch.formats.claude_code.unreachable import (
     OffBranch,
     find_branches,
 )
-from lockstitch.formats.history import COMPACTED, Aside, History, SourcedMessage, parts_of
-from lockstitch.formats.history import LEFT as ON_PURPOSE
-from lockstitch.formats.history import LOST as AGAINST_WILL
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.history import COMPACTED, Aside, History, SourcedMessage, parts_of
+from lockstitch.sources.history import LEFT as ON_PURPOSE
+from lockstitch.sources.history import LOST as AGAINST_WILL
 from lockstitch.sources.interface import (
     Context,
     Format,

@@ -40,8 +40,8 @@ from lockstitch.formats.claude_code.chain import (
     time_of,
 )
 from lockstitch.formats.claude_code.unreachable import OffBranch
-from lockstitch.formats.history import NEW, SourcedMessage, parts_of
 from lockstitch.sources import records
+from lockstitch.sources.history import NEW, SourcedMessage, parts_of
 from lockstitch.sources.interface import Transcript
 from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
 from lockstitch.sources.write_back import Earlier

@@ -32,9 +32,9 @@ from lockstitch.formats.codex.thread import (
     summary_in,
     texts_of,
 )
-from lockstitch.formats.history import NEW, Aside, History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.history import NEW, Aside, History, SourcedMessage
 from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
 from lockstitch.sources.records import Record, as_str, decode_json, new_record
 from lockstitch.sources.write_back import MessageHome, enter_message

@@ -26,9 +26,9 @@ from lockstitch.formats.codex.thread import (
     rebuilt,
     spelled,
 )
-from lockstitch.formats.history import SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.sources.history import SourcedMessage
 from lockstitch.sources.interface import Transcript, new_finding
 from lockstitch.sources.records import Record, amend_record, as_str, encode_record, new_record
 from lockstitch.sources.tree import TreeRepair

@@ -21,9 +21,9 @@ from lockstitch.formats.gemini_cli.write_back import (
     is_prompt,
     responses_in,
 )
-from lockstitch.formats.history import LOST, Aside, History, SourcedMessage
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.sources.history import LOST, Aside, History, SourcedMessage
 from lockstitch.sources.interface import (
     DOCUMENT,
     LINES,

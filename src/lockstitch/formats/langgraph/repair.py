@@ -21,7 +21,6 @@ from lockstitch.conversation.parts import USER
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
-from lockstitch.formats.history import History, SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.codec import (
     StoredMessage,
     Undecodable,
@@ -72,6 +71,7 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 from lockstitch.sources import repair
+from lockstitch.sources.history import History, SourcedMessage, trace_sources
 from lockstitch.sources.interface import Context, Transcript, new_finding, new_warning
 from lockstitch.sources.records import Record
 from lockstitch.sources.write_back import MessageHome, enter_message

@@ -25,7 +25,6 @@ from msgspec import field, structs
 
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Unreadable
-from lockstitch.formats.history import SourcedMessage, trace_sources
 from lockstitch.formats.langgraph.codec import Undecodable, codec_of, new_codecs
 from lockstitch.formats.langgraph.conversation import ThreadReading
 from lockstitch.formats.langgraph.messages import make_distinct, repeated_ids
@@ -61,6 +60,7 @@ from lockstitch.formats.langgraph.snapshot import (
 from lockstitch.repair.draft import Ledger
 from lockstitch.repair.origins import RepairedMessage
 from lockstitch.rules import RULES
+from lockstitch.sources.history import SourcedMessage, trace_sources
 from lockstitch.sources.interface import Context, Format, Transcript
 from lockstitch.sources.records import Record
 from lockstitch.sources.sqlite import (

@@ -15,7 +15,6 @@ from typing import Any
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.formats.blocks import Fields
-from lockstitch.formats.history import SourcedMessage
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     FLAWED_MESSAGE,
@@ -35,6 +34,7 @@ from lockstitch.formats.opencode.history import (
 from lockstitch.formats.opencode.write_back import write_back
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.sources.history import SourcedMessage
 from lockstitch.sources.interface import DOCUMENT, Context, Format, Glimpse, Transcript, new_finding
 from lockstitch.sources.records import Record, amend_record, as_str, decode_json
 from lockstitch.sources.tables import (

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats.blocks import Fields, words, words_block
-from lockstitch.formats.history import NEW, SourcedMessage, parts_of
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     INTERRUPTED,
@@ -24,6 +23,7 @@ from lockstitch.formats.opencode.history import (
     is_open,
     state_of,
 )
+from lockstitch.sources.history import NEW, SourcedMessage, parts_of
 
 
 class OpenCodeEditor(Protocol):

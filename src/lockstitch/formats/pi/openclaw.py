@@ -23,10 +23,10 @@ from msgspec import structs
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.files import read
-from lockstitch.formats.history import Aside, SourcedMessage
 from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.sources.history import Aside, SourcedMessage
 from lockstitch.sources.interface import Context, Transcript, new_finding
 from lockstitch.sources.records import JSON, TORN, Record, as_str, decode_json
 from lockstitch.sources.sqlite import bind_values, tables_of

@@ -24,7 +24,7 @@ from typing import Any
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
-from lockstitch.formats.history import COMPACTED, LEFT, LOST, Aside, History
+from lockstitch.sources.history import COMPACTED, LEFT, LOST, Aside, History
 from lockstitch.sources.records import Record, unescaped
 from lockstitch.sources.tree import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.history import NEW, SourcedMessage
 from lockstitch.formats.pi.repair_tree import new_id
 from lockstitch.formats.pi.session import (
     ASSISTANT,
@@ -27,6 +26,7 @@ from lockstitch.formats.pi.session import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
+from lockstitch.sources.history import NEW, SourcedMessage
 from lockstitch.sources.interface import Transcript
 from lockstitch.sources.records import Record, amend_record, new_record
 from lockstitch.sources.write_back import Earlier, longest_kept_run
