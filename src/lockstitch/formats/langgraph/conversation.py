@@ -78,32 +78,27 @@ def apply_writes(
 def read_update(
     coding: Codec, data: bytes, record: int, path: tuple[str | int, ...] = ()
 ) -> list[StoredMessage]:
-    """Read the messages of an update: one or a list of them, in any form that a reducer takes."""
+    """Read the messages of an update: one or a list of them, in any form that a reducer takes.
+
+    What is no message yet becomes one, as the reducer makes it.
+    """
     parts = coding.items(data)
-    items = [_one(coding, part) for part in ([data] if parts is None else parts)]
     found: list[StoredMessage] = []
-    for number, item in enumerate(items):
-        if item is not None:
-            item.record, item.path = record, (*path, number)
-            found.append(item)
+    for number, part in enumerate([data] if parts is None else parts):
+        item = coding.message(part)
+        if item is None or (item.frame is None and coding.objects):
+            value = coding.plain(part)
+            if value is None:
+                continue
+            view = _coerce(value)
+            if view is not None and coding.is_plain(part):
+                raw = coding.written(view, None)
+                item = coding.message(raw) or StoredMessage(view, raw, coding.tag)
+            elif item is None:
+                raise Undecodable("it holds something that is no message")
+        item.record, item.path = record, (*path, number)
+        found.append(item)
     return found
-
-
-def _one(coding: Codec, data: bytes) -> StoredMessage | None:
-    """Read one message of an update; what is none yet becomes one, as the reducer makes it."""
-    found = coding.message(data)
-    if found is not None and (found.frame is not None or not coding.objects):
-        return found
-    value = coding.plain(data)
-    if value is None:
-        return None
-    view = _coerce(value)
-    if view is None or not coding.is_plain(data):
-        if found is None:
-            raise Undecodable("it holds something that is no message")
-        return found
-    raw = coding.written(view, None)
-    return coding.message(raw) or StoredMessage(view, raw, coding.tag)
 
 
 def _coerce(value: Any) -> dict[str, Any] | None:
@@ -146,26 +141,11 @@ def read_stored(
 def replay_channel(
     snapshot: ThreadSnapshot, channel: str, codings: Mapping[str, Codec]
 ) -> list[StoredMessage]:
-    """Compute a conversation of which only changes are stored: from the last full value on."""
-    chain = _chain(snapshot, channel)
-    items: list[StoredMessage] = []
-    if channel in chain[-1].values:
-        seed = chain[-1].values[channel]
-        coding = codec_of(codings, seed)
-        items = read_stored(coding, seed.data, chain[-1].record, (channel,))
-    writes = (write for stored in reversed(chain) for write in _changes(stored, channel))
-    for write in writes:
-        items = apply_writes(items, [write], codings)
-    return items
+    """Compute a conversation of which only changes are stored: from the last full value on.
 
-
-def _changes(stored: StoredCheckpoint, channel: str) -> list[StoredWrite]:
-    found = [write for write in stored.writes if write.channel == channel]
-    return sorted(found, key=lambda write: write.order)
-
-
-def _chain(snapshot: ThreadSnapshot, channel: str) -> list[StoredCheckpoint]:
-    """Return the ancestors that make up a value, nearest first; raises if one of them is gone."""
+    Raises ``BrokenChain`` if one of the ancestors that make up the value is gone.
+    """
+    # Nearest first.
     chain: list[StoredCheckpoint] = []
     for stored in snapshot.ancestors:
         if stored.fault:
@@ -176,12 +156,17 @@ def _chain(snapshot: ThreadSnapshot, channel: str) -> list[StoredCheckpoint]:
     if not chain or (channel not in chain[-1].values and snapshot.cut):
         gone = snapshot.cut or snapshot.head.parent
         raise BrokenChain(f"checkpoint {gone or 'before it'} is gone")
-    children = [snapshot.head, *chain]
-    for child, parent in zip(children, chain, strict=False):
-        version = child.versions.get(channel)
-        if version != parent.versions.get(channel) and not _changes(parent, channel):
+    changes = [[one for one in stored.writes if one.channel == channel] for stored in chain]
+    for child, parent, writes in zip([snapshot.head, *chain], chain, changes, strict=False):
+        if child.versions.get(channel) != parent.versions.get(channel) and not writes:
             raise BrokenChain(f"what was written behind checkpoint {parent.id} is gone")
-    return chain
+    items: list[StoredMessage] = []
+    if channel in chain[-1].values:
+        seed = chain[-1].values[channel]
+        items = read_stored(codec_of(codings, seed), seed.data, chain[-1].record, (channel,))
+    for writes in reversed(changes):
+        items = apply_writes(items, writes, codings)
+    return items
 
 
 # Codings of what is no value to look into.

@@ -314,18 +314,13 @@ def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
         return ()
     counted = head.metadata.get(COUNTERS)
     known = counted if type(counted) is dict else {}
-    names = tuple(name for name in known if _is_lacking(head, name))
-    return (MESSAGES,) if MESSAGES in names else names
-
-
-def _is_lacking(head: StoredCheckpoint, name: Any) -> bool:
-    return (
-        type(name) is str
-        and name in head.versions
-        and name not in head.values
-        and name not in head.missing
-        and not is_control(name)
+    gone = {*head.values, *head.missing}
+    names = tuple(
+        name
+        for name in known
+        if type(name) is str and name in head.versions and name not in gone and not is_control(name)
     )
+    return (MESSAGES,) if MESSAGES in names else names
 
 
 OWN = "lockstitch"
@@ -338,7 +333,7 @@ WITHIN = "|"
 def starts_of(head: StoredCheckpoint) -> set[str]:
     """Return the checkpoints that a run which hangs on a head may have begun at.
 
-    A repair puts a checkpoint behind the one that it mends, and no run can go on from there.
+    A repair puts a checkpoint behind the one that it repairs, and no run can go on from there.
     """
     own = head.metadata.get(OWN)
     repaired = own.get("repaired") if type(own) is dict else None
