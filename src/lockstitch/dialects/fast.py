@@ -20,6 +20,10 @@ from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import Profile
 
 _ENCODER = msgspec.json.Encoder()
+_PACKER = msgspec.msgpack.Encoder()
+# The number of messages in a chunk stands before them, in so many bytes.
+_PACKED_HEAD = 3
+_LONGEST = 6
 # Below this no result can be a giant one.
 _UNREMARKABLE = 10 * 1024 * 1024
 # So many messages are encoded at once, in memory that is at hand.
@@ -56,15 +60,38 @@ def narrow(
     found = find_excerpt(raw, walker, with_ends=with_ends)
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
-    if clean:
-        return found
-    # clean text within the receiver's limit, and no message a giant
-    sizes = [encoded_size(raw[start : start + _CHUNK]) for start in range(0, len(raw), _CHUNK)]
-    if min(sizes) < 0:
-        return None
-    if max(sizes) > _UNREMARKABLE and any(encoded_size(one) > _UNREMARKABLE for one in raw):
-        return None
-    return found if sum(sizes) <= max(profile.max_bytes or sum(sizes), _UNREMARKABLE) else None
+    return found if clean or _is_small(raw, profile) else None
+
+
+def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
+    """Whether a list is clean text within its receiver's limit, and no message is a giant.
+
+    MessagePack is twice as fast to write as JSON, and raises for the same text. It holds a NUL for
+    every one in the text, and now and then one that only counts something. No byte of it takes
+    more than six in JSON: the exact size is asked for only until that bound is good enough.
+    """
+    chunks = [raw[start : start + _CHUNK] for start in range(0, len(raw), _CHUNK)]
+    sizes: list[int] = []
+    for chunk in chunks:
+        try:
+            packed = _PACKER.encode(chunk)
+        except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
+            return False
+        if packed.find(0, _PACKED_HEAD) >= 0 and encoded_size(chunk) < 0:
+            return False
+        size = _LONGEST * len(packed)
+        if size > _UNREMARKABLE:
+            size = encoded_size(chunk)
+            if size > _UNREMARKABLE and any(encoded_size(one) > _UNREMARKABLE for one in chunk):
+                return False
+        sizes.append(size)
+    most = max(profile.max_bytes or sum(sizes), _UNREMARKABLE)
+    total = sum(sizes)
+    for chunk, size in zip(chunks, sizes, strict=True):
+        if total <= most:
+            return True
+        total += encoded_size(chunk) - size
+    return total <= most
 
 
 def is_blank(text: Any) -> bool:

@@ -152,7 +152,7 @@ class Case:
             mark = f"<{key}>"
             if mark in text:
                 text = text.replace(mark, shown(value))
-        return _UNFILLED.sub("…", text)
+        return _UNFILLED.sub("…", text) if "<" in text else text
 
     def _template(self, errors: Sequence[tuple[str, str]], wording: str) -> str | None:
         names = (self.profile.full_name, self.profile.dialect)

@@ -278,7 +278,13 @@ class AnthropicWalker:
                 if role == "assistant":
                     if waiting or not index or not self._says(content, waiting, index):
                         return index
-                elif role != "user" or not _answers(content, waiting):
+                elif role != "user":
+                    return index
+                elif type(content) is str:
+                    if waiting or not content or content.isspace():
+                        return index
+                    seams.append(index)
+                elif not _answers(content, waiting):
                     return index
                 elif waiting:
                     waiting = []
@@ -383,9 +389,7 @@ def _is_signed(block: dict[str, Any], kind: Any) -> bool:
 
 
 def _answers(content: Any, waiting: list[str]) -> bool:
-    """Whether a user's content answers just the calls that wait, and holds only text else."""
-    if type(content) is str:
-        return not waiting and content != "" and not content.isspace()
+    """Whether a user's blocks answer just the calls that wait, and hold only text else."""
     if type(content) is not list or not content:
         return False
     answered = 0

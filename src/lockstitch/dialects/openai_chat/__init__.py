@@ -262,10 +262,13 @@ class ChatWalker:
         self.noted: set[str] = set()
         self.names: set[str] = set()
 
-    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
+    def run(  # noqa: C901 - one flat loop: calls would cost more than what they check
+        self, raw: Sequence[Any], start: int, seams: list[int]
+    ) -> int:
         """Walk from a seam to the first message that is not plain; give its index."""
         index = start
         waiting: list[str] = []
+        homes, noted, names = self.homes, self.noted, self.names
         try:
             for index in range(start, len(raw)):
                 message = raw[index]
@@ -280,10 +283,27 @@ class ChatWalker:
                 elif waiting:
                     return index
                 elif "tool_calls" in message:
-                    if role != "assistant" or not (content is None or type(content) is str):
+                    calls = message["tool_calls"]
+                    if role != "assistant" or type(calls) is not list or not calls:
                         return index
-                    if not self._calls(message["tool_calls"], waiting, index):
+                    if content is not None and type(content) is not str:
                         return index
+                    for call in reversed(calls):
+                        # what is missing or does not parse raises
+                        function = call["function"] if type(call) is dict else None
+                        if type(function) is not dict or call["type"] != "function":
+                            return index
+                        number, name = call["id"], function["name"]
+                        arguments = function["arguments"]
+                        if type(number) is not str or type(name) is not str or not number:
+                            return index
+                        if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
+                            return index
+                        if number in waiting or number in noted:
+                            return index
+                        homes[number] = SEVERAL if number in homes else index
+                        waiting.append(number)
+                        names.add(name)
                 elif type(content) is not str or not content or role not in _PLAIN_ROLES:
                     return index
                 elif role == "user":
@@ -291,26 +311,6 @@ class ChatWalker:
         except (KeyError, ValueError, RecursionError):
             return index
         return len(raw) - 1 if waiting else len(raw)
-
-    def _calls(self, calls: Any, waiting: list[str], index: int) -> bool:
-        """Note the calls of a message; what is missing or does not parse raises."""
-        if type(calls) is not list or not calls:
-            return False
-        for call in reversed(calls):
-            function = call["function"] if type(call) is dict else None
-            if type(function) is not dict or call["type"] != "function":
-                return False
-            number, name, arguments = call["id"], function["name"], function["arguments"]
-            if type(number) is not str or type(name) is not str or type(arguments) is not str:
-                return False
-            if not number or number in waiting or number in self.noted:
-                return False
-            if type(_DECODE(arguments)) is not dict:
-                return False
-            self.homes[number] = SEVERAL if number in self.homes else index
-            waiting.append(number)
-            self.names.add(name)
-        return True
 
     def is_prompt(self, message: Any) -> bool:
         """Whether this is a user's message."""
