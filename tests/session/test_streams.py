@@ -71,7 +71,7 @@ def request_with(dialect: str, messages: list[Any]) -> list[Any]:
     if results and dialect in ("anthropic", "gemini", "bedrock"):
         lodged = [view.rebuild(view.new_message(USER, results))]
     else:
-        lodged = [view.rebuild(view.lodge(result)) for result in results]
+        lodged = [view.rebuild(view.result_message(result)) for result in results]
     return [ASKS[dialect], *messages, *lodged]
 
 

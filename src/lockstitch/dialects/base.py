@@ -222,7 +222,7 @@ class Dialect(ABC):
         """Make a message that was not there before."""
         return Message(None, -1, role, parts, state=CHANGED)
 
-    def lodge(self, result: Part) -> Message:
+    def result_message(self, result: Part) -> Message:
         """Make the message that carries one result, in formats where each has its own."""
         return self.new_message("tool", [result])
 

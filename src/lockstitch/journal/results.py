@@ -183,7 +183,7 @@ def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) ->
 def _lodged(dialect: Dialect, results: list[Part]) -> list[Message]:
     if dialect.layout == GROUPED:
         return [dialect.new_message(USER, results)] if results else []
-    return [dialect.lodge(result) for result in results]
+    return [dialect.result_message(result) for result in results]
 
 
 def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:

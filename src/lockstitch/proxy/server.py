@@ -175,7 +175,7 @@ class Served:
             for site in list(self.runner.sites):
                 await site.stop()
             # those that were accepted just before are there a few steps later, and to be closed
-            await _settled()
+            await _run_pending()
             await self.runner.cleanup()
         if self.proxy is not None and self.proxy.keeping:
             await asyncio.wait(self.proxy.keeping, timeout=self.settings.grace)
@@ -184,10 +184,10 @@ class Served:
         if self.recorder is not None:
             await self.recorder.close()
         # transports are closed by the loop, a step after they were told to be
-        await _settled()
+        await _run_pending()
 
 
-async def _settled() -> None:
+async def _run_pending() -> None:
     """Let the loop do what it has put off."""
     for _ in range(5):
         await asyncio.sleep(0)
@@ -376,10 +376,10 @@ async def _tell_always(served: Served, path: Path) -> None:
     while True:
         if served.proxy is not None:
             served.proxy.siblings = lambda: _read(path)
-            told = msgspec.json.encode(served.proxy.counted)
-            if told != said:
+            counts = msgspec.json.encode(served.proxy.counted)
+            if counts != said:
                 _write(served, path)
-                said = told
+                said = counts
         await asyncio.sleep(_TELLING)
 
 

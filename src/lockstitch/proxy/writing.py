@@ -44,7 +44,7 @@ class Members(Struct, frozen=True):
 class EditedDocument(Struct, frozen=True):
     """An edited document, and of what pieces the lists in its fields were put together.
 
-    Of each piece it is told how many elements it holds, and its text if it is not a mere copy.
+    Of each piece it is noted how many elements it holds, and its text if it is not a mere copy.
     """
 
     data: bytes
@@ -139,24 +139,24 @@ class _JsonDocument:
     def _listed(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
         pieces: list[_Piece] = []
-        told = self.pieces.get(node.name, [])
+        noted = self.pieces.get(node.name, [])
         after = 0
         for at in sorted(step for step in node.below if isinstance(step, int)):
             if at > after:
                 pieces.append((after, self.data[members.starts[after] : members.ends[at - 1]]))
-                told.append((at - after, None))
+                noted.append((at - after, None))
             below = node.below[at]
             for edit in below.inserts:
                 pieces.append((-1, self._inserted(edit)))
-                told.append((1, pieces[-1][1]))
+                noted.append((1, pieces[-1][1]))
             if at < len(value) and not below.is_gone:
                 span = members.starts[at], members.ends[at]
                 pieces.append((at, self._applied(below, value[at], *span)))
-                told.append((1, pieces[-1][1]))
+                noted.append((1, pieces[-1][1]))
             after = min(at + 1, len(value))
         if after < len(value):
             pieces.append((after, self.data[members.starts[after] : members.ends[-1]]))
-            told.append((len(value) - after, None))
+            noted.append((len(value) - after, None))
         return pieces
 
     def _keyed(self, node: _EditNode, value: dict[str, Any], members: Members) -> list[_Piece]:

@@ -107,14 +107,16 @@ def find_spans(
         return inside or find_spans(text, kind, layers)
     text = _neutral(text)
     if kind is not None and names.fits(kind, text):
-        return _settled(text, _known(text, *_bytes(text)), [SecretSpan(0, len(text), kind)])
+        return _without_overlaps(
+            text, _known(text, *_bytes(text)), [SecretSpan(0, len(text), kind)]
+        )
     if len(text) < SHORTEST:
         return []
     data, low = _bytes(text)
-    return _settled(
+    return _without_overlaps(
         text,
         _known(text, data, low),
-        [*names.named(text, low), *_told_by_place(text, low)] if layers.named else (),
+        [*names.named(text, low), *_found_by_place(text, low)] if layers.named else (),
         _random_tokens(text, data) if layers.random else (),
         _personal(text, low) if layers.personal else (),
     )
@@ -205,7 +207,7 @@ def _personal(text: str, low: bytes) -> Iterator[SecretSpan]:
         yield from personal.phone(text, found.start())
 
 
-def _told_by_place(text: str, low: bytes) -> Iterator[SecretSpan]:
+def _found_by_place(text: str, low: bytes) -> Iterator[SecretSpan]:
     yield from _marked(text, low, _HEADERS)
     for signs, marks in _GATED:
         if any(sign in low for sign in signs):
@@ -295,7 +297,7 @@ def _is_wrapped(text: str, start: int, end: int) -> bool:
     return end - start >= _SHORTEST_LINE and _LINE_BEHIND.match(text, end) is not None
 
 
-def _settled(
+def _without_overlaps(
     text: str,
     known: Iterable[SecretSpan],
     named: Iterable[SecretSpan] = (),
@@ -312,13 +314,13 @@ def _settled(
     taken = bytearray(len(text))
     for done in PLACEHOLDER.finditer(text) if "[redacted:" in text else ():
         _take(taken, *done.span())
-    settled: list[SecretSpan] = []
+    chosen: list[SecretSpan] = []
     for layer in layers:
         for span in sorted(layer, key=lambda span: (span.start, -span.end)):
             for start, end in _left(taken, span, in_pieces=layer is layers[1]):
                 _take(taken, start, end)
-                settled.append(SecretSpan(start, end, span.kind))
-    return sorted(settled)
+                chosen.append(SecretSpan(start, end, span.kind))
+    return sorted(chosen)
 
 
 def _take(taken: bytearray, start: int, end: int) -> None:

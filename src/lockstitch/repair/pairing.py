@@ -245,7 +245,7 @@ class _PairRepair:
             if grouped:
                 pending = results
             else:
-                laid += [homes.get(id(r)) or self.draft.dialect.lodge(r) for r in results]
+                laid += [homes.get(id(r)) or self.draft.dialect.result_message(r) for r in results]
         if pending:
             laid.append(self._message_with(pending))
         self.draft.messages[:] = laid

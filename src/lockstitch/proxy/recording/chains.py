@@ -68,9 +68,9 @@ class HashChain(Struct, frozen=True):
         return HashChain(last, length, ends, lengths, marks)
 
 
-def beginning(dialect: str, told: str = "") -> HashChain:
+def beginning(dialect: str, instructions: str = "") -> HashChain:
     """Return the chain before the first message; ``told`` is what else it depends on."""
-    return HashChain(_hashed(b"", f"{dialect}\n{told}".encode()))
+    return HashChain(_hashed(b"", f"{dialect}\n{instructions}".encode()))
 
 
 def _hashed(before: bytes, link: bytes) -> bytes:
@@ -203,11 +203,13 @@ def without_markers(message: Any) -> Any:
     return {**message, key: kept}
 
 
-def digest_of_instructions(told: Sequence[Instructed]) -> str:
+def digest_of_instructions(instructions: Sequence[Instructed]) -> str:
     """Name what a model is told before the conversation, as far as it stays; "" for nothing."""
-    if not told:
+    if not instructions:
         return ""
-    said = [(event.role, _VARYING.sub("", bytes_of(event.payload).decode())) for event in told]
+    said = [
+        (event.role, _VARYING.sub("", bytes_of(event.payload).decode())) for event in instructions
+    ]
     return _digest(_ENCODE(said)).hex()
 
 

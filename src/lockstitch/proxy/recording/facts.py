@@ -45,15 +45,16 @@ _PREVIOUS = "previous_response_id"
 class ParsedRequest(Struct):
     """What a client asks a model, taken apart.
 
-    ``raws`` are the bytes of the messages in the conversation, ``told`` what the model is told
-    before it, and ``beside`` the other fields of the body, without keys. ``previous`` is the id of
-    the response that the provider keeps the conversation under, "" if the client sends all of it.
+    ``raws`` are the bytes of the messages in the conversation, ``instructions`` what the model
+    is told before it, and ``beside`` the other fields of the body, without keys. ``previous`` is
+    the id of the response that the provider keeps the conversation under, "" if the client sends
+    all of it.
     """
 
     dialect: str
     raws: list[bytes]
     linked: list[Linked]
-    told: list[Instructed]
+    instructions: list[Instructed]
     beside: dict[str, bytes]
     model: str = ""
     previous: str = ""

@@ -4,7 +4,7 @@ The tree of conversations: which session holds how much of a request, and what f
 
 Everything here is memory only. It is read back from the records of a store, in whose keys the
 hashes stand: ``p@HASH@LENGTH`` ends a message of the chain, with ``@RESPONSE`` where a provider
-keeps the conversation under a response's id, and ``i@DIGEST@…`` says what the model is told.
+keeps the conversation under a response's id, and ``i@DIGEST@…`` names its instructions.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class SessionBranch:
         """Whether nothing was said behind a record."""
         return self._said <= seq
 
-    def told_at(self, seq: int) -> str:
+    def instructions_at(self, seq: int) -> str:
         """Return the digest of what the model is told at a record."""
         return next((digest for at, digest in reversed(self._told) if at <= seq), "")
 
@@ -214,7 +214,7 @@ class SessionTree:
                 return branch, branch.responses[response]
         return None
 
-    def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
+    def decide(self, chain: HashChain, instructions: str, replies: Sequence[bool]) -> Placement:
         """Return what a request is; ``replies`` says which of its messages are a model's.
 
         It repeats a request if all of it is there under the same instructions. Else the longest
@@ -226,10 +226,10 @@ class SessionTree:
             found = self._at(chain.ends[matched - 1])
             is_whole = matched == len(chain.ends)
             if is_whole or not any(replies[:matched]):
-                found = [one for one in found if one[0].told_at(one[1]) == told]
+                found = [one for one in found if one[0].instructions_at(one[1]) == instructions]
             if not found:
                 continue
-            branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], told))
+            branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], instructions))
             is_free = branch.is_free(seq)
             if is_whole:
                 return Placement(Relation.REPEATS, branch, branch.head, seq, matched, is_sure=True)
@@ -244,8 +244,8 @@ class SessionTree:
         return [(branch, branch.nodes[end].seq) for branch in branches]
 
 
-def _fitness(branch: SessionBranch, seq: int, told: str) -> tuple[bool, bool]:
-    return branch.is_free(seq), branch.told_at(seq) == told
+def _fitness(branch: SessionBranch, seq: int, instructions: str) -> tuple[bool, bool]:
+    return branch.is_free(seq), branch.instructions_at(seq) == instructions
 
 
 T = TypeVar("T")
@@ -285,10 +285,10 @@ class Keeper:
                     self._tree = SessionTree()
                 time.sleep(_PAUSE)
 
-    def decide(self, chain: HashChain, told: str, replies: Sequence[bool]) -> Placement:
+    def decide(self, chain: HashChain, instructions: str, replies: Sequence[bool]) -> Placement:
         """Return what a request is, by what is known."""
         with self._lock:
-            return self._tree.decide(chain, told, replies)
+            return self._tree.decide(chain, instructions, replies)
 
     def look(self, chain: HashChain) -> None:
         """Learn of the sessions in the store that begin as a request does, the longest first."""

@@ -177,7 +177,7 @@ class _RequestRecording:
         self.keeper = keeper
         self.asking = asking
         self.client = client
-        self.told = digest_of_instructions(asking.told)
+        self.instructions = digest_of_instructions(asking.instructions)
         links = (linked.links for linked in asking.linked)
         # the end of the response that the provider goes on from, if that is known
         self.base: tuple[SessionBranch, bytes] | None = None
@@ -213,9 +213,9 @@ class _RequestRecording:
         """Decide by the messages; those that only the provider has are known by its response."""
         chain, replies = self.chain, self.asking.replies
         if self.base is None:
-            return self.keeper.decide(chain, self.told, replies)
+            return self.keeper.decide(chain, self.instructions, replies)
         whole = structs.replace(chain, ends=[self.base[1], *chain.ends])
-        found = self.keeper.decide(whole, self.told, [True, *replies])
+        found = self.keeper.decide(whole, self.instructions, [True, *replies])
         return structs.replace(found, matched=max(found.matched - 1, 0))
 
     def _written(self, decision: Placement, *, apart: bool) -> KeptRequest | None:
@@ -250,9 +250,14 @@ class _RequestRecording:
         entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
         described = self._description(branch, decision.step)
         entries += [_entry(described)] if described is not None else []
-        if self.told != branch.told_at(seq):
-            told = _instructed(self.asking.told, is_first=not branch.told_at(seq))
-            entries += [_shared(event, instructions_key(self.told, new_name())) for event in told]
+        if self.instructions != branch.instructions_at(seq):
+            instructions = _instructed(
+                self.asking.instructions, is_first=not branch.instructions_at(seq)
+            )
+            entries += [
+                _shared(event, instructions_key(self.instructions, new_name()))
+                for event in instructions
+            ]
         entries += _fields(self.asking.beside, branch.fields_at(seq))
         known = branch.calls_at(seq)[-_LAST_CALLS if self.asking.previous else 0 :]
         facts = facts_of(self.asking, decision.matched, known, seq + len(entries) + 1)
@@ -388,11 +393,11 @@ def _title(asking: ParsedRequest) -> str:
     return ""
 
 
-def _instructed(told: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
+def _instructed(instructions: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
     """Return what a model is told from now on; what it is not told any more is taken back."""
-    given = {event.role: event for event in told}
+    given = {event.role: event for event in instructions}
     if is_first:
-        return list(told)
+        return list(instructions)
     return [given.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
 
 
