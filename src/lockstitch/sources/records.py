@@ -553,3 +553,17 @@ def unescaped(text: str) -> str:
             continue
         return found.encode("utf-8", "replace").decode()
     return ""
+
+
+def torn_fields(data: bytes, mark: str, field: re.Pattern[str], behind: str = "") -> dict[str, Any]:
+    """Return the fields that can be read of a file's first line if it is torn and has a mark."""
+    line = data[: data.find(b"\n")] if b"\n" in data else data
+    text = line.decode("utf-8", "replace")
+    if not re.search(mark, text):
+        return {}
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        text = text.partition(behind)[2] if behind else text
+        return {match[1]: unescaped(match[2]) for match in field.finditer(text)}
+    return {}

@@ -16,7 +16,6 @@ the summary; a rollback drops the last turns; and in a paginated file nothing be
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import as_json
 from lockstitch.sources.history import COMPACTED as SUMMED_UP
 from lockstitch.sources.history import LEFT, LOST
-from lockstitch.sources.records import BLANK, BOM, NUL, TORN, Record, unescaped
+from lockstitch.sources.records import BLANK, BOM, NUL, TORN, Record, torn_fields, unescaped
 from lockstitch.sources.write_back import MessageHome
 
 META = "session_meta"
@@ -78,10 +77,13 @@ def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any]
         "originator": _OWN_NAME,
         "cli_version": _UNKNOWN_VERSION,
     }
-    counts = any(type(one.get("ordinal")) is int for one in lines)
-    mode = {"history_mode": "paginated"} if counts else {}
+    ordinals = [one["ordinal"] for one in lines if type(one.get("ordinal")) is int]
+    mode = {"history_mode": "paginated"} if ordinals else {}
     payload = {"id": own, **made, **mode, **known}
-    head = {"timestamp": payload["timestamp"]} | ({"ordinal": _before(lines)} if counts else {})
+    head: dict[str, Any] = {"timestamp": payload["timestamp"]}
+    if ordinals:
+        # that of a line before the first one that has any
+        head["ordinal"] = max(ordinals[0] - 1, 0)
     return {**head, "type": META, "payload": payload}
 
 
@@ -93,20 +95,7 @@ def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
         if value.get("type") == META and type(payload) is dict and not is_whole(value):
             texts = {key for key in _NEEDED if type(payload.get(key)) is not str}
             return _checked({key: own for key, own in payload.items() if key not in texts})
-    line = data[: data.find(b"\n")] if b"\n" in data else data
-    if f'"{META}"'.encode() not in line or _is_json(line):
-        return {}
-    text = line.decode("utf-8", "replace").partition('"payload"')[2]
-    found = {match[1]: unescaped(match[2]) for match in _FIELD.finditer(text)}
-    return _checked(found)
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return _checked(torn_fields(data, f'"{META}"', _FIELD, behind='"payload"'))
 
 
 def _checked(payload: dict[str, Any]) -> dict[str, Any]:
@@ -137,12 +126,6 @@ def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
             if match:
                 return unescaped(match[1])
     return None
-
-
-def _before(lines: Sequence[dict[str, Any]]) -> int:
-    """Return the ordinal of a line before the first one that has any."""
-    first: int = next(one["ordinal"] for one in lines if type(one.get("ordinal")) is int)
-    return max(first - 1, 0)
 
 
 def opening(records: Sequence[Record]) -> int:

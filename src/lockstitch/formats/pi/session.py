@@ -16,7 +16,6 @@ there twice means the later entry.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -25,7 +24,7 @@ from typing import Any
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.sources.history import COMPACTED, LEFT, LOST, Aside, History
-from lockstitch.sources.records import Record, unescaped
+from lockstitch.sources.records import Record, torn_fields
 from lockstitch.sources.tree import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 
 HEADER = "session"
@@ -53,43 +52,24 @@ def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any]
 
     What is left of the old head counts first, then the name of the file, then its entries.
     """
-    known = _left(records, data)
+    known: dict[str, Any] = {}
+    heads = (r.value for r in records if r.is_record and r.value.get("type") == HEADER)
+    nameless = next((head for head in heads if not is_header(head)), None)
+    if nameless is not None:
+        known = {key: value for key, value in nameless.items() if key not in ("type", "id")}
+    else:
+        known = torn_fields(data, f'"type"\\s*:\\s*"{HEADER}"', _FIELD)
     own = known.pop("id", None) or id_in(name)
     if not own:
         return None
     entries = [record.value for record in records if record.is_record]
     version = {"version": _VERSION} if any("parentId" in value for value in entries) else {}
-    when = _time_in(name) or next(
-        (value["timestamp"] for value in entries if type(value.get("timestamp")) is str), None
-    )
+    match = _TIME.match(name)
+    when = f"{match[1]}T{match[2]}:{match[3]}:{match[4]}.{match[5]}" if match else None
+    times = (value.get("timestamp") for value in entries)
+    when = when or next((time for time in times if type(time) is str), None)
     time = {"timestamp": when} if when else {}
     return {"type": HEADER, **version, "id": own, **time, **known}
-
-
-def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
-    """Return what can be read of a head that is torn, or has no id."""
-    for record in records:
-        if record.is_record and record.value.get("type") == HEADER and not is_header(record.value):
-            return {key: own for key, own in record.value.items() if key not in ("type", "id")}
-    line = data[: data.find(b"\n")] if b"\n" in data else data
-    text = line.decode("utf-8", "replace")
-    if not re.search(rf'"type"\s*:\s*"{HEADER}"', text) or _is_json(text):
-        return {}
-    return {match[1]: unescaped(match[2]) for match in _FIELD.finditer(text)}
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _time_in(name: str) -> str | None:
-    """Return the time that the name of a file begins with."""
-    match = _TIME.match(name)
-    return f"{match[1]}T{match[2]}:{match[3]}:{match[4]}.{match[5]}" if match else None
 
 
 USER, ASSISTANT, RESULT = "user", "assistant", "toolResult"
@@ -98,11 +78,17 @@ SKIPPED = ("error", "aborted")
 _ANTHROPIC = "anthropic-messages"
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LIMIT = 64
-_COMPACTED = "The conversation history before this point was compacted into the following summary:"
-_BRANCHED = "The following is a summary of a branch that this conversation came back from:"
+# How pi introduces a summary, by the type of its entry.
+_LEADS = {
+    "compaction": (
+        "The conversation history before this point was compacted into the following summary:"
+    ),
+    "branch_summary": (
+        "The following is a summary of a branch that this conversation came back from:"
+    ),
+}
 
 Block = dict[str, Any]
-Found = tuple[Path, Block]
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -128,86 +114,60 @@ def role_of(value: dict[str, Any]) -> str:
     return USER if speaks or kind in ("custom_message", "branch_summary", "compaction") else ""
 
 
-def blocks_in(value: dict[str, Any]) -> Iterator[Found]:
+def blocks_in(value: dict[str, Any]) -> Iterator[tuple[Path, Block]]:
     """Return the blocks that pi sends of an entry, each with its path in the entry."""
     message, kind = message_of(value), value.get("type")
     role = message.get("role")
-    if kind == "compaction":
-        yield from _said(("summary",), _summary(_COMPACTED, value))
-    elif kind == "branch_summary":
-        yield from _said(("summary",), _summary(_BRANCHED, value))
-    elif kind == "custom_message":
-        yield from _items(("content",), value.get("content"), _user_block)
-    elif role == RESULT:
+    path: Path = ("message", "content")
+    content: Any = message.get("content")
+    if role == RESULT:
         yield ("message",), result_block(message)
+        return
+    if kind in _LEADS:
+        summary = value.get("summary")
+        lead = f"{_LEADS[str(kind)]}\n\n<summary>\n{summary}\n</summary>"
+        path, content = ("summary",), lead if type(summary) is str else ""
+    elif kind == "custom_message":
+        path, content = ("content",), value.get("content")
     elif role == "bashExecution":
-        yield from _said(("message",), _command(message))
-    elif role == ASSISTANT:
-        signs = message.get("api") == _ANTHROPIC
-
-        def assistant_block(item: Block) -> Block | None:
-            return _assistant_block(item, signs)
-
-        yield from _items(("message", "content"), message.get("content"), assistant_block)
-    else:
-        yield from _items(("message", "content"), message.get("content"), _user_block)
-
-
-def _said(path: Path, text: str) -> Iterator[Found]:
-    if text.strip():
-        yield path, {"type": "text", "text": text}
-
-
-def _summary(lead: str, value: dict[str, Any]) -> str:
-    summary = value.get("summary")
-    return f"{lead}\n\n<summary>\n{summary}\n</summary>" if type(summary) is str else ""
-
-
-def _command(message: dict[str, Any]) -> str:
-    output = message.get("output")
-    shown = f"```\n{output}\n```" if output else "(no output)"
-    return f"Ran `{message.get('command')}`\n{shown}"
-
-
-def _items(path: Path, content: Any, convert: Any) -> Iterator[Found]:
+        output = message.get("output")
+        shown = f"```\n{output}\n```" if output else "(no output)"
+        path, content = ("message",), f"Ran `{message.get('command')}`\n{shown}"
     if type(content) is str:
-        yield from _said(path, content)
+        if content.strip():
+            yield path, {"type": "text", "text": content}
         return
     for place, item in enumerate(content if type(content) is list else ()):
-        block = convert(item) if type(item) is dict else None
+        block = None
+        if type(item) is dict and role == ASSISTANT and kind != "custom_message":
+            block = _assistant_block(item, signs=message.get("api") == _ANTHROPIC)
+        elif type(item) is dict:
+            block = _user_block(item)
         if block is not None:
             yield (*path, place), block
 
 
 def _user_block(item: Block) -> Block | None:
     if item.get("type") == "image":
-        return _image(item)
+        source = {"type": "base64", "media_type": item.get("mimeType"), "data": item.get("data")}
+        return {"type": "image", "source": source}
     text = item.get("text")
     return {"type": "text", "text": text} if type(text) is str and text.strip() else None
 
 
-def _image(item: Block) -> Block:
-    source = {"type": "base64", "media_type": item.get("mimeType"), "data": item.get("data")}
-    return {"type": "image", "source": source}
-
-
-def _assistant_block(item: Block, signs: bool) -> Block | None:
+def _assistant_block(item: Block, *, signs: bool) -> Block | None:
     kind = item.get("type")
     if kind == "toolCall":
         arguments = item.get("arguments")
         given = {} if arguments is None else arguments
         name = item.get("name")
         return {"type": "tool_use", "id": wire_id(item.get("id")), "name": name, "input": given}
-    if kind == "thinking":
-        return _thinking(item) if signs else None
-    return _user_block(item) if kind == "text" else None
-
-
-def _thinking(item: Block) -> Block | None:
+    if kind != "thinking":
+        return _user_block(item) if kind == "text" else None
     text, signature = item.get("thinking"), item.get("thinkingSignature")
-    if item.get("redacted"):
+    if signs and item.get("redacted"):
         return {"type": "redacted_thinking", "data": signature}
-    if type(text) is not str or not text.strip():
+    if not signs or type(text) is not str or not text.strip():
         return None
     if type(signature) is str and signature.strip():
         return {"type": "thinking", "thinking": text, "signature": signature}

@@ -53,10 +53,7 @@ def write_back(
     transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
     """Return the records of the file in which the conversation is the healed one."""
-    stitcher = _PiWriteBack(transcript)
-    records = stitcher.write_back(strands)
-    stitcher.set_aside(ledger)
-    return records
+    return _PiWriteBack(transcript).write_back(strands, ledger)
 
 
 class _PiWriteBack:
@@ -73,24 +70,32 @@ class _PiWriteBack:
         self.used: set[int] = set()
         self.made = 0
 
-    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, strands: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
+        session = self.session
         units = [unit for strand in strands for unit in self._units(strand)]
-        for unit, near in zip(units, self._neighbours(units), strict=True):
-            unit.record = self._fresh(unit, near) if unit.is_new else self._kept(unit)
+        # What is new is like the old entry before it, or like the first that there is.
+        old = (unit.number for unit in units if not unit.is_new)
+        last = next(old, session.entries[0])
+        for unit in units:
+            unit.record = (
+                self._fresh(unit, session.value(last)) if unit.is_new else self._kept(unit)
+            )
+            last = last if unit.is_new else unit.number
         line = self._with_controls(units)
         first = self._first_kept(line, units)
-        if not self.session.is_linear:
+        if not session.is_linear:
             self._link(line)
-            self._keep_from(first, line)
-        return self._file(line, first)
-
-    def set_aside(self, ledger: Ledger) -> None:
-        """Keep what goes with an entry although pi never sent it."""
+            for unit in line if first is not None else ():
+                if first is not None and unit.number == session.path[session.cut]:
+                    path = ("firstKeptEntryId",)
+                    unit.record = amend_record(self.data, _record(unit), path, first.id)
+        # What goes with an entry although pi never sent it is kept aside.
         for number in sorted(self._lost()):
-            value = self.session.value(number)
+            value = session.value(number)
             content = message_of(value).get("content")
             if type(content) is list and len(content) > len(self.homes[number]):
-                ledger.set_aside(RULES["LS610"], self.session.records[number].place, value)
+                ledger.set_aside(RULES["LS610"], session.records[number].place, value)
+        return self._file(line, first)
 
     # Which entry holds which blocks.
 
@@ -184,7 +189,15 @@ class _PiWriteBack:
             message = result_of(unit.blocks[0], self.ids, self.names)
         else:
             items = [item_of(block, self.ids) for block in unit.blocks]
-            message = {"role": unit.role, "content": items, **self._made_by(unit, near)}
+            message = {"role": unit.role, "content": items}
+        if unit.role == ASSISTANT:
+            # the fields that a message of the model must have
+            keys = ("api", "provider", "model")
+            known = {key: message_of(near)[key] for key in keys if key in message_of(near)}
+            cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
+            counts = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0)
+            base = {"api": "anthropic-messages", "provider": "lockstitch", "model": "lockstitch"}
+            message |= {**base, **known, "usage": {**counts, "cost": cost}, "stopReason": "stop"}
         time = message_of(near).get("timestamp")
         message |= {"timestamp": time} if time is not None else {}
         value: dict[str, Any] = {"type": "message"}
@@ -193,25 +206,6 @@ class _PiWriteBack:
             unit.id = new_id(self.session, near.get("id"), self.made)
             value |= {"id": unit.id, "parentId": None}
         return new_record("", {**value, "timestamp": near.get("timestamp"), "message": message})
-
-    def _neighbours(self, units: Sequence[PiUnit]) -> Iterator[dict[str, Any]]:
-        """Return for each entry the old one before it, or the first that there is."""
-        old = (unit.number for unit in units if not unit.is_new)
-        last = next(old, self.session.entries[0])
-        for unit in units:
-            yield self.session.value(last)
-            last = last if unit.is_new else unit.number
-
-    def _made_by(self, unit: PiUnit, near: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields that a message of the model must have."""
-        if unit.role != ASSISTANT:
-            return {}
-        keys = ("api", "provider", "model")
-        known = {key: message_of(near)[key] for key in keys if key in message_of(near)}
-        cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
-        counts = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0)
-        base = {"api": "anthropic-messages", "provider": "lockstitch", "model": "lockstitch"}
-        return {**base, **known, "usage": {**counts, "cost": cost}, "stopReason": "stop"}
 
     # The chain and the file.
 
@@ -270,13 +264,6 @@ class _PiWriteBack:
                 return unit if unit.number != self.session.kept_before[0] else None
         return None
 
-    def _keep_from(self, first: PiUnit | None, line: Sequence[PiUnit]) -> None:
-        if first is None:
-            return
-        number = self.session.path[self.session.cut]
-        unit = next(unit for unit in line if unit.number == number)
-        unit.record = amend_record(self.data, _record(unit), ("firstKeptEntryId",), first.id)
-
     def _link(self, line: Sequence[PiUnit]) -> None:
         """Write parents where the entry before is another one than it was."""
         old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
@@ -321,24 +308,22 @@ class _PiWriteBack:
         gone = self._lost()
         front = next((n for n in session.path if n in spots), len(session.records))
         earlier = Earlier((n for n in session.path if n in spots), spots)
-        for number, record in enumerate(session.records):
+        for number, old in enumerate(session.records):
+            record = old
             if number == front:
                 yield from ((unit.number, _ended(unit)) for unit in follow.get(NEW, ()))
             if number in spots:
                 yield number, _record(spots[number])
             elif number not in moved and number not in gone:
-                yield number, self._rehung(record, gone, earlier)
+                # what hung on an entry that is gone hangs on the entry before that one
+                parent = record.value.get("parentId") if record.is_record else None
+                node = session.last.get(parent) if type(parent) is str else None
+                if node is not None and node.number in gone:
+                    before = earlier.than(node.number)
+                    name = before.id if before else None
+                    record = amend_record(self.data, record, ("parentId",), name)
+                yield number, record
             yield from ((unit.number, _ended(unit)) for unit in follow.get(number, ()))
-
-    def _rehung(self, record: Record, gone: set[int], earlier: Earlier[PiUnit]) -> Record:
-        """Hang what hung on an entry that is gone on the entry before that one."""
-        parent = record.value.get("parentId") if record.is_record else None
-        node = self.session.last.get(parent) if type(parent) is str else None
-        if node is None or node.number not in gone:
-            return record
-        before = earlier.than(node.number)
-        name = before.id if before else None
-        return amend_record(self.data, record, ("parentId",), name)
 
     def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
         """Correct the entry that a compaction of the first version keeps, which it counts."""
