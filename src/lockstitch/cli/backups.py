@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +70,12 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
         terminal.complain(f"{render.target_name(place)}: {reason}")
 
     kept: dict[str, Backup] = {}
-    for target in targets or _roots():
+    # without a target, those of the programs' folders that are there
+    folders = [place for place in searched_folders() if os.path.isdir(place)]  # noqa: PTH112
+    for target in targets or folders:
         for backup in operations.backups_of(target, declined=decline):
             kept[str(backup.record)] = backup
     return sorted(kept.values(), key=lambda one: one.time, reverse=True)
-
-
-def _roots() -> list[str]:
-    import os
-
-    return [place for place in searched_folders() if os.path.isdir(place)]  # noqa: PTH112
 
 
 def backup_id(backup: Backup) -> str:

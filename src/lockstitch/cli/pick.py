@@ -87,17 +87,13 @@ def open_picked(summary: SessionSummary) -> PickedSession:
 
 def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -> list[str]:
     """Return the page on a session: what it is, what is wrong, and what a repair will do."""
-    return [*_head_lines(view.summary, width, marks, now), *_body_lines(view, width, marks)]
-
-
-def _head_lines(one: SessionSummary, width: int, marks: Marks, now: float) -> Iterator[str]:
+    one = view.summary
     title = one.title or f"({one.session or 'no title'})"
-    for line in wrap_text(title, width):
-        yield terminal.paint(line, "bold")
+    head = [terminal.paint(line, "bold") for line in wrap_text(title, width)]
     project = shorten_path(one.project, home_folder()) if one.project else ""
     facts = (one.program, project, one.age(now), size(one.size) if one.size else "")
-    yield from wrap_text(f" {marks.dot} ".join(filter(None, facts)), width)
-    yield ""
+    about = wrap_text(f" {marks.dot} ".join(filter(None, facts)), width)
+    return [*head, *about, "", *_body_lines(view, width, marks)]
 
 
 def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
@@ -108,7 +104,12 @@ def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
     if not found:
         yield from wrap_text("Nothing is wrong with this session.", width)
         yield from _note_lines(view.report, width)
-        yield from _resume_lines(view.summary, width)
+        line = view.summary.resume_line(current_folder())
+        if line:
+            yield ""
+            yield terminal.paint("Resume it with", "bold")
+            # never wrapped within a word: the line is printed again at the end, to be pasted
+            yield from wrap_text(line, width, "  ")
         return
     yield terminal.paint("What is wrong", "bold")
     vendor = profile_named(str(view.report.dialect)).vendor if view.report.dialect else ""
@@ -151,15 +152,6 @@ def _plan_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
 def _note_lines(report: Report, width: int) -> Iterator[str]:
     for note in report.notes:
         yield from wrap_text(f"Note: {note}", width, "  ")
-
-
-def _resume_lines(one: SessionSummary, width: int) -> Iterator[str]:
-    line = one.resume_line(current_folder())
-    if line:
-        yield ""
-        yield terminal.paint("Resume it with", "bold")
-        # never wrapped within a word: the line is printed again at the end, to be pasted
-        yield from wrap_text(line, width, "  ")
 
 
 def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:

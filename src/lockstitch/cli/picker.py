@@ -169,9 +169,11 @@ class SessionList(Struct):
         first = terminal.paint(fit(head, width - 1), *style) if style else fit(head, width)
         state = f"{one.level}: {one.state}" if one.level not in ("", HEALTHY) else one.level
         state = state or "not checked yet"
-        facts = f" {self.marks.dot} ".join(filter(None, (one.program, self._project(one))))
+        project = shorten_path(one.project, self.home) if one.project else ""
+        facts = f" {self.marks.dot} ".join(filter(None, (one.program, project)))
         if width < WIDE:
-            return [first, self._state(one, state, width), self._indented(facts, width)]
+            indented = f"    {fit(facts, width - 4, self.marks.more)}"
+            return [first, self._state(one, state, width), indented]
         state = fit(state, width - 4, self.marks.more)
         left = width - 4 - text_width(state) - 3
         painted = self._state(one, state, width)
@@ -181,12 +183,6 @@ class SessionList(Struct):
     def _state(self, one: SessionSummary, state: str, width: int) -> str:
         text = fit(state, width - 4, self.marks.more)
         return f"    {terminal.paint(text, COLOURS.get(one.level, 'dim'))}"
-
-    def _indented(self, text: str, width: int) -> str:
-        return f"    {fit(text, width - 4, self.marks.more)}"
-
-    def _project(self, one: SessionSummary) -> str:
-        return shorten_path(one.project, self.home) if one.project else ""
 
     def _foot(self, width: int) -> str:
         if self.is_typing:

@@ -195,7 +195,7 @@ class TerminalLayout:
         for picture in pictures:
             yield from self._block(picture, 2, "     ", prose=False)
 
-    def stray(self) -> Iterator[str]:
+    def set_apart(self) -> Iterator[str]:
         """Set a result apart that stands under no call."""
         yield from self._apart(_CALL_BLOCK)
 

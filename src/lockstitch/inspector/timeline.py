@@ -84,7 +84,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
     if message.flaw or not message.parts:
         return False
     return all(
-        part.kind == RESULT and show.threads.pairing.verdicts[result + number] == ANSWER
+        part.kind == RESULT and show.paired.pairing.verdicts[result + number] == ANSWER
         for number, part in enumerate(message.parts)
     )
 

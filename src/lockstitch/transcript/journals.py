@@ -213,7 +213,7 @@ class JournalTranscript(Generic[T]):
             return
         answer = answer_in(item.fact, self.journal.value(item.fact))
         name = self.page.named(item.call.name or "a call")
-        yield from self.page.stray()
+        yield from self.page.set_apart()
         yield from self.page.result(
             f"another result of {name}, record {item.seq}",
             "\n".join(_words(piece) for piece in late_pieces(item.call, answer)[1:]),
@@ -255,13 +255,13 @@ class _ReplyTranscript(MessageTranscript[T]):
             return
         yield from self.page.call(*describe_call(self.dialect, part), by=_attempts(call))
         word = describe_end(call)
-        answer = self.threads.pairing.answers[number]
+        answer = self.paired.pairing.answers[number]
         if word or answer == NOWHERE:
             yield from self.page.closed(word or "no result")
             return
         late = (call.reply, call.index) in self.replaced
         yield from self._answer(
-            self.threads.results[answer], "late result" if late else "result", ""
+            self.paired.results[answer], "late result" if late else "result", ""
         )
 
 

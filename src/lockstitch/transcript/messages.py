@@ -175,7 +175,7 @@ class TranscriptLayout(Protocol[T_co]):
     """The pieces of a conversation, each as whatever it is shown with: a row, an element.
 
     What closes a call (``result``, ``no_result``, ``closed``) comes right behind it, unless
-    ``stray`` said that a result stands under no call; a ``mark`` is for what came before it.
+    ``set_apart`` said that a result stands under no call; a ``mark`` is for what came before it.
     """
 
     def turn(self, number: int, place: str) -> Iterator[T_co]:
@@ -204,7 +204,7 @@ class TranscriptLayout(Protocol[T_co]):
     ) -> Iterator[T_co]:
         """Close a call with what came back, or give a result that stands alone."""
 
-    def stray(self) -> Iterator[T_co]:
+    def set_apart(self) -> Iterator[T_co]:
         """Set a result apart that stands under no call."""
 
     def named(self, name: str) -> str:
@@ -285,7 +285,7 @@ class MessageTranscript(Generic[T]):
         self.view = self.dialect.read(messages)
         self.key = profile.list_key
         self.page = page
-        self.threads: PairedCalls = pair_messages(
+        self.paired: PairedCalls = pair_messages(
             self.view,
             profile.layout,
             self.dialect.keys,
@@ -392,15 +392,15 @@ class MessageTranscript(Generic[T]):
 
     def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
         yield from self.page.call(*describe_call(self.dialect, part))
-        answer = self.threads.pairing.answers[number]
+        answer = self.paired.pairing.answers[number]
         if answer == NOWHERE:
             codes = [finding for finding in found if finding.code in _NO_RESULT]
             yield from self.page.no_result(codes, part.id)
             yield from self._found([one for one in found if one not in codes], "   ")
             return
-        result = self.threads.results[answer]
+        result = self.paired.results[answer]
         where = ""
-        if answer in self.threads.pairing.displaced:
+        if answer in self.paired.pairing.displaced:
             where = f", from {Place.in_list(self.key, result.home, result.at)}"
         home = self._marks(self.view[result.home]).get(result.at, [])
         yield from self._answer(result, "result", where)
@@ -408,9 +408,9 @@ class MessageTranscript(Generic[T]):
 
     def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
         """Yield a result that stands under no call shown here."""
-        pairing = self.threads.pairing
+        pairing = self.paired.pairing
         verdict, owner = pairing.verdicts[number], pairing.owners[number]
-        call = self.threads.calls[owner] if owner != NOWHERE else None
+        call = self.paired.calls[owner] if owner != NOWHERE else None
         if verdict == ANSWER and call is not None and call.home in self.chosen:
             return
         name = self.page.named(call.name if call and call.name else "a call")
@@ -421,7 +421,7 @@ class MessageTranscript(Generic[T]):
             title = self.page.broken(title, found) if found else title
         else:
             title = self.page.broken(f"second result of {name}", found)
-        yield from self.page.stray()
+        yield from self.page.set_apart()
         yield from self._answer(part, title, "")
         yield from self._found(found, "   ")
 

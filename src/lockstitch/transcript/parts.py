@@ -59,7 +59,7 @@ class PartsLayout:
         else:
             yield {"kind": "answer", "state": state, **fields}
 
-    def stray(self) -> Iterator[Part]:
+    def set_apart(self) -> Iterator[Part]:
         """Set the next result apart."""
         self.stands_alone = True
         yield from ()
