@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
@@ -241,13 +240,26 @@ class _GooseWriteBack:
         self.turns = {turn.number: turn for turn in talk.turns}
         self.homes = {id(block): turn.items[at] for turn in talk.turns for at, block in turn.blocks}
         self.sent = {turn.number for turn in talk.turns if turn.is_sent and turn.blocks}
-        self.names = {spelled(own): own for own in _ids(talk)}
+        items = [item for turn in talk.turns for item in turn.items if type(item) is dict]
+        ids = [own for item in items if type(own := item.get("id")) is str]
+        self.names = {spelled(own): own for own in ids}
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 
     def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
-        lines = [line for strand in strands for line in self._lines(strand)]
-        stay = longest_kept_run(self._homes(lines))
+        lines: list[GooseLine] = []
+        homes: list[int] = []
+        seen: set[int] = set()
+        for strand in strands:
+            role = str(strand.message.get("role"))
+            for (source, _), run in groupby(strand.parts, key=_run):
+                # a message may stay in a record of its own role, and only once
+                turn = self.turns.get(source)
+                fits = turn is not None and turn.role == role and source not in seen
+                homes.append(source if fits else NEW)
+                seen.add(source)
+                lines.append(GooseLine(source, role, [block for _, block in run]))
+        stay = longest_kept_run(homes)
         out: dict[int, list[Record]] = {NEW: []}
         kept: set[int] = set()
         anchor = NEW
@@ -259,22 +271,6 @@ class _GooseWriteBack:
             else:
                 out[anchor].append(self._fresh(line, anchor))
         return [*self._all(out, kept)]
-
-    def _lines(self, strand: SourcedMessage) -> Iterator[GooseLine]:
-        role = str(strand.message.get("role"))
-        for (source, _), run in groupby(strand.parts, key=_run):
-            yield GooseLine(source, role, [block for _, block in run])
-
-    def _homes(self, lines: Sequence[GooseLine]) -> list[int]:
-        """Return the records that messages may stay in: of their own role, and only once."""
-        homes: list[int] = []
-        seen: set[int] = set()
-        for line in lines:
-            turn = self.turns.get(line.number)
-            fits = turn is not None and turn.role == line.role and line.number not in seen
-            homes.append(line.number if fits else NEW)
-            seen.add(line.number)
-        return homes
 
     def _all(self, out: dict[int, list[Record]], kept: set[int]) -> Iterator[Record]:
         """Put the messages among what is not sent, which stays where it is."""
@@ -361,13 +357,6 @@ def _run(part: tuple[int, Any]) -> tuple[int, bool]:
     source, block = part
     is_result = type(block) is dict and block.get("type") == "tool_result"
     return source, is_result and source == NEW
-
-
-def _ids(talk: Talk) -> Iterator[str]:
-    for turn in talk.turns:
-        for item in turn.items:
-            if type(item) is dict and type(item.get("id")) is str:
-                yield item["id"]
 
 
 _SESSION = ProgramTable("sessions", session="id")
@@ -540,9 +529,9 @@ def _visible(metadata: Any) -> bool:
 
 def _answers_error(found: Finding, transcript: Transcript) -> bool:
     """Whether a result belongs to a request that goose keeps but never sends."""
-    steps = found.place.split(".")
-    content = transcript.history.messages[int(steps[1])]["content"]
-    at = int(steps[3]) if len(steps) > 3 and is_index(steps[3]) else 0  # noqa: PLR2004
+    content = transcript.history.messages[found.at.message or 0]["content"]
+    step = found.at.path[1] if len(found.at.path) > 1 else 0
+    at = step if type(step) is int else 0
     own = content[at].get("tool_use_id") if at < len(content) else None
     talk: Talk = transcript.state
     if talk.requests is None:

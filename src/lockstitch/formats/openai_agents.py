@@ -26,7 +26,6 @@ _SESSIONS = (
     "SELECT session_id, NULL, CAST(strftime('%s', updated_at) AS INTEGER), '' FROM agent_sessions"
 )
 _ITEM = "message_data"
-_FRONT = -1
 
 
 class OpenAIAgents(RowFormat):
@@ -44,15 +43,24 @@ class OpenAIAgents(RowFormat):
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         history = History(OPENAI_RESPONSES, [], [], [])
         homes: list[int] = []
+        findings: list[Finding] = []
         for number, row in enumerate(records):
-            if _is_item(row):
+            if not isinstance(row, Row) or row.table != "agent_messages":
+                continue
+            if not _is_lost(row):
                 homes.append(number)
                 enter_message(history, row.value[_ITEM], MessageHome(number, (_ITEM,)))
+            elif row.readable:
+                text = "the row holds no item, but is sent as one"
+                findings.append(new_finding("LS610", row.place, text, ERROR))
+            else:
+                text = "the row cannot be decoded, so that it is passed over in silence"
+                findings.append(new_finding("LS610", row.place, text, WARNING))
         return Transcript(
             context,
             records,
             history,
-            findings=[_lost(row) for row in records if _is_lost(row)],
+            findings=findings,
             session=context.name,
             turns=sum(item.get("role") == "user" for item in history.messages),
             state=homes,
@@ -69,70 +77,40 @@ class OpenAIAgents(RowFormat):
     def write_back(
         self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        homes: list[int] = transcript.state
+        records, homes = transcript.records, transcript.state
         stay = longest_kept_run([strand.origin for strand in strands])
         kept: dict[int, Record] = {}
-        behind: dict[int, list[Record]] = {}
-        anchor = _FRONT
+        # What is new or moved goes behind what it follows; None: it comes first.
+        behind: dict[int | None, list[Record]] = {}
+        first = homes[0] if homes else 0
+        anchor: int | None = None
         for place, strand in enumerate(strands):
-            near = transcript.records[max(anchor, homes[0] if homes else 0)]
             if place in stay:
                 anchor = homes[strand.origin]
-                kept[anchor] = _kept(transcript.records[anchor], strand.message)
+                kept[anchor] = row = records[anchor]
+                if isinstance(row, Row) and strand.message is not row.json:
+                    kept[anchor] = put_fields(row, strand.message)
             else:
-                behind.setdefault(anchor, []).append(_fresh(strand.message, near, transcript))
-        return _laid(transcript.records, set(homes), kept, behind)
+                near = records[first if anchor is None else max(anchor, first)].value
+                time = {"created_at": near["created_at"]} if "created_at" in near else {}
+                session = near.get("session_id", transcript.session)
+                value = {"session_id": session, _ITEM: strand.message, **time}
+                behind.setdefault(anchor, []).append(new_row(_MESSAGE, value))
+        out: list[Record] = []
+        items = set(homes)
+        for number, record in enumerate(records):
+            out += behind.get(None, ()) if homes and number == first else ()
+            if number in kept:
+                out.append(kept[number])
+            elif number not in items:
+                out.append(record)
+            out += behind.get(number, ())
+        return out if homes else [*out, *behind.get(None, ())]
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code == "LS101" else found.severity
 
 
-def _is_message(record: Record) -> bool:
-    return isinstance(record, Row) and record.table == "agent_messages"
-
-
-def _is_item(record: Record) -> bool:
-    return _is_message(record) and type(record.value[_ITEM]) is dict
-
-
 def _is_lost(record: Record) -> bool:
-    return _is_message(record) and not _is_item(record)
-
-
-def _lost(record: Record) -> Finding:
-    if isinstance(record, Row) and not record.readable:
-        text = "the row cannot be decoded, so that it is passed over in silence"
-        return new_finding("LS610", record.place, text, WARNING)
-    return new_finding("LS610", record.place, "the row holds no item, but is sent as one", ERROR)
-
-
-def _kept(record: Record, item: Any) -> Record:
-    if isinstance(record, Row) and item is not record.json:
-        return put_fields(record, item)
-    return record
-
-
-def _fresh(item: Any, near: Record, transcript: Transcript) -> Record:
-    session = near.value.get("session_id", transcript.session)
-    time = {"created_at": near.value["created_at"]} if "created_at" in near.value else {}
-    return new_row(_MESSAGE, {"session_id": session, _ITEM: item, **time})
-
-
-def _laid(
-    records: Sequence[Record],
-    items: set[int],
-    kept: dict[int, Record],
-    behind: dict[int, list[Record]],
-) -> list[Record]:
-    """Put rows in order: what is new or moved goes behind what it follows."""
-    out: list[Record] = []
-    first = min(items, default=len(records))
-    for number, record in enumerate(records):
-        if number == first:
-            out += behind.get(_FRONT, ())
-        if number in kept:
-            out.append(kept[number])
-        elif number not in items:
-            out.append(record)
-        out += behind.get(number, ())
-    return out if items else [*out, *behind.get(_FRONT, ())]
+    is_message = isinstance(record, Row) and record.table == "agent_messages"
+    return is_message and type(record.value[_ITEM]) is not dict
