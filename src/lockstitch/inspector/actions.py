@@ -23,7 +23,7 @@ from lockstitch.inspector.timeline import Timeline
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import operations, places, repair
 from lockstitch.sources.source import OWN, Opened, Report, Source
-from lockstitch.sources.targets import open_source, session_paths
+from lockstitch.sources.targets import open_source, resolve_sources, session_paths
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
 _NO_SUCH = "there is no such session any more"
