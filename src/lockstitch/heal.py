@@ -1,7 +1,4 @@
-"""What a caller gave: a list or a body, of plain data or SDK objects, and for whom it is.
-
-Message lists in, findings, plans or healed lists out: the functions people call.
-"""
+"""heal, check, plan, detect and explain: message lists in, findings, plans or healed lists out."""
 
 from __future__ import annotations
 
@@ -19,10 +16,9 @@ from lockstitch.dialects.fast import narrow
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Unhealed, UsageError
-from lockstitch.repair.draft import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined, RepairedMessage, earlier_forms
 from lockstitch.repair.edits import Edit, diff
 from lockstitch.repair.engine import NONE, RepairOutcome, repair_case
-from lockstitch.repair.origins import RepairedMessage, earlier_forms
 from lockstitch.rules import ERROR, RULES, Case, Finding, RequestContext, Rule, examine
 
 

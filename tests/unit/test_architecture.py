@@ -146,7 +146,7 @@ each = Together()
 
 
 def name_of(path: Path) -> str:
-    """The dotted name of a module: ``lockstitch.rules.case``."""
+    """The dotted name of a module: ``lockstitch.rules.rule``."""
     steps = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
 

@@ -1,11 +1,9 @@
-"""JSON that is valid, but holds what no decoder here takes: those pieces are left as text.
+"""JSON as text: read whatever is in it, and changed so that all the rest keeps its bytes.
 
 An integer of thousands of digits, a number beyond a float and lists within a thousand lists are
-valid JSON, and other programs read them. Such a piece becomes a ``msgspec.Raw`` of its own bytes,
-which msgspec and ``splices.dump`` write back as it was; all around it is decoded as ever. So what
-cannot be read here is told from what is damaged, and keeps its bytes.
-
-Changing one value inside a JSON text so that all the rest keeps its bytes.
+valid JSON, and other programs read them, but no decoder here does. Such a piece becomes a
+``msgspec.Raw`` of its own bytes, which msgspec and ``dump`` write back as it was; all around it is
+decoded as ever. So what cannot be read here is told from what is damaged, and keeps its bytes.
 """
 
 from __future__ import annotations

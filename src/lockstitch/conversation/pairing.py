@@ -1,29 +1,25 @@
 """Which result answers which call: the one pairing algorithm, for every dialect.
 
 Pairing is positional and by occurrence, because ids repeat across turns with several providers.
-Each call and each result is a *slot*; a slot's ``zone`` is the stretch of the conversation in
-which the provider expects the result to stand.
-
-1. *Reserve*: inside a zone, results go to the calls of that zone with the same key (and, where
-   names are known, the same name), first in first out; a real result takes the place of a
-   placeholder. A result that names no call at all
-   goes to the first call of its zone that is still open.
-2. *Move*: a result outside its zone goes to the latest earlier call with its key if that call is
-   still open, else to the only open call with its key, if there is exactly one.
-3. What is left is a duplicate of an answered call, or an orphan.
-
-Zones in which calls and results simply line up are settled in one linear walk; the tables behind
-the three steps are built only for what is left.
-
-Where the provider expects the results of a call: the zones of a conversation.
-
-Three layouts cover every dialect:
+A *zone* is the stretch of the conversation in which the provider expects the results of a batch of
+calls. Three layouts cover every dialect:
 
 - ``GROUPED``: all results of a turn stand in the user message right after it (Anthropic,
   Bedrock, Gemini). A run of assistant messages is one turn.
 - ``SINGLE``: each result is a message of its own, right after the message that called
   (OpenAI Chat, LangChain).
 - ``FLAT``: results are items that may stand anywhere behind their call (OpenAI Responses).
+
+1. *Reserve*: inside a zone, results go to the calls of that zone with the same key (and, where
+   names are known, the same name), first in first out; a real result takes the place of a
+   placeholder. A result that names no call at all goes to the first call of its zone that is
+   still open.
+2. *Move*: a result outside its zone goes to the latest earlier call with its key if that call is
+   still open, else to the only open call with its key, if there is exactly one.
+3. What is left is a duplicate of an answered call, or an orphan.
+
+Zones in which calls and results simply line up are paired in one linear walk; the tables behind
+the three steps are built only for what is left.
 """
 
 from __future__ import annotations
@@ -86,13 +82,13 @@ def pair_slots(
     pairing = Pairing(
         [NOWHERE] * len(calls), [NOWHERE] * len(results), [""] * len(results), set(), {}
     )
-    left = _settle_in_step(calls, results, pairing)
+    left = _pair_in_step(calls, results, pairing)
     if left:
         _PairingTable(calls, results, contents, pairing, left).pair()
     return pairing
 
 
-def _settle_in_step(
+def _pair_in_step(
     calls: Sequence[PairingSlot], results: Sequence[PairingSlot], pairing: Pairing
 ) -> list[int]:
     """Pair the zones whose results line up with their calls; give the results that are left."""

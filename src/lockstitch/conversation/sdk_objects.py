@@ -1,16 +1,14 @@
-"""Objects of SDKs: their fields as the SDK would send them, and objects made of such fields.
+"""SDK objects to plain data, and healed plain data back in kind.
+
+``to_plain`` turns whatever stands in a list of messages into dicts, lists and scalars: the wire
+form that the object's own SDK would send. It also returns the way back, which takes a healed
+version of that data and puts the original objects wherever their plain form is still the very same
+dict. A changed object becomes one of its class again if that class can say exactly the same; a new
+message in a list of LangChain or google-genai objects becomes such an object; anything else is a
+dict, which every SDK accepts. No original is ever changed.
 
 A class is known by where it, or a base of it, was defined: nothing is imported to read an object,
 and only a class that the user's program has loaded already can be made an object of.
-
-SDK objects to plain data, and healed plain data back in kind.
-
-``thaw`` turns whatever stands in a list of messages into dicts, lists and scalars: the wire form
-that the object's own SDK would send. It also gives ``freeze``, which takes a healed version of that
-data and puts the original objects back wherever their plain form is still the very same dict.
-A changed object becomes one of its class again if that class can say exactly the same; a new
-message in a list of LangChain or google-genai objects becomes such an object; anything else is a
-dict, which every SDK accepts. No original is ever changed.
 """
 
 from __future__ import annotations
@@ -228,7 +226,7 @@ def to_plain(value: Any) -> tuple[Any, FromPlain]:
     plain = thawing.value(value, ("messages",) if isinstance(value, Sequence | deque) else ())
     if plain is value:
         return value, as_it_is
-    return plain, _FromPlain(thawing.forms, plain).convert
+    return plain, _InKind(thawing.forms, plain).convert
 
 
 def _unrolled(value: Any) -> Any:
@@ -331,7 +329,7 @@ class _ToPlain:
         return [self.value(item, (*at, index)) for index, item in enumerate(items)]
 
 
-class _FromPlain:
+class _InKind:
     """Turns healed plain data back, guided by the plain data it was healed from."""
 
     def __init__(self, forms: dict[int, PlainForm], plain: Any) -> None:

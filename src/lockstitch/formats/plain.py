@@ -29,8 +29,7 @@ from lockstitch.dialects.registry import (
 )
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.heal import plan_stored
-from lockstitch.repair.draft import Ledger
-from lockstitch.repair.origins import RepairedMessage
+from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.sources import repair
 from lockstitch.sources.history import NEW, History, SourcedMessage, trace_sources
 from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Transcript

@@ -1,4 +1,7 @@
-"""Pass: content as the provider wants it (LS401 to LS404, LS413 to LS416)."""
+"""Passes: content and media as the provider wants them, text that can be encoded.
+
+LS401 to LS404 and LS413 to LS416, then LS5xx.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,145 @@ from lockstitch.conversation.parts import (
     CALL,
     CHANGED,
     COSMETIC,
+    MEDIA,
     RESULT,
     TEXT,
     TOOL,
     Message,
     Part,
+    Path,
 )
 from lockstitch.dialects import ANTHROPIC, BEDROCK, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.anthropic import markers_outside
-from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS, copy_part, replace_at
+from lockstitch.dialects.base import (
+    CALLS_ELSEWHERE,
+    NO_CALLS,
+    copy_part,
+    replace_all_at,
+    replace_at,
+)
+from lockstitch.dialects.fast import encoded_size
+from lockstitch.dialects.media import Image, head_of, pixels, sniff
 from lockstitch.dialects.profiles import ANYTHING, BLANK
 from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import content as rules
+from lockstitch.rules import media as media_rules
 from lockstitch.rules.rule import Rule, shown
+
+REMOVED_NOTE = "[lockstitch] An image was removed here: {why}."
+
+
+def repair_images(draft: RepairDraft) -> None:
+    """LS501 and LS502: relabel images, put notes where one cannot be sent."""
+    case = draft.case()
+    found = media_rules.all_images(case)
+    limit = media_rules.pixel_limit(case, len(found))
+    swaps: dict[int, list[tuple[Path, Any]]] = {}
+    for image in found:
+        swap = _judge(draft, image, limit)
+        if swap is not None:
+            swaps.setdefault(id(image.part), []).append((image.path, swap))
+    if swaps:
+        _swap(draft, swaps)
+
+
+def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
+    """Give what must stand in an image's place, or None if it may stay."""
+    head = head_of(image.data)
+    fault = media_rules.image_fault(image, head)
+    if fault and media_rules.can_relabel(image, head):
+        kind = sniff(head)
+        note = f"an image labelled as another kind was relabelled {kind}"
+        draft.ledger.note(media_rules.BAD_IMAGE, "relabelled", draft.place(image.part), note)
+        return _relabelled(image, kind)
+    if fault:
+        return _noted(draft, image, media_rules.BAD_IMAGE, "it could not be decoded")
+    if limit and pixels(head) > limit:
+        why = f"its {pixels(head)} pixels exceed the limit of {limit}"
+        return _noted(draft, image, media_rules.IMAGE_TOO_LARGE, why)
+    return None
+
+
+def _relabelled(image: Image, kind: str) -> Any:
+    if image.label_at:
+        label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
+        return replace_at(image.block, image.label_at, label)
+    url = image.block["image_url"]
+    old = url["url"] if isinstance(url, dict) else url
+    fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
+    return {**image.block, "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh}
+
+
+def _noted(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
+    place = draft.place(image.part)
+    draft.ledger.note(rule, "removed", place, f"a note took the place of an image: {why}")
+    draft.ledger.set_aside(rule, place, image.block)
+    return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
+
+
+def _swap(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
+    for message in draft.messages:
+        if any(id(part) in swaps for part in message.parts):
+            parts = [_with_swaps(part, swaps.get(id(part), [])) for part in message.parts]
+            draft.keep_parts(message, parts)
+
+
+def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
+    raw = replace_all_at(part.raw, swaps)
+    if raw is part.raw:
+        return part
+    if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):
+        return Part("text", raw, part.at, part.home, flavor="text", text=raw["text"])
+    return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
+
+
+def free_error_media(draft: RepairDraft) -> None:
+    """LS503: move what is not text out of error results, behind the results."""
+    if draft.profile.dialect != ANTHROPIC:
+        return
+    for message in draft.messages:
+        if any(p.kind == RESULT and media_rules.has_error_media(p.raw) for p in message.parts):
+            _free(draft, message)
+
+
+def _free(draft: RepairDraft, message: Message) -> None:
+    parts: list[Part] = []
+    freed: list[Part] = []
+    for part in message.parts:
+        if part.kind != RESULT or not media_rules.has_error_media(part.raw):
+            parts.append(part)
+            continue
+        content = part.raw["content"]
+        texts = [b for b in content if not isinstance(b, dict) or b.get("type") == "text"]
+        freed += [
+            Part(MEDIA, block, part.at, part.home, flavor=str(block.get("type")))
+            for block in content
+            if isinstance(block, dict) and block.get("type") != "text"
+        ]
+        raw = {**part.raw, "content": texts}
+        parts.append(Part(RESULT, raw, part.at, part.home, part.id, None, part.flavor))
+        note = "non-text content of an error result was moved after the results"
+        draft.ledger.note(media_rules.ERROR_MEDIA, "moved", draft.place(part), note)
+    heads = sum(part.kind == RESULT for part in parts)
+    draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
+
+
+def shed_bytes(draft: RepairDraft) -> None:
+    """LS504: replace the oldest images by notes until the request fits."""
+    limit = draft.profile.max_bytes
+    if not limit:
+        return
+    over = encoded_size(draft.render()) - limit
+    swaps: dict[int, list[tuple[Path, Any]]] = {}
+    for image in media_rules.all_images(draft.case()):
+        if over <= 0:
+            break
+        over -= len(image.data) - len(REMOVED_NOTE)
+        swap = _noted(draft, image, media_rules.TOO_MANY_BYTES, "the request was too large")
+        swaps.setdefault(id(image.part), []).append((image.path, swap))
+    if swaps:
+        _swap(draft, swaps)
+
 
 EMPTY_NOTE = "[lockstitch] This message was empty."
 EMPTY_RESULT = "[lockstitch] The tool returned no text."
@@ -51,7 +180,9 @@ def _as_text_message(draft: RepairDraft, message: Message) -> list[Message]:
         text = f"{ROLE_LABEL.format(role='unknown')}\n{message.raw}"
         fresh = draft.user_text(text)
         fresh.index = message.index
-        draft.ledger.note(rules.MALFORMED, "rewritten", place, "a bare text became a user message")
+        draft.ledger.note(
+            rules.MALFORMED, "rewritten", place, "a bare text became a user message"
+        )
         return [fresh]
     draft.ledger.note(rules.MALFORMED, "removed", place, "this is not a message")
     draft.ledger.set_aside(rules.MALFORMED, place, message.raw)
@@ -72,7 +203,9 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
             note = "an empty list of calls was removed"
             draft.ledger.note(rules.MALFORMED, "removed", draft.place(part), note)
         elif part.kind == BROKEN:
-            rule = rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
+            rule = (
+                rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
+            )
             draft.drop(rule, part, "a block that cannot be read was removed")
         elif part.flavor == "bare" and part.kind == TEXT:
             part.flavor = ""
@@ -198,7 +331,9 @@ def _drop_blank_texts(draft: RepairDraft, message: Message, is_last: bool) -> No
         return
     if is_last and message.role == ASSISTANT and [part.raw for part in message.parts] == [""]:
         return
-    kept = [p for p in message.parts if p.kind != TEXT or not rules.is_blank(p, draft.profile)]
+    kept = [
+        p for p in message.parts if p.kind != TEXT or not rules.is_blank(p, draft.profile)
+    ]
     if len(kept) == len(message.parts):
         return
     for part in message.parts:
@@ -251,16 +386,22 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
         else:
             message.parts = [draft.dialect.text_part("", message.role), *message.parts]
         message.touch()
-        draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string")
+        draft.ledger.note(
+            rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string"
+        )
         return True
     if message.role == ASSISTANT:
-        draft.ledger.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
+        draft.ledger.note(
+            rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed"
+        )
         if isinstance(message.raw, dict) and other_fields(draft, message.raw):
             draft.ledger.set_aside(rules.EMPTY_CONTENT, place, message.raw)
         return False
     message.parts = [draft.dialect.text_part(EMPTY_NOTE, message.role)]
     message.touch()
-    draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note")
+    draft.ledger.note(
+        rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note"
+    )
     return True
 
 
@@ -298,7 +439,9 @@ def add_text_to_documents(draft: RepairDraft) -> None:
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
             draft.keep_parts(message, [*message.parts, text])
             note = "a short text was added next to a document"
-            draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
+            draft.ledger.note(
+                rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note
+            )
 
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:

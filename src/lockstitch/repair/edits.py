@@ -48,7 +48,7 @@ def diff(
     ``earlier`` is the record of a repair: what each changed message and part was before, by the
     ``id`` of the new one, None for what is new. What it does not name is compared by its place.
     """
-    comparison = _Comparison(earlier or {})
+    comparison = _EditSearch(earlier or {})
     comparison.compare(before, after, root)
     return _with_moves(comparison.edits)
 
@@ -56,7 +56,7 @@ def diff(
 Span = tuple[int, int]
 
 
-class _Comparison:
+class _EditSearch:
     """Walks over two values side by side and collects the edits."""
 
     def __init__(self, earlier: Mapping[int, Any]) -> None:

@@ -16,9 +16,9 @@ from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part
 from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import narrow
-from lockstitch.repair import content, identity, media, pairing, reasoning, turns
-from lockstitch.repair.draft import Change, Quarantined, RepairDraft
-from lockstitch.repair.origins import RepairedMessage, trace_draft
+from lockstitch.repair import content, identity, pairing, reasoning, turns
+from lockstitch.repair import content as media
+from lockstitch.repair.draft import Change, Quarantined, RepairDraft, RepairedMessage, trace_draft
 from lockstitch.rules import ERROR, Case, Finding, examine
 from lockstitch.rules import media as media_rules
 

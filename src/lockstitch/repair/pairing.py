@@ -9,9 +9,8 @@ from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, WAITING, shown_part
 from lockstitch.repair.draft import RepairDraft
 from lockstitch.rules import pairing as rules
-from lockstitch.rules.case import Case
 from lockstitch.rules.identity import REPEATED_CALL
-from lockstitch.rules.rule import Rule, label
+from lockstitch.rules.rule import Case, Rule, label
 
 ORPHAN_LABEL = "[lockstitch] Tool result kept as text: its call is not in this conversation ({id})."
 SECOND_LABEL = "[lockstitch] Another result of tool call {id}, kept as text."
@@ -23,7 +22,7 @@ def repair_pairs(draft: RepairDraft) -> None:
     case = draft.case()
     if drop_repeated_calls(draft, case):
         case = draft.case()
-    _PairRepair(draft, case).weave()
+    _PairRepair(draft, case).repair()
     if draft.profile.layout == FLAT:
         match_output_kinds(draft)
     drop_lone_server_parts(draft)
@@ -38,7 +37,7 @@ class _PairRepair:
         self.threads = self.case.threads
         self.calls_of = self._calls_by_zone()
         self.result_number = {id(part): n for n, part in enumerate(self.threads.results)}
-        self.lodged: dict[int, list[Part]] = {}
+        self.placed: dict[int, list[Part]] = {}
         self.taken: set[int] = set()
         self.reused: set[int] = set()
         self.as_text: dict[int, list[Part]] = {}
@@ -52,15 +51,15 @@ class _PairRepair:
             if answer != NOWHERE
         }
 
-    def weave(self) -> None:
+    def repair(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
         self._judge_results()
-        for number in sorted(self._unsettled()):
-            self._settle(self.threads.zones[number], self.calls_of.get(number, []))
-        if self.taken or self.as_text or self.lodged:
+        for number in sorted(self._broken_zones()):
+            self._place_batch(self.threads.zones[number], self.calls_of.get(number, []))
+        if self.taken or self.as_text or self.placed:
             self._lay_out()
 
-    def _unsettled(self) -> set[int]:
+    def _broken_zones(self) -> set[int]:
         """Give the zones whose results are missing, displaced, scattered or mixed with others."""
         threads, pairing = self.threads, self.threads.pairing
         zones = {
@@ -102,7 +101,7 @@ class _PairRepair:
         masked = number in pairing.masked
         rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
         dialect = self.draft.dialect
-        stands_in = self._is_told_by(result, answer)
+        stands_in = self._is_covered_by(result, answer)
         if stands_in or dialect.same_result(result, answer):
             self.taken.add(id(result))
             what = "a placeholder" if stands_in else "an exact repeat"
@@ -111,7 +110,7 @@ class _PairRepair:
         else:
             self._keep_as_text(rule, result, SECOND_LABEL)
 
-    def _is_told_by(self, result: Part, answer: Part) -> bool:
+    def _is_covered_by(self, result: Part, answer: Part) -> bool:
         """Whether a result is a placeholder, and all that it may hold is in the answer."""
         dialect = self.draft.dialect
         if not dialect.is_placeholder(result):
@@ -143,8 +142,8 @@ class _PairRepair:
             grouped.setdefault(zone, []).append(number)
         return grouped
 
-    def _settle(self, zone: Zone, calls: list[int]) -> None:
-        """Lodge the results of one batch behind its calls.
+    def _place_batch(self, zone: Zone, calls: list[int]) -> None:
+        """Place the results of one batch behind its calls.
 
         They come in the order of the calls if one is added or moved in, else as they stood.
         """
@@ -162,7 +161,7 @@ class _PairRepair:
         if not moved and all(id(result) in self.result_number for result in results):
             results.sort(key=lambda result: self.result_number[id(result)])
         if results:
-            self.lodged[zone.caller] = results
+            self.placed[zone.caller] = results
 
     def _well_placed(self, zone: Zone, count: int) -> set[int]:
         """Give the results that head the zone without anything between them."""
@@ -241,7 +240,7 @@ class _PairRepair:
                 pending = []
             else:
                 laid.append(message)
-            results = self.lodged.get(position, [])
+            results = self.placed.get(position, [])
             if grouped:
                 pending = results
             else:
@@ -282,7 +281,7 @@ class _PairRepair:
         }
 
     def _unpicked(self, message: Message, pending: list[Part]) -> list[Message]:
-        """Give what is left of a message once moved parts are out and lodged ones are in."""
+        """Give what is left of a message once moved parts are out and placed ones are in."""
         kept: list[Part] = []
         text: list[Part] = []
         for part in message.parts:

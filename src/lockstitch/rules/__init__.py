@@ -12,14 +12,15 @@ from lockstitch.rules import (
     stored,
     turns,
 )
-from lockstitch.rules.case import Case, RequestContext
 from lockstitch.rules.rule import (
     ERROR,
     FINDERS,
     NOTE,
     RULES,
     WARNING,
+    Case,
     Finding,
+    RequestContext,
     Rule,
     is_broken,
 )

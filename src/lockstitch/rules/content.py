@@ -26,9 +26,8 @@ from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
-from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Finding, Rule, finder, label, rule
+from lockstitch.rules.rule import Case, Finding, Rule, finder, label, rule
 
 BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(

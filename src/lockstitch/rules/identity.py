@@ -24,9 +24,8 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
-from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule, shown
+from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule, shown
 
 _UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
 _UNIQUE_IN_TURN = (

@@ -17,9 +17,8 @@ from lockstitch.dialects.media import (
     pixels,
     sniff,
 )
-from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import ERROR, NOTE, WARNING, Finding, Rule, finder, rule, word
+from lockstitch.rules.rule import ERROR, NOTE, WARNING, Case, Finding, Rule, finder, rule, word
 
 _LONGEST_PATH = 16
 GIANT = 10 * 1024 * 1024

@@ -17,8 +17,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.openai_responses import CALL_KINDS
-from lockstitch.rules.case import Case
-from lockstitch.rules.rule import Finding, finder, label, rule
+from lockstitch.rules.rule import Case, Finding, finder, label, rule
 
 ALL = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 BLOCKS = ("anthropic", "bedrock")

@@ -17,8 +17,7 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.gemini import signature_of
 from lockstitch.dialects.profiles import issuer_of
-from lockstitch.rules.case import Case
-from lockstitch.rules.rule import ERROR, WARNING, Finding, finder, rule
+from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule
 
 SIGNED = ("anthropic", "bedrock")
 _CHANGED_TEXT = (

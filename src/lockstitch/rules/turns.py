@@ -17,9 +17,8 @@ from lockstitch.conversation.parts import (
     Message,
 )
 from lockstitch.dialects.profiles import Profile
-from lockstitch.rules.case import Case
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Finding, finder, rule, word
+from lockstitch.rules.rule import Case, Finding, finder, rule, word
 
 ALTERNATION = rule(
     code="LS405",

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.conversation.parts import Path, Place
-from lockstitch.repair.origins import RepairedMessage, RepairedPart
+from lockstitch.repair.draft import RepairedMessage, RepairedPart
 
 NEW = -1
 LOST, LEFT, COMPACTED = "lost", "left", "compacted"

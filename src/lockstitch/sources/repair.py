@@ -23,9 +23,8 @@ from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.heal import Plan, plan_request, plan_stored
-from lockstitch.repair.draft import Change, Ledger, Quarantined
+from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
 from lockstitch.repair.edits import diff
-from lockstitch.repair.origins import RepairedMessage
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.sources.history import NEW, History, parts_of, trace_sources
 from lockstitch.sources.interface import Format, Transcript, new_finding

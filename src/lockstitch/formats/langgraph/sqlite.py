@@ -57,8 +57,7 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
-from lockstitch.repair.draft import Ledger
-from lockstitch.repair.origins import RepairedMessage
+from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.rules import RULES
 from lockstitch.sources.history import SourcedMessage, trace_sources
 from lockstitch.sources.interface import Context, Format, Transcript
