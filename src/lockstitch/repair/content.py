@@ -180,9 +180,7 @@ def _as_text_message(draft: RepairDraft, message: Message) -> list[Message]:
         text = f"{ROLE_LABEL.format(role='unknown')}\n{message.raw}"
         fresh = draft.user_text(text)
         fresh.index = message.index
-        draft.ledger.note(
-            rules.MALFORMED, "rewritten", place, "a bare text became a user message"
-        )
+        draft.ledger.note(rules.MALFORMED, "rewritten", place, "a bare text became a user message")
         return [fresh]
     draft.ledger.note(rules.MALFORMED, "removed", place, "this is not a message")
     draft.ledger.set_aside(rules.MALFORMED, place, message.raw)
@@ -203,9 +201,7 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
             note = "an empty list of calls was removed"
             draft.ledger.note(rules.MALFORMED, "removed", draft.place(part), note)
         elif part.kind == BROKEN:
-            rule = (
-                rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
-            )
+            rule = rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
             draft.drop(rule, part, "a block that cannot be read was removed")
         elif part.flavor == "bare" and part.kind == TEXT:
             part.flavor = ""
@@ -331,9 +327,7 @@ def _drop_blank_texts(draft: RepairDraft, message: Message, is_last: bool) -> No
         return
     if is_last and message.role == ASSISTANT and [part.raw for part in message.parts] == [""]:
         return
-    kept = [
-        p for p in message.parts if p.kind != TEXT or not rules.is_blank(p, draft.profile)
-    ]
+    kept = [p for p in message.parts if p.kind != TEXT or not rules.is_blank(p, draft.profile)]
     if len(kept) == len(message.parts):
         return
     for part in message.parts:
@@ -386,22 +380,16 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
         else:
             message.parts = [draft.dialect.text_part("", message.role), *message.parts]
         message.touch()
-        draft.ledger.note(
-            rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string"
-        )
+        draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string")
         return True
     if message.role == ASSISTANT:
-        draft.ledger.note(
-            rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed"
-        )
+        draft.ledger.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
         if isinstance(message.raw, dict) and other_fields(draft, message.raw):
             draft.ledger.set_aside(rules.EMPTY_CONTENT, place, message.raw)
         return False
     message.parts = [draft.dialect.text_part(EMPTY_NOTE, message.role)]
     message.touch()
-    draft.ledger.note(
-        rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note"
-    )
+    draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note")
     return True
 
 
@@ -439,9 +427,7 @@ def add_text_to_documents(draft: RepairDraft) -> None:
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
             draft.keep_parts(message, [*message.parts, text])
             note = "a short text was added next to a document"
-            draft.ledger.note(
-                rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note
-            )
+            draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
 
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
