@@ -281,7 +281,7 @@ def test_a_second_trigger_of_a_known_name_is_not_taken_for_it(
 
 MEASURED = """
 import resource, sys
-from lockstitch.sessions import checking
+from lockstitch.sources import operations as checking
 most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 [report] = checking.scan_file(sys.argv[1])
 print(report.error)

@@ -32,12 +32,12 @@ from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.sources import repair
 from lockstitch.sources.history import NEW, History, SourcedMessage, trace_sources
-from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Transcript
+from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Sorting, Transcript
 from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
 from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Story
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
@@ -111,7 +111,6 @@ class PlainList(Format):
     def sorting(self, transcript: Transcript) -> Sorting:
         """Return the summary of an earlier compaction, known by its label."""
         from lockstitch.journal.projection import SUMMARY  # noqa: PLC0415 - few commands need it
-        from lockstitch.sources.compaction import Sorting  # noqa: PLC0415 - as above
 
         history = transcript.history
         views = new_dialect(profile_named(history.dialect).dialect).read(history.messages)

@@ -44,7 +44,7 @@ from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply
 from lockstitch.rules import ERROR, Finding
 from lockstitch.sources import repair
 from lockstitch.sources.history import NEW, History
-from lockstitch.sources.interface import Format, Transcript
+from lockstitch.sources.interface import Format, Sorting, Transcript
 from lockstitch.sources.operations import until_it_stays
 from lockstitch.sources.places import may_be, place_of
 from lockstitch.sources.repair import RepairOptions, RepairPlan
@@ -115,23 +115,6 @@ ItemOwner = tuple[int, str]
 _LEAST, _MOST = 0.25, 4.0
 _ENOUGH = 2000
 _TWO = 2
-
-
-class Sorting(Struct, frozen=True):
-    """What messages of a history are, by their numbers, where they are nobody's words.
-
-    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
-    that of an earlier compaction, with ``previous`` for its text. ``usage`` tells of requests:
-    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
-    whether the store can hold results that are shortened.
-    """
-
-    setup: frozenset[int] = frozenset()
-    aside: frozenset[int] = frozenset()
-    summary: int = NEW
-    previous: str = ""
-    usage: tuple[tuple[int, int], ...] = ()
-    shortens: bool = False
 
 
 class Shortened(Struct, frozen=True):

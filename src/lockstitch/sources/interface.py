@@ -22,7 +22,7 @@ from lockstitch.errors import UsageError
 from lockstitch.files.processes import SessionUser, working_in_folder
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.history import COMPACTED, LEFT, Aside, History, SourcedMessage
+from lockstitch.sources.history import COMPACTED, LEFT, NEW, Aside, History, SourcedMessage
 from lockstitch.sources.records import Pattern, Record
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from lockstitch.journal.records import JournalRecord
     from lockstitch.journal.threads import ThreadConversation
-    from lockstitch.sources.compaction import Shortened, Sorting, Story
     from lockstitch.sources.records import DecodeLine
 
 
@@ -131,6 +130,23 @@ class Dropped(Struct):
     reason: str
     messages: list[Any]
     is_chosen: bool = False
+
+
+class Sorting(Struct, frozen=True):
+    """What messages of a history are, by their numbers, where they are nobody's words.
+
+    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
+    that of an earlier compaction, with ``previous`` for its text. ``usage`` tells of requests:
+    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
+    whether the store can hold results that are shortened.
+    """
+
+    setup: frozenset[int] = frozenset()
+    aside: frozenset[int] = frozenset()
+    summary: int = NEW
+    previous: str = ""
+    usage: tuple[tuple[int, int], ...] = ()
+    shortens: bool = False
 
 
 class Format(ABC):
@@ -263,7 +279,7 @@ class Format(ABC):
             "message lists, and stores of Lockstitch's own can"
         )
 
-    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+    def compacted(self, transcript: Transcript, story: Any, out: Any) -> list[Record]:
         """Give the records with a compaction, written as the program writes its own."""
         raise NotImplementedError
 
@@ -339,15 +355,20 @@ def format_named(name: str) -> Format:
         raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
     if name not in _made:
         module, kind = _CLASSES[name]
-        _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
+        _made[name] = getattr(format_module(module), kind)()
     return _made[name]
+
+
+def format_module(name: str) -> Any:
+    """Return a module of a program's package, which stands above and is loaded when needed."""
+    return import_module(f"lockstitch.formats.{name}")
 
 
 def read_thread(
     records: Iterable[JournalRecord], fetch: Callable[[list[str]], dict[str, bytes]]
 ) -> ThreadConversation:
     """Read the conversation of a thread that LangGraph keeps in a store of our own."""
-    module = import_module("lockstitch.formats.langgraph.journal")
+    module = format_module("langgraph.journal")
     found: ThreadConversation = module.read_conversation(records, fetch)
     return found
 

@@ -37,7 +37,7 @@ from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
 from lockstitch.sources import places
-from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript
+from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
 from lockstitch.sources.places import psycopg_hint
 from lockstitch.sources.repair import (
     ROLLED_BACK,
@@ -91,9 +91,8 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     """
     try:
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres import database, work  # noqa: PLC0415
-
-            known = database.look_into(url)
+            work = format_module("langgraph.postgres.work")
+            known = format_module("langgraph.postgres.database").look_into(url)
             if known.is_own:
                 yield from _check_store(url)
             for task in work.schema_tasks(url, addresses.public, known=known, **how):
@@ -405,14 +404,15 @@ def undo_threads(
     there is nothing to take back.
     """
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import repairs, work  # noqa: PLC0415 - as above
-        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
+        repairs = format_module("langgraph.postgres.repairs")
+        work = format_module("langgraph.postgres.work")
+        database_of = format_module("langgraph.postgres.database").Database
 
     done: list[UsageError] = []
     count = 0
     for task in work.schema_tasks(url, addresses.public):
         try:
-            with Database(task.url, task.home.schema) as database:
+            with database_of(task.url, task.home.schema) as database:
                 for one in repairs.undo_repairs(database, task.home, session=session, run=run):
                     count += 1
                     yield task.name, one

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
+from lockstitch.sources.interface import format_module
 from lockstitch.sources.source import DATABASES
 from lockstitch.stores import addresses
 from lockstitch.stores.addresses import public
@@ -94,9 +95,7 @@ def _holds_only_threads(url: str) -> bool:
     if names_schema(url):
         return True
     try:
-        from lockstitch.formats.langgraph.postgres.database import look_into  # noqa: PLC0415
-
-        known = look_into(url)
+        known = format_module("langgraph.postgres.database").look_into(url)
     except (LockstitchError, ModuleNotFoundError):
         return False
     return bool(known.homes) and not known.is_own

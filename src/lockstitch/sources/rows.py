@@ -1,12 +1,8 @@
-"""The edge to sessions in the databases of other programs: their rows, read and written.
+"""Sessions in the databases of other programs: their rows, read, written and taken back.
 
 Writing is one transaction. It first makes sure that the session is still, row for row, what was
 read; each row is then changed only if it is what it is changed from; and the images of all rows
 that it touches, before and after, are safe in a backup before it is final.
-
-The images of rows in a backup: what they were before a repair and after it, as JSON values.
-
-Repairs of rows taken back: each row only if it is still what the repair left.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +23,22 @@ from lockstitch.sources import sqlite
 from lockstitch.sources.interface import SQLITE, Context, Transcript, format_named, format_of
 from lockstitch.sources.records import Record
 from lockstitch.sources.repair import RepairPlan
+from lockstitch.sources.row_changes import (
+    COUNTERS,
+    Counts,
+    Images,
+    RowChange,
+    apply_change,
+    changes_in,
+    checked_form,
+    counter_changes,
+    counters,
+    form_of_images,
+    image_of,
+    is_change_undone,
+    put_back,
+    stored_row,
+)
 from lockstitch.sources.source import Opened, Report, Source
 from lockstitch.sources.sqlite import (
     CHANGED,
@@ -41,8 +52,6 @@ from lockstitch.sources.sqlite import (
     regular_path,
     shown_name,
     tables_of,
-    text_of,
-    value_slot,
 )
 from lockstitch.sources.tables import (
     Columns,
@@ -55,93 +64,6 @@ from lockstitch.sources.tables import (
     rows_in,
     sorting,
 )
-
-_LONG = 1 << 12
-
-Images = dict[str, Any]
-
-
-class Digest(Struct, frozen=True):
-    """What stands in the image of a row that a repair adds for a value that is long.
-
-    Nothing has to bring it back; an undo only has to know that it is still there.
-    """
-
-    hex: str
-
-
-class RowChange(Struct, frozen=True):
-    """One row before and after: None before is a new row, None after one that goes."""
-
-    table: str
-    before: Columns | None
-    after: Columns | None
-
-
-def digest_of(value: Any) -> Digest | None:
-    """Return the digest of a blob; None for any other value."""
-    return Digest(blake2b(value).hexdigest()) if type(value) is bytes else None
-
-
-def image_of(change: RowChange) -> dict[str, Any]:
-    """Return a change as JSON values; long blobs of a new row are digests in it."""
-    after = change.after
-    if change.before is None and after is not None:
-        after = {name: _brief(value) for name, value in after.items()}
-    sides = {"before": change.before, "after": after}
-    return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
-
-
-def _brief(value: Any) -> Any:
-    return digest_of(value) if type(value) is bytes and len(value) > _LONG else value
-
-
-def _plain(columns: Columns | None) -> Columns | None:
-    """Write columns as JSON values: what JSON cannot hold becomes its bytes in hexadecimal."""
-    if columns is None:
-        return None
-    return {name: _plain_value(value) for name, value in columns.items()}
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, Digest):
-        return {"digest": value.hex}
-    if type(value) is bytes:
-        return {"blob": value.hex()}
-    if type(value) is str and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return {"text": value.encode("utf-8", "surrogateescape").hex()}
-    return {"real": value.hex()} if type(value) is float else value
-
-
-def change_of(image: dict[str, Any]) -> RowChange:
-    """Return the change that JSON values stand for."""
-    return RowChange(
-        image["table"], _columns_of_image(image["before"]), _columns_of_image(image["after"])
-    )
-
-
-def _columns_of_image(image: Columns | None) -> Columns | None:
-    if image is None:
-        return None
-    return {name: _value_of_image(value) for name, value in image.items()}
-
-
-def _value_of_image(value: Any) -> Any:
-    if type(value) is not dict:
-        return value
-    [(kind, text)] = value.items()
-    if kind == "digest":
-        return Digest(text)
-    if kind == "real":
-        return float.fromhex(text)
-    raw = bytes.fromhex(text)
-    return raw if kind == "blob" else text_of(raw)
-
-
-COUNTERS = "sqlite_sequence"
 
 # The end of the year 9999, in seconds: no later time is one.
 _LATEST = 253_402_300_800
@@ -244,13 +166,6 @@ def kept_open(path: str | Path) -> Iterator[None]:
             yield
         finally:
             _kept_open.base = None
-
-
-def checked_form(form: Any) -> RowFormat:
-    """Return a format that keeps its sessions in a database; raises UsageError for another."""
-    if not isinstance(form, RowFormat):
-        raise UsageError("is a database, which that format is not kept in")
-    return form
 
 
 def _session_rows(base: GuardedConnection, form: RowFormat, session: str) -> list[Row]:
@@ -509,86 +424,12 @@ def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]
     return following
 
 
-def counters(base: GuardedConnection) -> dict[str, tuple[int, Any]]:
-    """Give SQLite's own counters, by table: the row they stand in, and the last number."""
-    if COUNTERS not in tables_of(base):
-        return {}
-    found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence ORDER BY rowid DESC")
-    # of two for one table, SQLite takes the first
-    return {name: (rowid, seq) for rowid, name, seq in found if type(name) is str}
-
-
-def counter_changes(
-    before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
-) -> Iterator[RowChange]:
-    """Give what is different about counters."""
-    for name, (rowid, seq) in after.items():
-        old = before.get(name)
-        image = {"rowid": rowid, "name": name}
-        if old is None:
-            yield RowChange(COUNTERS, None, {**image, "seq": seq})
-        elif old[1] != seq or type(old[1]) is not type(seq):
-            yield RowChange(COUNTERS, {**image, "seq": old[1]}, {**image, "seq": seq})
-
-
-def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
-    """Write one change if the row is still what it is changed from, and give its full image."""
-    table, before, after = quoted(change.table), change.before, change.after
-    if before is None and after is not None:
-        names = ", ".join(map(quoted, after))
-        slots = ", ".join(map(value_slot, after.values()))
-        query = f"INSERT INTO {table} ({names}) VALUES ({slots})"  # noqa: S608 - quoted names
-        rowid = base.execute(query, bind_values(after.values())).lastrowid
-        return RowChange(change.table, None, stored_row(base, change.table, rowid))
-    assert before is not None  # noqa: S101 - a change has at least one side
-    before = _whole(base, change.table, before)
-    match = " AND ".join(f"{quoted(n)} IS {value_slot(v)}" for n, v in before.items())
-    if after is None:
-        query, values = f"DELETE FROM {table} WHERE {match}", []  # noqa: S608 - quoted names
-    else:
-        new = {n: v for n, v in after.items() if n not in before or v != before[n]}
-        sets = ", ".join(f"{quoted(n)} = {value_slot(v)}" for n, v in new.items())
-        query = f"UPDATE {table} SET {sets} WHERE {match}"  # noqa: S608 - quoted names
-        values = [*new.values()]
-    if base.execute(query, bind_values([*values, *before.values()])).rowcount != 1:
-        raise Conflict(CHANGED)
-    return change
-
-
-def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
-    """Give the columns of an image with the long values that it only has the digests of."""
-    long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
-    if not long:
-        return columns
-    now = stored_row(base, table, columns["rowid"]) or {}
-    if any(digest_of(now.get(name)) != value for name, value in long.items()):
-        raise Conflict(CHANGED)
-    return {**columns, **{name: now[name] for name in long}}
-
-
-def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Columns | None:
-    """Give a row as it is in the database; None if there is none."""
-    names = ["rowid", *sqlite.names_of(base, table)]
-    wanted = ", ".join(map(quoted, names))
-    query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names
-    found = base.execute(query, (rowid,)).fetchone()
-    return None if found is None else dict(zip(names, found, strict=True))
-
-
-_NOT_WRITTEN = "has a backup of rows that is not one which a repair writes; nothing was changed"
-_NOT_LEFT = "is no longer what the repair left; nothing was written"
-_WENT_ON = "went on from what the repair left; nothing was written"
-
-# What a counter was before a repair, by its table and what it was after that.
-Counts = dict[tuple[str, int], int]
-
-
 def session_of_backup(backup: Backup) -> str | None:
     """Return the session whose rows a backup holds; older backups do not name it themselves."""
     if backup.manifest.session is not None or backup.rows is None:
         return backup.manifest.session
     try:
-        form, changes = _form_of(backup.rows), changes_in(backup.rows)
+        form, changes = form_of_images(backup.rows), changes_in(backup.rows)
     except Unreadable:
         return None
     for change in changes:
@@ -596,38 +437,6 @@ def session_of_backup(backup: Backup) -> str | None:
         with suppress(KeyError, TypeError, ValueError):
             return form.session_of(Row("", None, table=change.table, stored=columns))
     return None
-
-
-def _form_of(images: Images) -> RowFormat:
-    try:
-        return checked_form(format_named(str(images["format"])))
-    except (KeyError, UsageError):
-        raise Unreadable(_NOT_WRITTEN) from None
-
-
-def changes_in(images: Images, which: str = "rows") -> list[RowChange]:
-    """Return the changes that images stand for; Unreadable if no repair writes such ones.
-
-    ``followed`` are those that triggers of the program made besides. A manifest may come from
-    anywhere. It names tables of its program, and SQLite's counters of those, and nothing else in
-    a database.
-    """
-    known = {table.name for table in _form_of(images).tables}
-    try:
-        given = images["rows"] if which == "rows" else images.get(which, ())
-        found = [change_of(image) for image in given]
-        counted = [side["name"] for one in found if one.table == COUNTERS for side in _sides(one)]
-        rowids = [side["rowid"] for one in found for side in _sides(one)]
-        is_known = {one.table for one in found} - {COUNTERS} <= known and known.issuperset(counted)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise Unreadable(_NOT_WRITTEN) from None
-    if not is_known or not all(type(rowid) is int for rowid in rowids):
-        raise Unreadable(_NOT_WRITTEN)
-    return found
-
-
-def _sides(change: RowChange) -> list[Columns]:
-    return [side for side in (change.before, change.after) if side is not None]
 
 
 def restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
@@ -652,8 +461,8 @@ def are_rows_undone(backup: Backup) -> bool:
     """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
     with open_reading(backup.path, follow=False) as base:
         if backup.rows is not None:
-            sqlite.require_known(base, _form_of(backup.rows))
-        return all(_is_change_undone(base, change) for change in _program_changes(backup))
+            sqlite.require_known(base, form_of_images(backup.rows))
+        return all(is_change_undone(base, change) for change in _program_changes(backup))
 
 
 def _program_changes(backup: Backup) -> list[RowChange]:
@@ -707,78 +516,9 @@ def take_back(
     ``passed`` are counts that repairs which were undone since have left to this one's. To
     ``rehearse`` is to raise what it would raise, and to change nothing.
     """
-    form = _form_of(images)
+    form = form_of_images(images)
     with suppress(_Rehearsed), open_writing(path, follow=follow) as base:
         sqlite.require_writable(base, form)
         put_back(base, form, images, passed)
         if rehearse:
             raise _Rehearsed
-
-
-def put_back(
-    base: GuardedConnection, form: RowFormat, images: Images, passed: Counts | None = None
-) -> None:
-    """Put rows back within the transaction that is open; see ``take_back``."""
-    changes, followed = changes_in(images), changes_in(images, "followed")
-    if all(_is_change_undone(base, change) for change in changes if change.table != COUNTERS):
-        return
-    _require_last(base, form, changes)
-    left = [change for change in followed if _is_left(base, change)]
-    counted = counters(base)
-    for change in reversed(changes):
-        if change.table != COUNTERS:
-            _put_back(base, change)
-    for change in left:
-        # A trigger of the program has changed it once more meanwhile.
-        now = stored_row(base, change.table, (change.after or {})["rowid"])
-        apply_change(base, RowChange(change.table, now, change.before))
-    for change in counter_changes(counted, counters(base)):
-        # A row that is put in again counts, too.
-        apply_change(base, RowChange(COUNTERS, change.after, change.before))
-    for change in changes:
-        if change.table == COUNTERS:
-            _count_back(base, change, passed or {})
-
-
-def _is_left(base: GuardedConnection, change: RowChange) -> bool:
-    """Whether a row that a trigger of the program changed is what it was after the repair."""
-    return change.after is not None and change.after == stored_row(
-        base, change.table, change.after["rowid"]
-    )
-
-
-def _put_back(base: GuardedConnection, change: RowChange) -> None:
-    try:
-        apply_change(base, RowChange(change.table, change.after, change.before))
-    except Conflict:
-        raise Conflict(_NOT_LEFT) from None
-
-
-def _count_back(base: GuardedConnection, change: RowChange, passed: Counts) -> None:
-    """Put a counter back if nobody has counted on: to what it was before all that was undone."""
-    before = change.before
-    if before is not None and type(before["seq"]) is int:
-        name, count = before["name"], before["seq"]
-        while passed.get((name, count), count) < count:
-            count = passed[name, count]
-        query = f"SELECT max(rowid) FROM {quoted(name)}"  # noqa: S608 - quoted name
-        highest: int = base.execute(query).fetchone()[0] or 0
-        before = {**before, "seq": count} if highest <= count else before
-    with suppress(Conflict):
-        apply_change(base, RowChange(COUNTERS, change.after, before))
-
-
-def _require_last(base: GuardedConnection, form: RowFormat, changes: Sequence[RowChange]) -> None:
-    """Raise Conflict if the program has gone on from a row that the repair added."""
-    for change in changes:
-        if change.before is None and change.after is not None:
-            own = {key: value for key, value in change.after.items() if key != "rowid"}
-            if form.is_followed(base, change.table, own):
-                thread = own.get("thread_id")
-                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
-
-
-def _is_change_undone(base: GuardedConnection, change: RowChange) -> bool:
-    if change.before is None:
-        return change.after is None or stored_row(base, change.table, change.after["rowid"]) is None
-    return stored_row(base, change.table, change.before["rowid"]) == change.before

@@ -21,6 +21,7 @@ from lockstitch.sources.interface import (
     NAMES,
     Format,
     below,
+    format_module,
     format_named,
     format_of,
     likeness,
@@ -152,9 +153,7 @@ def classify(target: str, form: str | None = None) -> str:
         if form == LANGGRAPH or names_schema(target):
             return THREADS
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres.database import look_into  # noqa: PLC0415
-
-            known = look_into(target)
+            known = format_module("langgraph.postgres.database").look_into(target)
         if not known.homes and not known.is_own:
             raise UnknownFormat(f"{public(target)}: {NEITHER}")
         return STORE if known.is_own else THREADS
@@ -191,9 +190,9 @@ def resolve(  # noqa: PLR0913 - options, all by name
     path = target.removeprefix("sqlite:///")
     if is_postgres(target):
         with psycopg_hint():
-            from lockstitch.formats.langgraph.postgres import work  # noqa: PLC0415
-
-            return list(islice(work.find_threads(target, session), most))
+            work = format_module("langgraph.postgres.work")
+            threads: Iterator[Source] = work.find_threads(target, session)
+            return list(islice(threads, most))
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         files = files_below(path)
         found = [one for file in files for one in _sources_or_error(file, format, where)]

@@ -54,13 +54,14 @@ from lockstitch.sources.interface import (
     Glimpse,
     HealthProof,
     Quick,
+    Sorting,
     Transcript,
     new_finding,
 )
 from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Story
 
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")

@@ -42,12 +42,12 @@ from lockstitch.formats.claude_code.chain import (
 from lockstitch.formats.claude_code.unreachable import OffBranch
 from lockstitch.sources import records
 from lockstitch.sources.history import NEW, SourcedMessage, parts_of
-from lockstitch.sources.interface import Transcript
+from lockstitch.sources.interface import Sorting, Transcript
 from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
 from lockstitch.sources.write_back import Earlier
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Sorting
+    from lockstitch.sources.compaction import Shortened
 
 # What a new record takes over from its neighbour, in the order in which the program writes it.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")
@@ -410,7 +410,6 @@ def fork(
 def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
     """Return the summary in force, and what the program itself put into the user's mouth."""
     from lockstitch.compaction.plan import usage_in  # noqa: PLC0415 - few commands need it
-    from lockstitch.sources.compaction import Sorting  # noqa: PLC0415 - as above
 
     homes = [chain.value(row[0]) if row else {} for row in transcript.history.sources]
     summaries = [n for n, value in enumerate(homes) if value.get("isCompactSummary")]

@@ -35,12 +35,12 @@ from lockstitch.formats.codex.thread import (
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.sources.history import NEW, Aside, History, SourcedMessage
-from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
+from lockstitch.sources.interface import Context, Format, Glimpse, Sorting, Transcript
 from lockstitch.sources.records import Record, as_str, decode_json, new_record
 from lockstitch.sources.write_back import MessageHome, enter_message
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Sorting, Story
+    from lockstitch.sources.compaction import Shortened, Story
 
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 # Where a rollout says what it works on: in its first line, which may be torn.
@@ -170,8 +170,6 @@ class Codex(Format):
 
     def sorting(self, transcript: Transcript) -> Sorting:
         """Return the summary in force, and what the program says of the surroundings."""
-        from lockstitch.sources.compaction import Sorting  # noqa: PLC0415 - few commands need it
-
         thread: CodexThread = transcript.state
         items = thread.items
         latest = {setting_of(item): n for n, item in enumerate(items) if setting_of(item)}
