@@ -15,6 +15,7 @@ from lockstitch.files import read
 from lockstitch.files.processes import SessionUser, working_in_folder
 from lockstitch.formats.gemini_cli import write_back
 from lockstitch.formats.gemini_cli.write_back import (
+    USER,
     Chat,
     is_header,
     is_message,
@@ -187,8 +188,16 @@ def _empty(chat: Chat) -> list[int]:
 
 def _notes(chat: Chat) -> Iterator[str]:
     values = [message.value for message in chat.messages.values()]
-    held = {name for value in values for name in _answered(value)}
-    twice = sum(not held.isdisjoint(_repeated(value)) for value in values)
+    lists = [calls for value in values if type(calls := value.get("toolCalls")) is list]
+    calls = [call for calls in lists for call in calls if type(call) is dict]
+    # The ids of the calls that hold their result, and of the results in messages of the user.
+    held = {call["id"] for call in calls if call.get("result") and type(call.get("id")) is str}
+    twice = 0
+    for value in values:
+        parts = responses_in(value) if value.get("type") == USER else ()
+        answers = [part["functionResponse"] for part in parts]
+        ids = (answer.get("id") for answer in answers if type(answer) is dict)
+        twice += any(type(name) is str and name in held for name in ids)
     if twice:
         yield (
             f"{twice} message{'s' * (twice != 1)} of the user repeat results that their calls hold "
@@ -196,19 +205,3 @@ def _notes(chat: Chat) -> Iterator[str]:
         )
     if chat.about.get("kind") == "subagent":
         yield "is a sub-agent's chat"
-
-
-def _answered(value: dict[str, Any]) -> Iterator[str]:
-    """Return the ids of calls that hold their result."""
-    calls = value.get("toolCalls")
-    for call in calls if type(calls) is list else ():
-        if type(call) is dict and call.get("result") and type(call.get("id")) is str:
-            yield call["id"]
-
-
-def _repeated(value: dict[str, Any]) -> Iterator[str]:
-    """Return the ids of the results in a message of the user."""
-    for part in responses_in(value) if value.get("type") == "user" else ():
-        response = part["functionResponse"]
-        if type(response) is dict and type(response.get("id")) is str:
-            yield response["id"]

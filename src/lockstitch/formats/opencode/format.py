@@ -95,21 +95,31 @@ class OpenCode(RowFormat):
         return {"session", "message", "part"} <= set(head)
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        session = _values(records, "session")
-        entries = _entries(records)
-        telling = told(entries, _revert(session))
+        rows = [row for row in records if isinstance(row, Row)]
+        session: Fields = next((row.value for row in rows if row.table == "session"), {})
+        try:
+            revert = decode_json(session["revert"].encode()) if session.get("revert") else None
+        except (AttributeError, ValueError):
+            revert = None
+        telling = told(_entries(records), revert)
+        # the last states of parts in the log, by part
+        logged = _logged(records, "part").items()
+        states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
         return transcript_of(
             Transcript(
                 context,
                 records,
                 telling.history,
-                findings=[*map(_unreadable, _broken(records))],
+                findings=[
+                    new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
+                    for row in _broken(records)
+                ],
                 session=session.get("id") or context.name,
                 project=as_str(session.get("directory")),
                 version=str(session.get("version") or ""),
                 state=telling,
             ),
-            _events(records),
+            states,
         )
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
@@ -156,17 +166,6 @@ def severity(found: Finding, transcript: Transcript) -> str:
 # Rows as messages and parts
 
 
-def _values(records: Sequence[Record], table: str) -> Fields:
-    return next((r.value for r in records if isinstance(r, Row) and r.table == table), {})
-
-
-def _revert(session: Fields) -> Any:
-    try:
-        return decode_json(session["revert"].encode()) if session.get("revert") else None
-    except (AttributeError, ValueError):
-        return None
-
-
 def _entries(records: Sequence[Record]) -> list[OpenCodeEntry]:
     entries: dict[str, OpenCodeEntry] = {}
     for number, row in enumerate(records):
@@ -182,12 +181,6 @@ def _entries(records: Sequence[Record]) -> list[OpenCodeEntry]:
             )
             entries[row.value["message_id"]].pieces.append(piece)
     return [*entries.values()]
-
-
-def _events(records: Sequence[Record]) -> dict[str, Fields]:
-    """Return the last states of parts in the log, by part."""
-    logged = _logged(records, "part").items()
-    return {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
 
 
 def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
@@ -215,10 +208,6 @@ def _flaw(row: Row) -> str:
     if not row.readable:
         return "cannot be decoded, so that the session cannot be opened at all"
     return message_flaw(row.json) if row.table == "message" else part_flaw(row.json)
-
-
-def _unreadable(row: Row) -> Finding:
-    return new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
 
 
 def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
