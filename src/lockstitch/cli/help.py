@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import shutil
-import sqlite3
 import textwrap
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import lockstitch
@@ -118,53 +115,46 @@ _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
 
 
 def version_page() -> str:
-    """Lockstitch, Python, SQLite, and every extra with its packages or how to get it."""
-    facts = {
-        "lockstitch": lockstitch.__version__,
-        platform.python_implementation().replace("CPython", "Python"): platform.python_version(),
-        "SQLite": sqlite3.sqlite_version,
-        "msgspec": metadata.version("msgspec"),
-    }
-    lines = [f"{name} {version}" for name, version in facts.items()]
-    found, missing = find_extras()
-    if found:
-        lines.append(f"extras: {'; '.join(f'{name} ({what})' for name, what in found.items())}")
-    if missing:
-        lines.append(f"not installed: {', '.join(missing)} (pip install 'lockstitch[all]')")
-    return "\n".join(lines) + "\n"
+    """Return the versions of Lockstitch, Python, SQLite, and of every extra's packages."""
+    # sqlite3 and the metadata of packages take longer to load than all the rest of help
+    import platform
+    import sqlite3
+    from importlib import metadata
 
+    def version(package: str) -> str:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return ""
 
-def find_extras() -> tuple[dict[str, str], list[str]]:
-    """Return the extras whose packages are all here, with their versions; and the others."""
-    wanted = read_requirements()
-    found: dict[str, str] = {}
-    missing: list[str] = []
-    for extra, packages in sorted(wanted.items()):
-        versions = {package: _version(package) for package in packages}
-        if all(versions.values()):
-            found[extra] = ", ".join(f"{package} {of}" for package, of in versions.items())
-        else:
-            missing.append(extra)
-    return found, missing
-
-
-def read_requirements() -> dict[str, list[str]]:
-    """Return what each extra within ``all`` needs, as the installed package says it."""
+    lines = [
+        f"lockstitch {lockstitch.__version__}",
+        f"{platform.python_implementation().replace('CPython', 'Python')} "
+        f"{platform.python_version()}",
+        f"SQLite {sqlite3.sqlite_version}",
+        f"msgspec {version('msgspec')}",
+    ]
     try:
         named = metadata.requires("lockstitch") or []
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return {}
+        named = []
     needs: dict[str, list[str]] = {}
     for line in named:
         package, extra = _PACKAGE.match(line), _EXTRA.search(line)
         if package and extra:
             needs.setdefault(extra[1], []).append(package[0])
+    # an extra for users is one within ``all``
     every = set(needs.pop("all", []))
-    return {extra: packages for extra, packages in needs.items() if every.issuperset(packages)}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    found, missing = [], []
+    for name, packages in sorted(needs.items()):
+        if every.issuperset(packages):
+            versions = {package: version(package) for package in packages}
+            if all(versions.values()):
+                what = ", ".join(f"{package} {of}" for package, of in versions.items())
+                found.append(f"{name} ({what})")
+            else:
+                missing.append(name)
+    lines += [f"extras: {'; '.join(found)}"] if found else []
+    if missing:
+        lines.append(f"not installed: {', '.join(missing)} (pip install 'lockstitch[all]')")
+    return "\n".join(lines) + "\n"
