@@ -7,7 +7,7 @@ changed in that JSON changes its text at that place only; all the rest keeps its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -16,10 +16,9 @@ from lockstitch.conversation.parts import Path
 from lockstitch.sources.interface import SQLITE, Format
 from lockstitch.sources.records import Record, amend_record, encode_record, read_json
 
-if TYPE_CHECKING:
-    from lockstitch.sources.sqlite import GuardedConnection
-
 Columns = dict[str, Any]
+# A GuardedConnection of ``sqlite``, which builds on this module.
+Connection = Any
 # The least number that a column can hold.
 _FIRST = -(1 << 63)
 
@@ -100,15 +99,16 @@ class RowFormat(Format):
     def is_record(self, value: dict[str, Any]) -> bool:
         return True
 
-    def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
+    def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
         """Give the sessions, each with its id, project, time of its last change, and title."""
-        return base.execute(self.layout.sessions)
+        found: Iterable[tuple[Any, ...]] = base.execute(self.layout.sessions)
+        return found
 
-    def rows(self, base: GuardedConnection, session: str) -> list[Row] | None:
+    def rows(self, base: Connection, session: str) -> list[Row] | None:
         """Give the rows of a session; None for those that the layout names."""
         return None
 
-    def search(self, base: GuardedConnection, rows: list[Row]) -> None:
+    def search(self, base: Connection, rows: list[Row]) -> None:
         """Look into what a session has beside the rows that were read, for what should be told."""
         return
 
@@ -117,7 +117,7 @@ class RowFormat(Format):
         tables = {table.name: table for table in self.layout.tables}
         return str(row.stored[tables[row.table].session])
 
-    def is_followed(self, base: GuardedConnection, table: str, columns: Columns) -> bool:
+    def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
         """Tell whether the program has gone on from a row that a repair has added."""
         return False
 

@@ -92,10 +92,10 @@ def place_messages(
     make: Make,
 ) -> list[Record]:
     """Give the records that hold the healed messages; ``make`` makes the record of a new one."""
-    return _Placement(transcript, homes, strands, make).records()
+    return _MessagePlacement(transcript, homes, strands, make).records()
 
 
-class _Placement:
+class _MessagePlacement:
     """Which message stays where, and what follows it, by the numbers of the old messages."""
 
     def __init__(
