@@ -53,7 +53,7 @@ class EditedDocument(Struct, frozen=True):
 
 def rewrite(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> EditedDocument:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
-    document = _JsonDocument(data, value)
+    document = _BodyDocument(data, value)
     return EditedDocument(document.edited(edits), document.pieces)
 
 
@@ -95,7 +95,7 @@ def _tree(edits: Iterable[Edit]) -> _EditNode:
 _Piece = tuple[int, bytes]
 
 
-class _JsonDocument:
+class _BodyDocument:
     """A JSON text, the value read from it, and where the members stand that were looked for."""
 
     def __init__(self, data: bytes, value: Any) -> None:

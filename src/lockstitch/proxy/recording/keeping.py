@@ -155,7 +155,7 @@ class Relation(Enum):
     FORKS = "forks"
 
 
-class Placement(Struct, frozen=True):
+class SessionPlacement(Struct, frozen=True):
     """What a request is: of which session, from which record, how many of its messages are there.
 
     ``head`` is where that session ended when this was decided: it holds only behind that.
@@ -214,7 +214,9 @@ class SessionTree:
                 return branch, branch.responses[response]
         return None
 
-    def decide(self, chain: HashChain, instructions: str, replies: Sequence[bool]) -> Placement:
+    def decide(
+        self, chain: HashChain, instructions: str, replies: Sequence[bool]
+    ) -> SessionPlacement:
         """Return what a request is; ``replies`` says which of its messages are a model's.
 
         It repeats a request if all of it is there under the same instructions. Else the longest
@@ -232,11 +234,13 @@ class SessionTree:
             branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], instructions))
             is_free = branch.is_free(seq)
             if is_whole:
-                return Placement(Relation.REPEATS, branch, branch.head, seq, matched, is_sure=True)
+                return SessionPlacement(
+                    Relation.REPEATS, branch, branch.head, seq, matched, is_sure=True
+                )
             step = Relation.CONTINUES if is_free else Relation.FORKS
             is_sure = is_free and not any(replies[matched:])
-            return Placement(step, branch, branch.head, seq, matched, is_sure)
-        return Placement(Relation.NEW)
+            return SessionPlacement(step, branch, branch.head, seq, matched, is_sure)
+        return SessionPlacement(Relation.NEW)
 
     def _at(self, end: bytes) -> list[tuple[SessionBranch, int]]:
         """Return the sessions that have a hash, the latest first, each with its record."""
@@ -285,7 +289,9 @@ class Keeper:
                     self._tree = SessionTree()
                 time.sleep(_PAUSE)
 
-    def decide(self, chain: HashChain, instructions: str, replies: Sequence[bool]) -> Placement:
+    def decide(
+        self, chain: HashChain, instructions: str, replies: Sequence[bool]
+    ) -> SessionPlacement:
         """Return what a request is, by what is known."""
         with self._lock:
             return self._tree.decide(chain, instructions, replies)

@@ -49,7 +49,7 @@ from lockstitch.proxy.recording.facts import NewFact, ParsedRequest, facts_of, f
 from lockstitch.proxy.recording.keeping import (
     FIELD,
     Keeper,
-    Placement,
+    SessionPlacement,
     Relation,
     SessionBranch,
     instructions_key,
@@ -209,7 +209,7 @@ class _RequestRecording:
                 if kept is not None:
                     return kept
 
-    def _decided(self) -> Placement:
+    def _decided(self) -> SessionPlacement:
         """Decide by the messages; those that only the provider has are known by its response."""
         chain, replies = self.chain, self.asking.replies
         if self.base is None:
@@ -218,7 +218,7 @@ class _RequestRecording:
         found = self.keeper.decide(whole, self.instructions, [True, *replies])
         return structs.replace(found, matched=max(found.matched - 1, 0))
 
-    def _written(self, decision: Placement, *, apart: bool) -> KeptRequest | None:
+    def _written(self, decision: SessionPlacement, *, apart: bool) -> KeptRequest | None:
         """Write what is new; None if the session that was to hold it is gone."""
         branch, step = decision.branch, decision.step
         if branch is None:
@@ -234,7 +234,9 @@ class _RequestRecording:
         forked = structs.replace(decision, step=Relation.FORKS, head=fork.head)
         return self._added(fork, forked, branch.name)
 
-    def _added(self, branch: SessionBranch, decision: Placement, source: str = "") -> KeptRequest:
+    def _added(
+        self, branch: SessionBranch, decision: SessionPlacement, source: str = ""
+    ) -> KeptRequest:
         entries = self._entries(branch, decision, source)
         seq = self.keeper.add(branch, entries, decision.head)
         return self._kept(branch, seq, decision.step)
@@ -244,7 +246,7 @@ class _RequestRecording:
         return KeptRequest(branch.name, seq, self.chain, asking.dialect, asking.model, step)
 
     def _entries(
-        self, branch: SessionBranch, decision: Placement, source: str
+        self, branch: SessionBranch, decision: SessionPlacement, source: str
     ) -> list[JournalEntry]:
         seq = decision.head.seq
         entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
