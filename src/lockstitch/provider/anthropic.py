@@ -69,7 +69,12 @@ class AnthropicApi(Wire):
         yield sse_event({"type": "message_start", "message": _opening(turn)})
         yield sse_event({"type": "ping"})
         for index, block in enumerate(_blocks(turn)):
-            yield from _block_events(index, block)
+            # One block: an empty one first, then what belongs in it bit by bit.
+            empty = {**block, **_EMPTY[block["type"]]}
+            yield sse_event({"type": "content_block_start", "index": index, "content_block": empty})
+            for delta in _deltas(block):
+                yield sse_event({"type": "content_block_delta", "index": index, "delta": delta})
+            yield sse_event({"type": "content_block_stop", "index": index})
         yield sse_event(
             {
                 "type": "message_delta",
@@ -119,15 +124,6 @@ def _blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:
 
 def _stop_reason(turn: AnsweredTurn) -> str:
     return "tool_use" if turn.reply.calls else "end_turn"
-
-
-def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
-    """One block: an empty one first, then what belongs in it bit by bit."""
-    empty = {**block, **_EMPTY[block["type"]]}
-    yield sse_event({"type": "content_block_start", "index": index, "content_block": empty})
-    for delta in _deltas(block):
-        yield sse_event({"type": "content_block_delta", "index": index, "delta": delta})
-    yield sse_event({"type": "content_block_stop", "index": index})
 
 
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:

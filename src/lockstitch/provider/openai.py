@@ -222,7 +222,17 @@ def _responses_usage(turn: AnsweredTurn) -> dict[str, Any]:
 def _items(turn: AnsweredTurn) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if turn.reply.thinking:
-        items.append(_reasoning(turn))
+        # Return a summary of the thinking; sealed, all of it, for those who ask for that.
+        included = turn.body.get("include")
+        asked = isinstance(included, list) and "reasoning.encrypted_content" in included
+        items.append(
+            {
+                "id": f"rs_{turn.ident}",
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": turn.reply.thinking}],
+                **({"encrypted_content": turn.signature} if asked else {}),
+            }
+        )
     if turn.reply.text:
         items.append(
             {
@@ -245,18 +255,6 @@ def _items(turn: AnsweredTurn) -> list[dict[str, Any]]:
             }
         )
     return items
-
-
-def _reasoning(turn: AnsweredTurn) -> dict[str, Any]:
-    """Return a summary of the thinking; sealed, all of it, for those who ask for that."""
-    included = turn.body.get("include")
-    asked = isinstance(included, list) and "reasoning.encrypted_content" in included
-    return {
-        "id": f"rs_{turn.ident}",
-        "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": turn.reply.thinking}],
-        **({"encrypted_content": turn.signature} if asked else {}),
-    }
 
 
 def _text(text: str) -> dict[str, Any]:

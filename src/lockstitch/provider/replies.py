@@ -153,7 +153,18 @@ class FunctionScript(Script):
 def script_in(path: str, data: bytes) -> Script:
     """Read a file of replies by the ending of its name; raise Unreadable."""
     if path.endswith(".py"):
-        return _program(path)
+        try:
+            names = runpy.run_path(path, run_name="lockstitch_replies")
+        except LockstitchError:
+            raise
+        except (Exception, SystemExit) as error:
+            where = _line_of(error, path)
+            raise Unreadable(f"cannot be run: {type(error).__name__}{where}: {error}") from error
+        if callable(names.get("reply")):
+            return FunctionScript(names["reply"], path)
+        if "replies" in names:
+            return Script(replies_of(names["replies"]))
+        raise Unreadable("defines neither a function reply(request) nor a list replies")
     values: Any
     try:
         if path.endswith(".toml"):
@@ -165,21 +176,6 @@ def script_in(path: str, data: bytes) -> Script:
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"is not a list of replies: {error}") from None
     return Script(replies_of(values))
-
-
-def _program(path: str) -> Script:
-    try:
-        names = runpy.run_path(path, run_name="lockstitch_replies")
-    except LockstitchError:
-        raise
-    except (Exception, SystemExit) as error:
-        where = _line_of(error, path)
-        raise Unreadable(f"cannot be run: {type(error).__name__}{where}: {error}") from error
-    if callable(names.get("reply")):
-        return FunctionScript(names["reply"], path)
-    if "replies" in names:
-        return Script(replies_of(names["replies"]))
-    raise Unreadable("defines neither a function reply(request) nor a list replies")
 
 
 def _line_of(error: BaseException, path: str) -> str:

@@ -160,7 +160,16 @@ class Proxy:
             asked, route = self._asked(request, path, query)
             if route.is_known:
                 return await self._conversation(asked)
-            return await self._passed(asked, _streamed(request, self.settings))
+            # Send on what nobody here knows, as it comes.
+            body = _streamed(request, self.settings)
+            if asked.target.upstream.sign:
+                data = b"".join([chunk async for chunk in body])
+                return await self._returned(asked, await self._sent(asked, _Body(data)))
+            has_body = asked.request.body_exists
+            size = asked.request.content_length
+            if has_body and size is not None:
+                asked.headers.append(("Content-Length", str(size)))
+            return await self._returned(asked, await self._sent(asked, body if has_body else None))
         except RefusedRequest as refused:
             return self._answered(route, refused)
         finally:
@@ -306,17 +315,6 @@ class Proxy:
         self.counted.retries += 1
         return await self._sent(again, _Body(found.data))
 
-    async def _passed(self, asked: ServedRequest, body: AsyncIterator[bytes]) -> web.StreamResponse:
-        """Send on what nobody here knows, as it comes."""
-        if asked.target.upstream.sign:
-            data = b"".join([chunk async for chunk in body])
-            return await self._returned(asked, await self._sent(asked, _Body(data)))
-        has_body = asked.request.body_exists
-        size = asked.request.content_length
-        if has_body and size is not None:
-            asked.headers.append(("Content-Length", str(size)))
-        return await self._returned(asked, await self._sent(asked, body if has_body else None))
-
     async def _sent(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
         method, passed = asked.request.method, asked.headers
@@ -359,17 +357,42 @@ class Proxy:
             failed = partial(self._not_kept, asked)
             passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
         # before the first byte: whoever has the reply finds what was done to the request
-        self._note(asked, reply.status)
+        decision = asked.decision
+        self.counted.answered(asked.route.name, reply.status)
+        metrics.count(self.counted.healed, decision.repaired)
+        metrics.count(self.counted.left, decision.left)
+        self.log(
+            ProxyEvent(
+                asked.route.name,
+                reply.status,
+                asked.route.dialect,
+                decision.repaired,
+                decision.left,
+                decision.places,
+                asked.retried,
+                asked.error,
+            )
+        )
         try:
             await response.prepare(asked.request)
             async for chunk in chunks(source) if passage is None else passage.chunks():
                 await response.write(chunk)
             await response.write_eof()
         except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
-            await self._cut(asked, passage, error)
+            # End the reply as abruptly as the upstream did, so that nobody takes it for whole.
+            if not isinstance(error, NotKept):
+                self._lost_on_the_way(asked, "upstream-cut", error)
+            if passage is not None:
+                await passage.broken()
+            if asked.request.transport is not None:
+                asked.request.transport.close()
+            raise ConnectionResetError("the reply ended before it was whole") from error
         except BaseException:
             if passage is not None:
-                self._keep(passage)
+                # Keep what arrived although the client is gone, and whoever served it ends.
+                task = asyncio.ensure_future(passage.broken())
+                self.keeping.add(task)
+                task.add_done_callback(self._done)
             raise
         finally:
             reply.close()
@@ -385,22 +408,6 @@ class Proxy:
         self._failed(asked, kind, error)
         self.log(ProxyEvent(asked.route.name, 0, asked.route.dialect, error=asked.error))
 
-    async def _cut(self, asked: ServedRequest, passage: Passage | None, error: Exception) -> None:
-        """End the reply as abruptly as the upstream did, so that nobody takes it for whole."""
-        if not isinstance(error, NotKept):
-            self._lost_on_the_way(asked, "upstream-cut", error)
-        if passage is not None:
-            await passage.broken()
-        if asked.request.transport is not None:
-            asked.request.transport.close()
-        raise ConnectionResetError("the reply ended before it was whole") from error
-
-    def _keep(self, passage: Passage) -> None:
-        """Keep what arrived although the client is gone, and whoever served it ends."""
-        task = asyncio.ensure_future(passage.broken())
-        self.keeping.add(task)
-        task.add_done_callback(self._done)
-
     def _done(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
         if not task.cancelled():
@@ -409,24 +416,6 @@ class Proxy:
     def _failed(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
         self.counted.failed(kind)
-
-    def _note(self, asked: ServedRequest, status: int) -> None:
-        decision = asked.decision
-        self.counted.answered(asked.route.name, status)
-        metrics.count(self.counted.healed, decision.repaired)
-        metrics.count(self.counted.left, decision.left)
-        self.log(
-            ProxyEvent(
-                asked.route.name,
-                status,
-                asked.route.dialect,
-                decision.repaired,
-                decision.left,
-                decision.places,
-                asked.retried,
-                asked.error,
-            )
-        )
 
     def _answered(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""

@@ -119,7 +119,17 @@ def _decision(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecision:
     if not plan.changed:
         return HealDecision(data)
     written = rewrite(data, body, plan.edits)
-    _verify(written, body, plan)
+    # Read what is about to be sent once more, as far as it is new: it must be what was planned.
+    # The rest was copied, and is only looked at as JSON.
+    new = {key: value for key, value in plan.plain.items() if value is not body.get(key)}
+    try:
+        _SKIMMED.decode(written.data)
+        is_planned = all(_is_planned(written, key, value) for key, value in new.items())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # what only Python reads is read whole
+        is_planned = _value(written.data) == plan.plain
+    if not is_planned or not new:
+        raise Miswritten("the healed request could not be written as it was planned")
     repaired = _counted(change.code for change in plan.changes)
     places = tuple(change.place for change in plan.changes)
     return HealDecision(written.data, repaired=repaired, places=places)
@@ -131,22 +141,6 @@ def _counted(codes: Any) -> dict[str, int]:
 
 class Miswritten(Exception):
     """The bytes that were written do not say what was planned; they must not be sent."""
-
-
-def _verify(written: EditedDocument, body: dict[str, Any], plan: Plan) -> None:
-    """Read what is about to be sent once more, as far as it is new: it must be what was planned.
-
-    The rest was copied, and is only looked at as JSON.
-    """
-    new = {key: value for key, value in plan.plain.items() if value is not body.get(key)}
-    try:
-        _SKIMMED.decode(written.data)
-        is_planned = all(_is_planned(written, key, value) for key, value in new.items())
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # what only Python reads is read whole
-        is_planned = _value(written.data) == plan.plain
-    if not is_planned or not new:
-        raise Miswritten("the healed request could not be written as it was planned")
 
 
 def _is_planned(written: EditedDocument, key: str, value: Any) -> bool:

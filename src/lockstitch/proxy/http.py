@@ -38,7 +38,17 @@ class PieceReader(Protocol):
 def decode_body(data: bytes, encoding: str, most: int) -> bytes:
     """Return a body without its encoding; never more than ``most`` bytes are made."""
     for name in reversed(_names(encoding)):
-        data = _undone(data, name, most)
+        reader = _reader(name)
+        out: list[bytes] = []
+        size = 0
+        for piece in reader.pieces(data):
+            size += len(piece)
+            if size > most:
+                raise TooLarge(f"the body has more than {most} bytes once it is decoded")
+            out.append(piece)
+        if not reader.is_done:
+            raise UndecodableBody(f"the body ends before its {name} encoding does")
+        data = b"".join(out)
     return data
 
 
@@ -55,20 +65,6 @@ def readable_encodings() -> tuple[str, ...]:
 def _names(encoding: str) -> list[str]:
     words = (word.strip().lower() for word in encoding.split(","))
     return [word for word in words if word not in ("", "identity")]
-
-
-def _undone(data: bytes, name: str, most: int) -> bytes:
-    reader = _reader(name)
-    out: list[bytes] = []
-    size = 0
-    for piece in reader.pieces(data):
-        size += len(piece)
-        if size > most:
-            raise TooLarge(f"the body has more than {most} bytes once it is decoded")
-        out.append(piece)
-    if not reader.is_done:
-        raise UndecodableBody(f"the body ends before its {name} encoding does")
-    return b"".join(out)
 
 
 class _Zlib:

@@ -140,7 +140,29 @@ class Served:
         """Listen, and return the address."""
         settings = self.settings
         self.recorder = None if self.connect is None else await self.connect()
-        self.session = _session(settings)
+        # Return what talks to the upstreams: nothing in it is shared between clients.
+        # Certificates are verified, cookies are not kept, and proxies that the environment names
+        # are not taken: they would see the keys, and a variable that was set for another program
+        # would decide where conversations go. An upstream's ``proxy`` names one on purpose.
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=ssl.create_default_context(), keepalive_timeout=15
+        )
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            sock_connect=settings.connect_timeout,
+            connect=settings.connect_timeout,
+            sock_read=settings.idle_timeout,
+        )
+        self.session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            read_bufsize=_BUFFER,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+        )
         self.proxy = Proxy(settings, self.session, self.log, self.recorder, self.keys)
         server = web.Server(
             self.proxy.handle,
@@ -191,34 +213,6 @@ async def _run_pending() -> None:
     """Let the loop do what it has put off."""
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-def _session(settings: Settings) -> aiohttp.ClientSession:
-    """Return what talks to the upstreams: nothing in it is shared between clients.
-
-    Certificates are verified, cookies are not kept, and proxies that the environment names are
-    not taken: they would see the keys, and a variable that was set for another program would
-    decide where conversations go. An upstream's ``proxy`` names one on purpose.
-    """
-    connector = aiohttp.TCPConnector(
-        limit=0, ssl=ssl.create_default_context(), keepalive_timeout=15
-    )
-    timeout = aiohttp.ClientTimeout(
-        total=None,
-        sock_connect=settings.connect_timeout,
-        connect=settings.connect_timeout,
-        sock_read=settings.idle_timeout,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=timeout,
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-        read_bufsize=_BUFFER,
-        max_line_size=_LONGEST_LINE,
-        max_field_size=_LONGEST_LINE,
-    )
 
 
 _SPAWN = get_context("spawn")

@@ -167,28 +167,26 @@ def check_settings(settings: Settings) -> Settings:
     if min(*numbers, settings.client_timeout) <= 0 or settings.grace < 0:
         raise UsageError("sizes and times must be more than nothing")
     for upstream in settings.upstreams:
-        _check(upstream)
+        for address in filter(None, (upstream.url, upstream.proxy)):
+            parts = urlsplit(address)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+                raise UsageError("an upstream is an http or https address without a user in it")
+            if parts.query or parts.fragment:
+                raise UsageError("an upstream is an address without a query")
+        if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):
+            raise UsageError(
+                "a prefix is a path such as /openrouter, and does not begin /lockstitch"
+            )
+        unknown = [name for name in upstream.dialects if name not in routes.DIALECTS]
+        if unknown:
+            raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(routes.DIALECTS)}")
+        if upstream.sign:
+            if upstream.sign != AWS:
+                raise UsageError('sign is "aws", or left out')
+            region_of(upstream.url)
+        if upstream.profile and upstream.profile not in PROFILES:
+            raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")
     return settings
-
-
-def _check(upstream: Upstream) -> None:
-    for address in filter(None, (upstream.url, upstream.proxy)):
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-            raise UsageError("an upstream is an http or https address without a user in it")
-        if parts.query or parts.fragment:
-            raise UsageError("an upstream is an address without a query")
-    if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):
-        raise UsageError("a prefix is a path such as /openrouter, and does not begin /lockstitch")
-    unknown = [name for name in upstream.dialects if name not in routes.DIALECTS]
-    if unknown:
-        raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(routes.DIALECTS)}")
-    if upstream.sign:
-        if upstream.sign != AWS:
-            raise UsageError('sign is "aws", or left out')
-        region_of(upstream.url)
-    if upstream.profile and upstream.profile not in PROFILES:
-        raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")
 
 
 class Target(Struct, frozen=True):

@@ -134,7 +134,17 @@ class _BodyDocument:
         pieces = self._listed(node, value, members) if type(value) is list else None
         if pieces is None:
             pieces = self._keyed(node, value, members)
-        return self._joined(pieces, members, start, end)
+        data = self.data
+        if not members.starts:
+            inside = self.comma.join(piece for _, piece in pieces)
+            return data[start : start + 1] + inside + data[end - 1 : end]
+        usual = members.gap(data, 1) if len(members.starts) > 1 else self.comma
+        out = [data[start : members.starts[0]]]
+        for number, (at, piece) in enumerate(pieces):
+            if number:
+                out.append(members.gap(data, at) if at > 0 else usual)
+            out.append(piece)
+        return b"".join([*out, data[members.ends[-1] : end]])
 
     def _listed(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
@@ -178,19 +188,6 @@ class _BodyDocument:
             spelled = dump(key).encode() + self.colon
             pieces += [(-1, spelled + self._inserted(edit)) for edit in below.inserts]
         return pieces
-
-    def _joined(self, pieces: list[_Piece], members: Members, start: int, end: int) -> bytes:
-        data = self.data
-        if not members.starts:
-            inside = self.comma.join(piece for _, piece in pieces)
-            return data[start : start + 1] + inside + data[end - 1 : end]
-        usual = members.gap(data, 1) if len(members.starts) > 1 else self.comma
-        out = [data[start : members.starts[0]]]
-        for number, (at, piece) in enumerate(pieces):
-            if number:
-                out.append(members.gap(data, at) if at > 0 else usual)
-            out.append(piece)
-        return b"".join([*out, data[members.ends[-1] : end]])
 
     def _inserted(self, edit: Edit) -> bytes:
         if edit.op == MOVE:

@@ -117,16 +117,13 @@ class _SecretLedger:
                 continue
             unfolded = contents.unfold(slot)
             if unfolded is None:
-                self._clean_one(slot)
+                if self.echoes:
+                    slot.text = self._without_echoes(slot)
+                slot.text = self._cleaned(slot.text, slot, DEPTH)
             else:
                 inner += unfolded
         if inner:
             self._clean(contents, inner, look)
-
-    def _clean_one(self, slot: TextSlot) -> None:
-        if self.echoes:
-            slot.text = self._without_echoes(slot)
-        slot.text = self._cleaned(slot.text, slot, DEPTH)
 
     def _clean_people(self, slots: Iterable[TextSlot]) -> None:
         """Take the names of users out where they stand as words of their own."""
@@ -223,22 +220,23 @@ class _SecretLedger:
     def _placeholder(self, secret: str, kind: str) -> str:
         placeholder = self.placeholders.get(secret)
         if placeholder is None:
-            placeholder = f"[redacted:{kind}:{self._next(kind)}]"
+            # Count a kind on, behind the placeholders that an earlier redaction left.
+            if self.numbers is None:
+                self.numbers = {}
+                try:
+                    text = msgspec.json.encode(self.value).decode()
+                except (ArithmeticError, TypeError, ValueError, RecursionError):
+                    text = text_of(self.value)
+                for old, number in PLACEHOLDER.findall(text):
+                    self.numbers[old] = max(self.numbers.get(old, 0), int(number))
+            self.numbers[kind] = self.numbers.get(kind, 0) + 1
+            placeholder = f"[redacted:{kind}:{self.numbers[kind]}]"
             self.placeholders[secret] = placeholder
             if kind in _NAMED and _is_telling(secret):
                 self.fresh.append(secret)
             if kind == "user":
                 self.people.append(secret)
         return placeholder
-
-    def _next(self, kind: str) -> int:
-        """Count a kind on, behind the placeholders that an earlier redaction left."""
-        if self.numbers is None:
-            self.numbers = {}
-            for old, number in _placeholders_in(self.value):
-                self.numbers[old] = max(self.numbers.get(old, 0), int(number))
-        self.numbers[kind] = self.numbers.get(kind, 0) + 1
-        return self.numbers[kind]
 
     def _without_echoes(self, slot: TextSlot) -> str:
         known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
@@ -257,15 +255,6 @@ class _SecretLedger:
 def _is_telling(secret: str) -> bool:
     """Whether a secret has to be looked for elsewhere: no word, and nothing but its name."""
     return len(secret) >= SHORTEST and not is_words(secret) and not find_spans(secret)
-
-
-def _placeholders_in(value: Any) -> list[tuple[str, str]]:
-    """Return the placeholders that the strings of a value already hold."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (ArithmeticError, TypeError, ValueError, RecursionError):
-        text = text_of(value)
-    return PLACEHOLDER.findall(text)
 
 
 def drop_broken_thinking(

@@ -408,19 +408,15 @@ def _assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | None:
         return found if found and _has_digit(text[found.start : found.end]) else None
     tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
     if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
-        return _in_env(text, value, kind)
+        # Take the value of ``NAME=value`` as a shell would, whatever it looks like.
+        secret = value[0].rstrip(",)]}&|>")
+        shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
+        if len(secret) < shortest or _is_none(kind, secret):
+            return None
+        if kind != "password" and (is_name(secret) or _PATH.match(secret)):
+            return None
+        return _whole(text, value.start(), secret, kind)
     return _value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
-
-
-def _in_env(text: str, value: re.Match[str], kind: str) -> SecretSpan | None:
-    """Take the value of ``NAME=value`` as a shell would, whatever it looks like."""
-    secret = value[0].rstrip(",)]}&|>")
-    shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
-    if len(secret) < shortest or _is_none(kind, secret):
-        return None
-    if kind != "password" and (is_name(secret) or _PATH.match(secret)):
-        return None
-    return _whole(text, value.start(), secret, kind)
 
 
 def _value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | None:

@@ -110,23 +110,20 @@ class ContentSlots:
             elif kind is dict:
                 self._object(value, trail, free=free or key in _FREE)
             else:
-                self._list(value, key, trail, free=free)
+                first = len(self.slots)
+                is_text = all(type(item) is str for item in value)
+                is_pair = len(value) == _PAIR and is_text
+                for number, item in enumerate(value):
+                    name = key if type(item) is str else ""
+                    # a header as HTTP libraries have it: a name, and what it says
+                    name = value[0] if is_pair and number else name
+                    self._value(item, name, (trail, number), free=free, signed=False)
+                if is_text and len(value) > 1 and len(self.slots) > first:
+                    own = {slot.trail[1]: slot for slot in self.slots[first:] if slot.trail}
+                    self.rows.append([(item, own.get(number)) for number, item in enumerate(value)])
             self._depth -= 1
         elif kind is Raw:
             self._as_text(value, trail)
-
-    def _list(self, items: list[Any], key: str, trail: Trail, *, free: bool) -> None:
-        first = len(self.slots)
-        is_text = all(type(item) is str for item in items)
-        is_pair = len(items) == _PAIR and is_text
-        for number, item in enumerate(items):
-            name = key if type(item) is str else ""
-            # a header as HTTP libraries have it: a name, and what it says
-            name = items[0] if is_pair and number else name
-            self._value(item, name, (trail, number), free=free, signed=False)
-        if is_text and len(items) > 1 and len(self.slots) > first:
-            own = {slot.trail[1]: slot for slot in self.slots[first:] if slot.trail}
-            self.rows.append([(item, own.get(number)) for number, item in enumerate(items)])
 
     def _as_text(self, value: Any, trail: Trail) -> None:
         """Gather from what is nested too deeply, or was not read: as the text of its JSON."""

@@ -80,7 +80,20 @@ class GeminiStream(Accumulator):
             parts = self._parts.setdefault(index, [])
             for part in list_at(fields_at(candidate, "content"), "parts"):
                 if isinstance(part, dict) and not _continue_call(parts, part):
-                    _append(parts, part)
+                    # Put a part behind the others; a text goes on with the one before, unless
+                    # either is signed.
+                    before = parts[-1] if parts else {}
+                    plain = {"text", "thought"}
+                    joins = (
+                        before.keys() == part.keys() and "text" in part and not part.keys() - plain
+                    )
+                    if joins and before.get("thought") == part.get("thought"):
+                        parts[-1] = {
+                            **before,
+                            "text": text_at(before, "text") + text_at(part, "text"),
+                        }
+                    elif part:
+                        parts.append(part)
         first = self._candidates.get(0, {})
         blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
         self.complete = blocked or any(first.get(key) for key in _FINISH)
@@ -101,17 +114,6 @@ class GeminiStream(Accumulator):
             parts.pop()
         says = any(part.get("thought") is not True and part.get("text") != "" for part in parts)
         return {"role": "model", "parts": parts} if says else None
-
-
-def _append(parts: list[Fields], part: Fields) -> None:
-    """Put a part behind the others; a text goes on with the one before, unless either is signed."""
-    before = parts[-1] if parts else {}
-    plain = {"text", "thought"}
-    joins = before.keys() == part.keys() and "text" in part and not part.keys() - plain
-    if joins and before.get("thought") == part.get("thought"):
-        parts[-1] = {**before, "text": text_at(before, "text") + text_at(part, "text")}
-    elif part:
-        parts.append(part)
 
 
 def _call_in(part: Fields) -> str:

@@ -117,22 +117,19 @@ class LangChain(Dialect):
         fields = fields_of(raw)
         role = _TYPES.get(type_of(raw), UNKNOWN)
         if role == TOOL:
-            return self._tool_message(index, raw, fields)
+            # View a result; calls that stand in its message are no part of it.
+            call, calls = as_id(fields.get("tool_call_id")), fields.get("tool_calls")
+            result = Part(RESULT, raw, (), index, call, flavor="tool")
+            if not calls:
+                return Message(raw, index, TOOL, [result])
+            result.raw = _with_fields(raw, without_calls(fields))
+            why = CALLS_ELSEWHERE if isinstance(calls, list) else "tool_calls"
+            listed = broken_part(calls, (*prefix_of(raw), "tool_calls"), index, why)
+            return Message(raw, index, TOOL, [result, listed])
         parts, flaw = self._content(fields, prefix, index)
         if role in (ASSISTANT, UNKNOWN):
             parts += self._calls(fields, prefix, index)
         return Message(raw, index, role, parts, flaw=flaw)
-
-    def _tool_message(self, index: int, raw: dict[str, Any], fields: dict[str, Any]) -> Message:
-        """View a result; calls that stand in its message are no part of it."""
-        call, calls = as_id(fields.get("tool_call_id")), fields.get("tool_calls")
-        result = Part(RESULT, raw, (), index, call, flavor="tool")
-        if not calls:
-            return Message(raw, index, TOOL, [result])
-        result.raw = _with_fields(raw, without_calls(fields))
-        why = CALLS_ELSEWHERE if isinstance(calls, list) else "tool_calls"
-        listed = broken_part(calls, (*prefix_of(raw), "tool_calls"), index, why)
-        return Message(raw, index, TOOL, [result, listed])
 
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
         return [self._call(c, ("tool_calls", i), home, "tool_calls") for i, c in enumerate(calls)]

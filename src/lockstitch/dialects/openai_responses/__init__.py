@@ -102,7 +102,20 @@ class OpenAIResponses(Dialect):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         kind = raw.get("type")
         if kind == "message" or (kind is None and "role" in raw):
-            return self._spoken(index, raw)
+            neutral = _role(raw.get("role"))
+            content = raw.get("content")
+            if isinstance(content, str):
+                parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
+                return Message(raw, index, neutral, parts)
+            if isinstance(content, list):
+                view = [
+                    self._block(b, slot_path("content", i), index) for i, b in enumerate(content)
+                ]
+                return Message(raw, index, neutral, view)
+            if content is None:
+                return Message(raw, index, neutral, [])
+            odd = [self._block(content, ("content",), index)]
+            return Message(raw, index, neutral, odd, flaw="content")
         if kind is None and set(raw) == {"id"}:
             kind = "item_reference"
         if not isinstance(kind, str) or (kind == "item_reference" and not as_id(raw.get("id"))):
@@ -122,20 +135,6 @@ class OpenAIResponses(Dialect):
             return Message(raw, index, ASSISTANT, [part])
         role = SYSTEM if kind in MADE_BY_CLIENT else ASSISTANT
         return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
-
-    def _spoken(self, index: int, raw: dict[str, Any]) -> Message:
-        neutral = _role(raw.get("role"))
-        content = raw.get("content")
-        if isinstance(content, str):
-            parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
-            return Message(raw, index, neutral, parts)
-        if isinstance(content, list):
-            view = [self._block(b, slot_path("content", i), index) for i, b in enumerate(content)]
-            return Message(raw, index, neutral, view)
-        if content is None:
-            return Message(raw, index, neutral, [])
-        odd = [self._block(content, ("content",), index)]
-        return Message(raw, index, neutral, odd, flaw="content")
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
@@ -332,7 +331,16 @@ class ResponsesProof(PlainProof):
         if self.waiting:
             return False
         if kind == "reasoning":
-            return self._thinks(message)
+            if "model" in message or "execution" in message or not self._is_named(message, "rs"):
+                return False
+            summary = message["summary"]
+            if type(summary) is not list:
+                return False
+            for text in summary:
+                if type(text) is not dict or type(text["text"]) is not str or not text["type"]:
+                    return False
+            self.leads = self.leads or "id" in message
+            return True
         return kind == "message" and self._says(message)
 
     def _calls(self, item: dict[str, Any], before: Any) -> bool:
@@ -349,18 +357,6 @@ class ResponsesProof(PlainProof):
         self.names.add(name)
         self.waiting.append(call)
         self.leads = False
-        return True
-
-    def _thinks(self, item: dict[str, Any]) -> bool:
-        if "model" in item or "execution" in item or not self._is_named(item, "rs"):
-            return False
-        summary = item["summary"]
-        if type(summary) is not list:
-            return False
-        for text in summary:
-            if type(text) is not dict or type(text["text"]) is not str or not text["type"]:
-                return False
-        self.leads = self.leads or "id" in item
         return True
 
     def _says(self, item: dict[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from lockstitch.journal.events import (
     Said,
     text_payload,
 )
-from lockstitch.journal.importing import Imported, import_events
+from lockstitch.journal.importing import import_events
 from lockstitch.journal.results import said_as
 from lockstitch.proxy.recording.chains import Linked, Linking, without_markers
 from lockstitch.redaction import redact_value
@@ -157,32 +157,17 @@ def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> l
             for _, _, asked in known
         ]
         return _NewMessages(asking, stubs, matched, known, first).facts()
-    start = _last_run(asking, matched)
+    # the last replies among the first messages: what follows answers them
+    replies, start = asking.replies, matched
+    while start and not replies[start - 1]:
+        start -= 1
+    while start and replies[start - 1]:
+        start -= 1
     tail = _NewMessages(asking, asking.values(start, matched), matched, known, first)
     if tail.made.unpaired and start:
         # a result that comes late answers a call further up
         tail = _NewMessages(asking, asking.values(0, matched), matched, known, first)
     return tail.facts()
-
-
-def _last_run(asking: ParsedRequest, matched: int) -> int:
-    """Return where the last replies begin among the first messages: what follows answers them."""
-    replies = asking.replies
-    at = matched
-    while at and not replies[at - 1]:
-        at -= 1
-    while at and replies[at - 1]:
-        at -= 1
-    return at
-
-
-def _imported(dialect: str, messages: list[Any]) -> Imported:
-    roles = [message.role for message in new_dialect(dialect).read(messages)]
-    spoken = [
-        said_by_system(dialect, raw) if role == SYSTEM else without_markers(raw)
-        for raw, role in zip(messages, roles, strict=True)
-    ]
-    return import_events(spoken, dialect, keep_unpaired=True)
 
 
 class _NewMessages:
@@ -195,7 +180,13 @@ class _NewMessages:
             # items of a model's that stand together are read as one reply
             before = [*before, said_as(asking.dialect, ".")]
         self.asking = asking
-        self.made = _imported(asking.dialect, [*before, *asking.values(matched)])
+        messages = [*before, *asking.values(matched)]
+        roles = [message.role for message in new_dialect(asking.dialect).read(messages)]
+        spoken = [
+            said_by_system(asking.dialect, raw) if role == SYSTEM else without_markers(raw)
+            for raw, role in zip(messages, roles, strict=True)
+        ]
+        self.made = import_events(spoken, asking.dialect, keep_unpaired=True)
         self.before = len(before)
         self.known = known
         self.first = first

@@ -24,7 +24,6 @@ from lockstitch.journal.events import (
     AskedCall,
     Described,
     Ended,
-    Event,
     Forked,
     Instructed,
     Noted,
@@ -95,23 +94,22 @@ class SessionBranch:
                 for one in response:
                     self.responses[one] = new[-1]
                 self._said = record.seq
-            self._note(record, event)
+            seq = record.seq
+            if isinstance(event, Described):
+                self.about = event
+            elif isinstance(event, Noted) and event.name == FIELD:
+                self._fields.append(
+                    (seq, event.label, event.blob or blob_name(bytes(event.payload)))
+                )
+            elif isinstance(event, Instructed):
+                is_ours = record.key.startswith(_TOLD)
+                self._told.append((seq, record.key.split("@")[1] if is_ours else ""))
+            elif isinstance(event, Replied | Partial):
+                self._calls.append((seq, event.calls))
+            if not isinstance(event, _QUIET):
+                self._said = seq
             self.head = Head(record.seq, record.digest, record.epoch)
         return new
-
-    def _note(self, record: JournalRecord, event: Event) -> None:
-        seq = record.seq
-        if isinstance(event, Described):
-            self.about = event
-        elif isinstance(event, Noted) and event.name == FIELD:
-            self._fields.append((seq, event.label, event.blob or blob_name(bytes(event.payload))))
-        elif isinstance(event, Instructed):
-            is_ours = record.key.startswith(_TOLD)
-            self._told.append((seq, record.key.split("@")[1] if is_ours else ""))
-        elif isinstance(event, Replied | Partial):
-            self._calls.append((seq, event.calls))
-        if not isinstance(event, _QUIET):
-            self._said = seq
 
     def is_free(self, seq: int) -> bool:
         """Whether nothing was said behind a record."""

@@ -49,9 +49,9 @@ from lockstitch.proxy.recording.facts import NewFact, ParsedRequest, facts_of, f
 from lockstitch.proxy.recording.keeping import (
     FIELD,
     Keeper,
-    SessionPlacement,
     Relation,
     SessionBranch,
+    SessionPlacement,
     instructions_key,
     node_key,
 )
@@ -85,33 +85,29 @@ def read_reply(
         return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
     events = list(exchange_of(dialect).events_in(data))
     if events:
-        return _streamed(dialect, events, model)
+        gathered = accumulator_for(dialect)
+        for event in events:
+            gathered.feed(event)
+        if gathered.complete:
+            return _came(reply_event(gathered.whole(), dialect), model)
+        message = gathered.closed()
+        if message is None:
+            return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
+        asked = calls_in(dialect, messages_in(dialect, message))
+        part = Partial(
+            payload=json_payload(message),
+            dialect=dialect,
+            provider=provider_of(dialect),
+            model=_text(gathered.whole(), "model") or model,
+            calls=tuple(AskedCall(*call) for call in asked),
+        )
+        return _came(part, model)
     try:
         return _came(reply_event(data, dialect), model)
     except UsageError:
         how = f"status {status}" if complete else f"status {status}, cut off"
         text = text_payload(data.decode("utf-8", "replace"))
         return ReceivedReply(Noted(name=UNREAD, label=how, payload=text), [])
-
-
-def _streamed(dialect: str, events: list[Any], model: str) -> ReceivedReply:
-    gathered = accumulator_for(dialect)
-    for event in events:
-        gathered.feed(event)
-    if gathered.complete:
-        return _came(reply_event(gathered.whole(), dialect), model)
-    message = gathered.closed()
-    if message is None:
-        return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
-    asked = calls_in(dialect, messages_in(dialect, message))
-    part = Partial(
-        payload=json_payload(message),
-        dialect=dialect,
-        provider=provider_of(dialect),
-        model=_text(gathered.whole(), "model") or model,
-        calls=tuple(AskedCall(*call) for call in asked),
-    )
-    return _came(part, model)
 
 
 def _came(event: Replied | Partial, model: str) -> ReceivedReply:
