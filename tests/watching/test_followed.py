@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_file_is_not_missed_as_it_grows(name: str, tmp_path
     else:
         assert state == OPEN_TAIL
         assert bad(followed.at_rest().findings) == bad(whole.findings)
-        assert not bad(followed.settled) - bad(whole.findings)
+        assert not bad(followed.final) - bad(whole.findings)
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,7 +117,7 @@ def test_a_healthy_file_is_never_told_however_it_is_written(
             followed = Followed(Source(str(path), kind, LINES))
         if followed.look() == SUSPECT_TAIL:
             followed.examine()
-        assert not bad(followed.settled)
+        assert not bad(followed.final)
     assert followed is not None
     assert followed.state == CLEAN_TAIL
 

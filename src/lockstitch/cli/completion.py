@@ -172,7 +172,7 @@ def _quoted(text: str) -> str:
 
 
 def _zsh_option(option: Option) -> str:
-    told = re.sub(r"([\[\]:])", r"\\\1", option.help)
+    escaped = re.sub(r"([\[\]:])", r"\\\1", option.help)
     takes = ""
     if option.metavar and not option.implied:
         action = "_files" if option.takes_file else f"({' '.join(_values(option))})"
@@ -180,7 +180,7 @@ def _zsh_option(option: Option) -> str:
     exclusive = f"({' '.join(option.flags)})" if option.flags[1:] else ""
     ends = ["=" if takes and flag.startswith("--") else "" for flag in option.flags]
     return " ".join(
-        _quoted(f"{exclusive}{flag}{end}[{told}]{takes}")
+        _quoted(f"{exclusive}{flag}{end}[{escaped}]{takes}")
         for flag, end in zip(option.flags, ends, strict=True)
     )
 

@@ -121,9 +121,9 @@ def _summarise(target: str, plan: Plan) -> None:
         terminal.note(render.describe_change(target, made, sys.stderr))
     for kept in plan.quarantine:
         terminal.note(render.describe_quarantined(target, kept, sys.stderr))
-    mended = render.count_findings([found for found in plan.findings if found.fixable])
+    repaired = render.count_findings([found for found in plan.findings if found.fixable])
     if plan.changed:
-        terminal.note(f"Healed {mended}.")
+        terminal.note(f"Healed {repaired}.")
     elif not plan.remaining:
         terminal.note("All clean.")
     if plan.remaining:

@@ -192,20 +192,20 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = open_source(source)
-    mended = operations.planned(found, wanted)
-    outlook = operations.outlook(found, mended)
-    different = list(listing.differences(mended))
+    plan = operations.planned(found, wanted)
+    outlook = operations.outlook(found, plan)
+    different = list(listing.differences(plan))
     made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
     made.quarantine = describe_quarantine(outlook.quarantine)
     made.records = compare_records(different, reveal=options.get("reveal") is True)
     made.more = max(len(different) - MOST_RECORDS, 0)
     made.says = [*_said_of_repair(found, outlook.report, different, made)]
-    if not mended.changed:
-        made.refusal = "; ".join(mended.before.notes) or "there is nothing that a repair changes"
+    if not plan.changed:
+        made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
     else:
         made.refusal = _in_use(found)
-    return ActionPlan(made, lambda: _repaired(operations.applied(found, mended, backups.new_run())))
+    return ActionPlan(made, lambda: _repaired(operations.applied(found, plan, backups.new_run())))
 
 
 def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:

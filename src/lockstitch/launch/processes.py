@@ -203,9 +203,9 @@ def main() -> None:
         return
 
     def log(event: ProxyEvent) -> None:
-        told = ProxyLine(event.repaired, event.error, event.status)
-        if told.repaired or told.error:
-            os.write(sys.stderr.fileno(), msgspec.json.encode(told) + b"\n")
+        line = ProxyLine(event.repaired, event.error, event.status)
+        if line.repaired or line.error:
+            os.write(sys.stderr.fileno(), msgspec.json.encode(line) + b"\n")
 
     def ready(url: str) -> None:
         os.write(sys.stdout.fileno(), f"{url}\n".encode("ascii"))

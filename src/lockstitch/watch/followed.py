@@ -38,13 +38,13 @@ CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL = "healthy", "open", "suspect"
 class TailView(Struct):
     """What is wrong with a session, before and behind a point where no call is open.
 
-    ``line`` and ``start``, a byte, say where that is; ``settled`` counts the findings before it by
+    ``line`` and ``start``, a byte, say where that is; ``final`` counts the findings before it by
     code, and ``moving`` those behind it, which may be gone with the next line.
     """
 
     line: int = 1
     start: int = 0
-    settled: Counter[str] = field(default_factory=Counter)
+    final: Counter[str] = field(default_factory=Counter)
     moving: Counter[str] = field(default_factory=Counter)
 
 
@@ -62,7 +62,7 @@ def view_transcript(transcript: Transcript, findings: Iterable[Finding]) -> Tail
     view = TailView(line, start)
     for found in findings:
         if found.severity != NOTE:
-            counted = view.settled if line_of(found) < line else view.moving
+            counted = view.final if line_of(found) < line else view.moving
             counted[found.code] += 1
     return view
 
@@ -114,7 +114,7 @@ def start_tail(source: Source, data: bytes, whole: TailView) -> FileTail:
     """Return where a file of these bytes is taken up again, once all of it was viewed."""
     tail = FileTail(bytes(data[: data.find(b"\n") + 1]), whole.start)
     alone = view_tail(source, tail, bytes(data[tail.start :]))
-    tail.before = alone.settled + alone.moving - whole.moving
+    tail.before = alone.final + alone.moving - whole.moving
     return tail
 
 
@@ -122,15 +122,15 @@ def advance_tail(source: Source, tail: FileTail, data: bytes, view: TailView) ->
     """Return a tail that starts later, where a view of ``data`` has its point."""
     later = FileTail(tail.head, view.start)
     alone = view_tail(source, later, data[view.start - tail.start :])
-    later.before = alone.settled + alone.moving - (view.moving - tail.before)
+    later.before = alone.final + alone.moving - (view.moving - tail.before)
     return later
 
 
 def judge_view(view: TailView, tail: FileTail) -> str:
     """Return what a view says of the whole file, against what was seen when that was checked."""
-    if view.settled - tail.before:
+    if view.final - tail.before:
         return SUSPECT_TAIL
-    return OPEN_TAIL if view.settled + view.moving - tail.before else CLEAN_TAIL
+    return OPEN_TAIL if view.final + view.moving - tail.before else CLEAN_TAIL
 
 
 # So many bytes before the end of what was read are compared: a file may be written anew in place.
@@ -157,7 +157,7 @@ class Position(Struct, frozen=True):
 class Followed(Struct):
     """What is known of one session: how far its file was read, and what was found.
 
-    ``settled`` are the findings that no further line will take away. ``session`` and ``project``
+    ``final`` are the findings that no further line will take away. ``session`` and ``project``
     are those of the last time that all of it was read, and ``read`` counts bytes.
     """
 
@@ -168,7 +168,7 @@ class Followed(Struct):
     whole: int = 0
     state: str = SUSPECT_TAIL
     report: Report | None = None
-    settled: list[Finding] = field(default_factory=list)
+    final: list[Finding] = field(default_factory=list)
     session: str | None = None
     project: str | None = None
     read: int = 0
@@ -181,7 +181,7 @@ class Followed(Struct):
         elif fresh:
             self.report = None
             self.state = self._carried(fresh) if self.proof is not None else self._viewed()
-        if self.settled and self.state == CLEAN_TAIL:
+        if self.final and self.state == CLEAN_TAIL:
             self.state = OPEN_TAIL
         return self.state
 
@@ -236,7 +236,7 @@ class Followed(Struct):
     def examine(self) -> None:
         """Read all of the file, and see what is wrong with it."""
         self.proof = self.tail = self.position = None
-        self.settled = []
+        self.final = []
         if not self._prove():
             self.understand()
 
@@ -291,7 +291,7 @@ class Followed(Struct):
             return report
         data = transcript.context.data
         whole = view_transcript(transcript, report.findings)
-        self.settled = [one for one in report.findings if line_of(one) < whole.line]
+        self.final = [one for one in report.findings if line_of(one) < whole.line]
         self.whole = len(data)
         self.position = Position((status.st_dev, status.st_ino), len(data), bytes(data[-_PRINT:]))
         self.tail = start_tail(self.source, data, whole)

@@ -70,17 +70,17 @@ def describe_notice(event: Notice) -> str:
 
 
 def notice_fields(event: Notice) -> dict[str, Any]:
-    """Return what a program is told besides the session itself."""
-    told: dict[str, Any] = {
+    """Return what a program is fields besides the session itself."""
+    fields: dict[str, Any] = {
         "event": event.kind,
         "said": describe_notice(event),
         "command": event.command,
     }
     if event.backup is not None:
-        told["backup"] = event.backup
+        fields["backup"] = event.backup
     if event.reason:
-        told["reason"] = event.reason
-    return told
+        fields["reason"] = event.reason
+    return fields
 
 
 _NO_DESKTOP = "--notify needs notify-send (on Linux) or osascript (on macOS), and finds neither"
@@ -129,7 +129,7 @@ class EventCommands:
 
     def run(self, command: list[str], event: Notice, document: bytes) -> None:
         """Run a command with the event on its standard input and in its environment."""
-        told = {
+        variables = {
             "LOCKSTITCH_EVENT": event.kind,
             "LOCKSTITCH_TARGET": event.report.target,
             "LOCKSTITCH_FORMAT": event.report.format or "",
@@ -140,22 +140,22 @@ class EventCommands:
         }
         # No value of the environment can hold one, and no name of a file does.
         self._start(
-            command, document, {name: text.replace("\0", "") for name, text in told.items()}
+            command, document, {name: text.replace("\0", "") for name, text in variables.items()}
         )
 
     def close(self) -> None:
         """Wait for what was started."""
         self._pool.shutdown()
 
-    def _start(self, command: list[str], document: bytes, told: Mapping[str, str]) -> None:
-        self._pool.submit(self._run, command, document, told)
+    def _start(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
+        self._pool.submit(self._run, command, document, variables)
 
-    def _run(self, command: list[str], document: bytes, told: Mapping[str, str]) -> None:
+    def _run(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
         try:
             done = subprocess.run(  # noqa: S603 - the command that a person gave
                 command,
                 input=document,
-                env={**os.environ, **told},
+                env={**os.environ, **variables},
                 timeout=_PATIENCE,
                 stdout=subprocess.DEVNULL,
                 check=False,

@@ -101,7 +101,7 @@ class WatchedSession(Struct):
     is_new: bool = True
     ask: float = _FIRST_ASK
     not_before: float = -math.inf
-    told: Counter[str] = field(default_factory=Counter)
+    reported: Counter[str] = field(default_factory=Counter)
 
 
 class Watcher:
@@ -162,7 +162,7 @@ class Watcher:
             entry.followed.report = None
         self._entries[key] = entry
         for old in list(self._entries)[: max(len(self._entries) - _MOST, 0)]:
-            if self._entries[old].wake == math.inf and not self._entries[old].told:
+            if self._entries[old].wake == math.inf and not self._entries[old].reported:
                 del self._entries[old]
 
     def due(self) -> Iterator[Notice]:
@@ -198,10 +198,10 @@ class Watcher:
             entry.is_new, entry.ask = False, _FIRST_ASK
             if followed.state == SUSPECT_TAIL:
                 yield from self._whole(entry, now, followed.examine)
-            is_waited_for = followed.state == OPEN_TAIL or followed.is_unsure or entry.told
+            is_waited_for = followed.state == OPEN_TAIL or followed.is_unsure or entry.reported
             entry.wake = entry.changed + self._idle if is_waited_for else math.inf
             return
-        if followed.is_unsure or (entry.told and followed.report is None):
+        if followed.is_unsure or (entry.reported and followed.report is None):
             yield from self._whole(entry, now, followed.understand)
         if followed.state == OPEN_TAIL and is_in_use(followed):
             entry.wake = now + entry.ask
@@ -223,7 +223,7 @@ class Watcher:
         entry.not_before = now + _RARELY * (perf_counter() - begun)
         report = entry.followed.report
         if report is not None and report.error is None:
-            yield from _tell(entry, report, entry.followed.settled)
+            yield from _tell(entry, report, entry.followed.final)
 
     def _repaired(self, entry: WatchedSession, report: Report, now: float) -> Iterator[Notice]:
         source = entry.followed.source
@@ -239,7 +239,7 @@ class Watcher:
             event.reason = str(error)
             yield event
             return
-        entry.told = _codes(done.remaining)
+        entry.reported = _codes(done.remaining)
         if done.backup is None:
             event.reason = "; ".join(done.report.notes) or "a repair would change nothing"
             yield event
@@ -266,12 +266,12 @@ def _codes(findings: list[Finding]) -> Counter[str]:
 def _tell(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
     """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
-    if codes - entry.told:
-        entry.told = codes
+    if codes - entry.reported:
+        entry.reported = codes
         shown = structs.replace(report, findings=[one for one in findings if one.severity != NOTE])
         yield Notice(BROKEN, shown, command_for("repair", report, entry.followed.source))
-    elif entry.told and report.status in HEALTHY_STATES:
-        entry.told = Counter()
+    elif entry.reported and report.status in HEALTHY_STATES:
+        entry.reported = Counter()
         yield Notice(HEALTHY, report, "")
 
 
