@@ -4,12 +4,10 @@ A value is never decoded as a whole and encoded again. Lists and maps are taken 
 bytes of what is in them, and put together again from these, so that what a repair does not touch
 stays as it is, whatever it is.
 
-msgpack, as LangGraph for Python writes it: objects are extensions that name their class.
-
-JSON, as LangGraph.js writes it, and as LangGraph for Python did before it took msgpack.
-
-A message is ``{"lc": 1, "type": "constructor", "id": [path and class], "kwargs": {fields}}``.
-Sets, maps, ``undefined`` and the like are objects with ``"lc": 2``.
+LangGraph for Python writes msgpack, in which objects are extensions that name their class.
+LangGraph.js writes JSON, as LangGraph for Python did before: there a message is
+``{"lc": 1, "type": "constructor", "id": [path and class], "kwargs": {fields}}``; sets, maps,
+``undefined`` and the like are objects with ``"lc": 2``.
 """
 
 from __future__ import annotations
@@ -50,8 +48,20 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+_BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+
+
 class Undecodable(ValueError):
     """A value cannot be read; the text says why, and never what is in it."""
+
+    @classmethod
+    def after(cls, error: BaseException, coding: str) -> Undecodable:
+        """Return what an error of a decoder means, without its text, which may quote the value."""
+        if "truncated" in str(error):
+            return cls("its bytes are cut off")
+        if isinstance(error, RecursionError):
+            return cls("it is nested too deep")
+        return cls(f"its bytes are no valid {coding}")
 
 
 class StoredMessage(Struct, eq=False):
@@ -122,13 +132,35 @@ class Codec(ABC):
     def written(self, view: Any, origin: StoredMessage | None) -> bytes:
         """Write a message; fields that are those of its origin keep their bytes."""
 
-    @abstractmethod
     def listed(self, items: Iterable[bytes]) -> bytes:
         """Put a list together."""
+        return self._pack([Raw(item) for item in items])
 
-    @abstractmethod
     def mapped(self, fields: Mapping[str, bytes]) -> bytes:
         """Put a map together."""
+        return self._pack({key: Raw(value) for key, value in fields.items()})
+
+    @abstractmethod
+    def _pack(self, value: Any) -> bytes:
+        """Write a value that holds bytes of others."""
+
+    def _again(
+        self, new: Mapping[str, Any], old: Mapping[str, Any], kept: Mapping[str, bytes]
+    ) -> bytes:
+        """Write fields, of which those that are the very ones of before keep their bytes."""
+        return self.mapped(
+            {
+                key: kept[key] if key in kept and old.get(key) is value else self.encoded(value)
+                for key, value in new.items()
+            }
+        )
+
+    def _marked(self, fields: dict[str, bytes]) -> bytes | None:
+        """Return the value of an update that says in plain fields that it replaces all."""
+        if [*fields] == [OVERWRITE]:
+            return fields[OVERWRITE]
+        is_marked = "type" in fields and self.plain(fields["type"]) == OVERWRITE
+        return fields.get("value") if is_marked else None
 
     @abstractmethod
     def snapshot(self, data: bytes) -> bytes:
@@ -171,7 +203,6 @@ def with_defaults(fields: dict[str, Any], kind: str) -> dict[str, Any]:
 
 _KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT_CODE = 2, 4, 5, 7
 _NESTS = frozenset({list, dict, Ext})
-_BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _OVERWRITE = ("langgraph.types", "Overwrite")
 # The first bytes of lists, maps and extensions.
 _LIST_CODES = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
@@ -215,7 +246,7 @@ class MsgpackCodec(Codec):
         try:
             return msgpack.decode(data, ext_hook=self._stand_in)
         except _BAD as error:
-            raise Undecodable(_msgpack_reason(error)) from None
+            raise Undecodable.after(error, "msgpack") from None
 
     def _stand_in(self, code: int, data: memoryview) -> str:
         # A text of its own, by whose identity the bytes are found again.
@@ -227,19 +258,11 @@ class MsgpackCodec(Codec):
         return not any(isinstance(value, Ext) for value in _walk(_decoded(data, Any)))
 
     def message(self, data: bytes) -> StoredMessage | None:
-        found = self._object(data)
-        if found is not None:
-            return found
-        if not data or data[0] not in _MAP_CODES:
+        if data and data[0] in _MAP_CODES:
+            view = self.plain(data)
+            if is_message(view):
+                return StoredMessage(view, data, MSGPACK, fields=self.fields(data))
             return None
-        view = self.plain(data)
-        return (
-            StoredMessage(view, data, MSGPACK, fields=self.fields(data))
-            if is_message(view)
-            else None
-        )
-
-    def _object(self, data: bytes) -> StoredMessage | None:
         found = _ext(data)
         if found is None or found.code not in (_OLD_MODEL, _MODEL):
             return None
@@ -257,12 +280,15 @@ class MsgpackCodec(Codec):
         try:
             return msgpack.encode(self._restored(value))
         except _BAD as error:
-            raise Undecodable(_msgpack_reason(error)) from None
+            raise Undecodable.after(error, "msgpack") from None
 
     def _restored(self, value: Any) -> Any:
         if type(value) is str:
             kept = self._kept.get(id(value))
-            return kept[1] if kept is not None and kept[0] is value else _writable(value)
+            if kept is not None and kept[0] is value:
+                return kept[1]
+            # Half a character, as JSON may have it, becomes a mark: msgpack cannot hold it.
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
         if type(value) is list:
             return [self._restored(item) for item in value]
         if type(value) is dict:
@@ -278,9 +304,9 @@ class MsgpackCodec(Codec):
             view = {**fields_of(view), "type": type_of(view)}
         kind = view.get("type")
         if origin is not None and origin.frame is None and origin.type in (kind, view.get("role")):
-            return self._fields(view, origin)
+            return self._again(view, origin.view, origin.fields)
         if origin is not None and origin.frame is not None and origin.type == kind:
-            return _framed(origin.frame, self._fields(view, origin))
+            return _framed(origin.frame, self._again(view, origin.view, origin.fields))
         if kind not in MESSAGE_CLASSES:
             return self.encoded(view)
         module, name = MESSAGE_CLASSES[kind]
@@ -290,22 +316,8 @@ class MsgpackCodec(Codec):
         whole = {"name": None, **_MSGPACK_DEFAULTS.get(kind, {}), **with_defaults(view, kind)}
         return _framed(frame, self.encoded(whole))
 
-    def _fields(self, view: dict[str, Any], origin: StoredMessage) -> bytes:
-        old = origin.view
-        return self.mapped(
-            {
-                key: origin.fields[key]
-                if key in origin.fields and old.get(key) is value
-                else self.encoded(value)
-                for key, value in view.items()
-            }
-        )
-
-    def listed(self, items: Iterable[bytes]) -> bytes:
-        return msgpack.encode([Raw(item) for item in items])
-
-    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
-        return msgpack.encode({key: Raw(value) for key, value in fields.items()})
+    def _pack(self, value: Any) -> bytes:
+        return msgpack.encode(value)
 
     def snapshot(self, data: bytes) -> bytes:
         return msgpack.encode(Ext(_SNAPSHOT_CODE, data))
@@ -320,7 +332,13 @@ class MsgpackCodec(Codec):
             parts = [bytes(part) for part in _decoded(bytes(found.data), list[Raw])]
             if len(parts) >= _LEAST and tuple(map(self.plain, parts[:2])) == _OVERWRITE:
                 return self.fields(parts[2]).get("value")
-        return _marked(self, data)
+        if not data or data[0] not in _MAP_CODES:
+            return None
+        try:
+            fields = self.fields(data)
+        except Undecodable:
+            return None
+        return self._marked(fields)
 
     def members(self, data: bytes) -> set[Any]:
         found = _ext(data)
@@ -334,20 +352,6 @@ class MsgpackCodec(Codec):
             if isinstance(value, Undecodable):
                 fault = str(value)
         return fault
-
-
-def _marked(coding: Codec, data: bytes) -> bytes | None:
-    """Return the value of an update that says in plain fields that it takes the place of all."""
-    if not data or data[0] not in _MAP_CODES:
-        return None
-    try:
-        fields = coding.fields(data)
-    except Undecodable:
-        return None
-    if [*fields] == [OVERWRITE]:
-        return fields[OVERWRITE]
-    is_marked = "type" in fields and coding.plain(fields["type"]) == OVERWRITE
-    return fields.get("value") if is_marked else None
 
 
 def _framed(frame: MessageFrame, fields: bytes) -> bytes:
@@ -364,7 +368,7 @@ def _ext(data: bytes) -> Ext | None:
 
 
 def _walk(value: Any) -> Iterator[Any]:
-    """Return a value and all in it, with what extensions hold and call; never deeper than is sane.
+    """Yield a value and all in it, with what extensions hold; never deeper than is sane.
 
     A part that cannot be read is given as the error, since LangGraph passes over it as well.
     """
@@ -377,38 +381,19 @@ def _walk(value: Any) -> Iterator[Any]:
         elif type(found) is dict:
             stack += [(item, depth) for item in found.values() if type(item) in _NESTS]
         elif isinstance(found, Ext) and found.code in NESTING:
-            stack.append((_unwrapped(found, depth), depth + 1))
-
-
-def _unwrapped(found: Ext, depth: int) -> Any:
-    if depth == DEEPEST:
-        return Undecodable("it is nested too deep")
-    try:
-        return _decoded(bytes(found.data), Any)
-    except Undecodable as error:
-        return error
+            try:
+                if depth == DEEPEST:
+                    raise Undecodable("it is nested too deep")  # noqa: TRY301
+                stack.append((_decoded(bytes(found.data), Any), depth + 1))
+            except Undecodable as error:
+                stack.append((error, depth + 1))
 
 
 def _decoded(data: bytes, kind: Any) -> Any:
     try:
         return msgpack.decode(data, type=kind)
     except _BAD as error:
-        raise Undecodable(_msgpack_reason(error)) from None
-
-
-def _msgpack_reason(error: BaseException) -> str:
-    if "truncated" in str(error):
-        return "its bytes are cut off"
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    return "its bytes are no valid msgpack"
-
-
-def _writable(text: str) -> str:
-    """Return a text that msgpack can hold; half a character, as JSON has it, becomes a mark."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "replace").decode()
+        raise Undecodable.after(error, "msgpack") from None
 
 
 _SNAPSHOT_TYPE = "delta_snapshot"
@@ -447,7 +432,7 @@ class JsonCodec(Codec):
         try:
             value, codes = read_json(data)
         except _BAD as error:
-            raise Undecodable(_json_reason(error)) from None
+            raise Undecodable.after(error, "JSON") from None
         if codes:
             raise Undecodable("it holds a value that is too long or too deep to be read here")
         return value
@@ -460,11 +445,9 @@ class JsonCodec(Codec):
             return None
         view = self.plain(data)
         if envelope_of(view) != KWARGS:
-            return (
-                StoredMessage(view, data, JSON, fields=self.fields(data))
-                if is_message(view)
-                else None
-            )
+            if is_message(view):
+                return StoredMessage(view, data, JSON, fields=self.fields(data))
+            return None
         if not type_of(view):
             return None
         fields = self.fields(data)
@@ -475,51 +458,34 @@ class JsonCodec(Codec):
         try:
             return records.encode_record(value)
         except _BAD as error:
-            raise Undecodable(_json_reason(error)) from None
+            raise Undecodable.after(error, "JSON") from None
 
     def written(self, view: Any, origin: StoredMessage | None) -> bytes:
         if origin is not None and view is origin.view:
             return origin.raw
         if type(view) is not dict:
             return self.encoded(view)
-        if origin is not None and origin.type == type_of(view):
-            return self._again(view, origin)
-        return self.encoded(self._enveloped(view) if self.objects else view)
-
-    def _again(self, view: dict[str, Any], origin: StoredMessage) -> bytes:
-        if envelope_of(view) != KWARGS or origin.frame is None:
-            return self._fields(view, origin.view, origin.fields)
-        inner = self._fields(view[KWARGS], origin.view[KWARGS], origin.fields)
-        rest = {key: value for key, value in view.items() if key != KWARGS}
-        outer = {**view, **{key: Raw(self._one(rest, origin, key)) for key in rest}}
-        return msgspec.json.encode({**outer, KWARGS: Raw(inner)})
-
-    def _one(self, rest: dict[str, Any], origin: StoredMessage, key: str) -> bytes:
-        same = origin.view.get(key) is rest[key] and key in origin.frame
-        return origin.frame[key] if same else self.encoded(rest[key])
-
-    def _fields(self, new: dict[str, Any], old: dict[str, Any], kept: dict[str, bytes]) -> bytes:
-        return self.mapped(
-            {
-                key: kept[key] if key in kept and old.get(key) is value else self.encoded(value)
-                for key, value in new.items()
-            }
-        )
-
-    def _enveloped(self, view: dict[str, Any]) -> dict[str, Any]:
-        """Write a new message as its neighbours are written, so that their reader finds it."""
         kind = type_of(view)
-        if kind not in MESSAGE_CLASSES:
-            return view
-        fields = {key: value for key, value in fields_of(view).items() if key != "type"}
-        path = [*(self._path or _PATH), MESSAGE_CLASSES[kind][1]]
-        return {"lc": 1, "type": "constructor", "id": path, KWARGS: with_defaults(fields, kind)}
+        if origin is not None and origin.type == kind:
+            if envelope_of(view) != KWARGS or origin.frame is None:
+                return self._again(view, origin.view, origin.fields)
+            inner = self._again(view[KWARGS], origin.view[KWARGS], origin.fields)
+            outer = {KWARGS: inner}
+            for key, value in view.items():
+                if key != KWARGS:
+                    is_same = origin.view.get(key) is value and key in origin.frame
+                    outer[key] = origin.frame[key] if is_same else self.encoded(value)
+            return self.mapped({key: outer[key] for key in view})
+        if self.objects and kind in MESSAGE_CLASSES:
+            # As its neighbours are written, so that their reader finds it.
+            fields = {key: value for key, value in fields_of(view).items() if key != "type"}
+            path = [*(self._path or _PATH), MESSAGE_CLASSES[kind][1]]
+            whole = with_defaults(fields, kind)
+            view = {"lc": 1, "type": "constructor", "id": path, KWARGS: whole}
+        return self.encoded(view)
 
-    def listed(self, items: Iterable[bytes]) -> bytes:
-        return msgspec.json.encode([Raw(item) for item in items])
-
-    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
-        return msgspec.json.encode({key: Raw(value) for key, value in fields.items()})
+    def _pack(self, value: Any) -> bytes:
+        return msgspec.json.encode(value)
 
     def snapshot(self, data: bytes) -> bytes:
         return msgspec.json.encode({"lc": _ENGINE, "type": _SNAPSHOT_TYPE, "value": Raw(data)})
@@ -535,11 +501,7 @@ class JsonCodec(Codec):
     def overwriting(self, data: bytes) -> bytes | None:
         if data.lstrip()[:1] != b"{" or OVERWRITE.encode() not in data:
             return None
-        fields = self.fields(data)
-        if [*fields] == [OVERWRITE]:
-            return fields[OVERWRITE]
-        is_marked = "type" in fields and self.plain(fields["type"]) == OVERWRITE
-        return fields.get("value") if is_marked else None
+        return self._marked(self.fields(data))
 
     def members(self, data: bytes) -> set[Any]:
         found = self.plain(data)
@@ -558,7 +520,7 @@ def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
         text = data.decode()
         return {key: text[start:end].encode() for key, start, end in _spans(text, opening)}
     except _BAD as error:
-        raise Undecodable(_json_reason(error)) from None
+        raise Undecodable.after(error, "JSON") from None
 
 
 def _spans(text: str, opening: str) -> Iterator[tuple[str, int, int]]:
@@ -591,14 +553,6 @@ def _skipped(text: str, at: int) -> int:
     while text[at : at + 1] and text[at] in _SPACE:
         at += 1
     return at
-
-
-def _json_reason(error: BaseException) -> str:
-    if "truncated" in str(error):
-        return "its bytes are cut off"
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    return "its bytes are no valid JSON"
 
 
 def new_codecs() -> dict[str, Codec]:
