@@ -1,9 +1,8 @@
-"""Values on their way into a thread's journal and back: every message once, lists by what changed.
+"""What LangGraph puts and gets, and the records of a thread's journal that keep it.
 
-Whoever reads gets objects of his own. Writing knows them again and does not serialise what is
-stored already, however long the conversation is.
-
-What LangGraph puts, as records, and records as what LangGraph gets.
+Every message is stored once, and lists by what changed. Whoever reads gets objects of their own.
+Writing knows them again and does not serialise what is stored already, however long the
+conversation is.
 """
 
 from __future__ import annotations
@@ -130,7 +129,11 @@ class ValueEncoder:
         if kind is dict and self._has_items(value):
             fields = {name: self.value(one) for name, one in value.items()}
             return Raw(b'{"d":%s}' % _encode(fields))
-        return self._whole(value)
+        if self._is_json(value):
+            data = _json(value)
+            if data is not None:
+                return Raw(b'{"j":%s}' % data) if len(data) <= INLINE else self._large(data)
+        return self._opaque(value)
 
     def _is_json(self, value: Any) -> bool:
         return self._plain and is_plain(value)
@@ -142,13 +145,6 @@ class ValueEncoder:
             or (type(one) is dict and self._has_items(one))
             for one in value.values()
         )  # fmt: skip
-
-    def _whole(self, value: Any) -> Raw:
-        if self._is_json(value):
-            data = _json(value)
-            if data is not None:
-                return Raw(b'{"j":%s}' % data) if len(data) <= INLINE else self._large(data)
-        return self._opaque(value)
 
     def _large(self, data: bytes) -> Raw:
         name = blob_name(data)
@@ -226,14 +222,12 @@ class ValueEncoder:
         if isinstance(found, int):
             look.item = found
         else:
-            self.items.append(self._fitting(found))
+            is_large = len(bytes(found)) > INLINE
+            self.items.append(self._large(bytes(found)) if is_large else found)
             look.item = len(self._thread.items) + len(self.items) - 1
             self._made.append(look)
         self._met[id(value)] = (value, look)
         return look.item
-
-    def _fitting(self, raw: Raw) -> Raw:
-        return raw if len(bytes(raw)) <= INLINE else self._large(bytes(raw))
 
     def _send(self, value: Send) -> Raw:
         form: dict[str, Any] = {"send": value.node, "arg": self.value(value.arg)}
@@ -255,8 +249,13 @@ class ValueEncoder:
             # What its reader makes of it may be another thing.
             look.is_whole = False
             return self._opaque(value)
+        # A message of this kind and id may be there from before.
         item = self._memory.named(kind, value.id)
-        old = None if item is None else self._data(item, kind)
+        old: dict[str, Any] | None = None
+        if item is not None:
+            with suppress(Unreadable):
+                form = self._reader.form(item)
+                old = form.get("data") if form.get("type") == kind else None
         if item is None or old is None:
             return Raw(whole)
         if _json(old) == _json(data):
@@ -264,14 +263,6 @@ class ValueEncoder:
         change = self._change(old, data, item)
         is_short = change is not None and len(bytes(change)) < len(whole) // 2
         return change if change is not None and is_short else Raw(whole)
-
-    def _data(self, item: int, kind: str) -> dict[str, Any] | None:
-        try:
-            form = self._reader.form(item)
-        except Unreadable:
-            return None
-        data: dict[str, Any] | None = form.get("data")
-        return data if form.get("type") == kind else None
 
     def _change(self, old: dict[str, Any], new: dict[str, Any], item: int) -> Raw | None:
         """Code what makes a message from another; None if that cannot be told in JSON."""

@@ -1,17 +1,16 @@
-"""What is done to whole threads: removing, pruning, copying.
+"""What is done to whole threads: removing, pruning, copying, listing.
 
-All checkpoints of a store, newest first, without reading every thread.
-
-LangGraph orders checkpoints by their ids, and ids are times. A store lists its sessions by when
-they were changed last, and no checkpoint of a thread is newer than that: so threads are read one
-after the other, the last changed first, and what was found in them is given out as soon as no
-thread that is left can hold anything newer. For ids that are no times, all threads are read first.
+All checkpoints of a store are listed newest first, without reading every thread. LangGraph orders
+checkpoints by their ids, and ids are times. A store lists its sessions by when they were changed
+last, and no checkpoint of a thread is newer than that: so threads are read one after the other, the
+last changed first, and what was found in them is yielded as soon as no thread that is left can hold
+anything newer. For ids that are no times, all threads are read first.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -160,18 +159,6 @@ def _deltas(node: CheckpointNode) -> list[str]:
     coded: Any = {} if raw is None else msgspec.json.decode(raw)
     counted = coded.get("j") if isinstance(coded, dict) else None
     return list(counted) if isinstance(counted, dict) else list(node.versions) if raw else []
-
-
-def checkpoints_of_runs(
-    thread: ThreadJournal, runs: Collection[str], metadata: Callable[[CheckpointNode], Any]
-) -> KeptCheckpoints:
-    """Return the checkpoints of some runs."""
-    return {
-        (space, node.id)
-        for space, nodes in thread.spaces.items()
-        for node in nodes.values()
-        if metadata(node).get("run_id") in runs
-    }
 
 
 def other_checkpoints(thread: ThreadJournal, gone: KeptCheckpoints) -> KeptCheckpoints:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from lockstitch.errors import Conflict, UsageError
-from lockstitch.formats.langgraph.journal import CheckpointNode, ThreadJournal
+from lockstitch.formats.langgraph.journal import ThreadJournal
 from lockstitch.integrations.langgraph.pending_writes import may_be_broken
 from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
@@ -151,7 +151,7 @@ class Saver(BaseCheckpointSaver[Any]):
         announce()
         self._lineage = RunRegistry(RunProgress)
         self._wait = wait
-        self._errands = CallExecutor()
+        self._executor = CallExecutor()
 
     def __enter__(self) -> Self:
         """Return the saver itself."""
@@ -183,7 +183,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Let go of files and connections; may be called twice."""
         self._turns.close()
         self._backend.close()
-        self._errands.close()
+        self._executor.close()
 
     # Reading.
 
@@ -193,22 +193,17 @@ class Saver(BaseCheckpointSaver[Any]):
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint; before a run begins anew on a thread's last one, that is mended."""
+        """Return a checkpoint; before a run begins anew on the last one, that is repaired."""
         if is_guarded():
             return self._saved(config)[0]
         run = self._lineage.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
-        is_new = run and saved and run.brings_input(config, saved)
-        is_last = place_of(config).checkpoint is None
-        if (
-            run
-            and saved
-            and is_new
-            and is_last
-            and (report := reconcile_on_load(self, run.graph, saved))
-        ):
-            self._counting.heal(report)
-            saved, is_head = self._saved(config)
+        if run and saved and run.brings_input(config, saved):
+            is_last = place_of(config).checkpoint is None
+            report = reconcile_on_load(self, run.graph, saved) if is_last else None
+            if report is not None:
+                self._counting.heal(report)
+                saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
         self._lineage.loaded(config, place, is_head=is_head)
         return saved
@@ -224,13 +219,8 @@ class Saver(BaseCheckpointSaver[Any]):
             is_head = place.checkpoint in {None, latest}
             if node is None:
                 return None, is_head
-            return self._tuple(config, place.namespace, node, live), is_head
-
-    def _tuple(
-        self, config: RunnableConfig, namespace: str, node: CheckpointNode, live: LiveThread
-    ) -> CheckpointTuple:
-        thread = config["configurable"]["thread_id"]
-        return tuple_of(thread, namespace, node, live.objects(self.serde))
+            id_, objects = config["configurable"]["thread_id"], live.objects(self.serde)
+            return tuple_of(id_, place.namespace, node, objects), is_head
 
     def list(
         self,
@@ -254,18 +244,23 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
         """Return thread, namespace and id of all checkpoints that are asked for, newest first."""
+
+        def places(thread: Any, namespace: str | None = None, own: str | None = None) -> list[Spot]:
+            live = self._threads.get(str(thread))
+            with live.lock:
+                return [
+                    (thread, space, node)
+                    for space, nodes in live.current().spaces.items()
+                    if namespace is None or space == namespace
+                    for node in nodes
+                    if not own or node == own
+                ]
+
         if config is None:
-            threads = newest_threads(self._backend)
-            return newest_checkpoints(threads, lambda thread: self._places(thread, None, None))
+            return newest_checkpoints(newest_threads(self._backend), places)
         conf = config["configurable"]
         ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-        found = self._places(conf["thread_id"], *ids)
-        return sorted(found, key=lambda spot: spot[2], reverse=True)
-
-    def _places(self, thread: Any, namespace: str | None, checkpoint: str | None) -> Sequence[Spot]:
-        live = self._threads.get(str(thread))
-        with live.lock:
-            return _places(thread, live.current(), namespace, checkpoint)
+        return sorted(places(conf["thread_id"], *ids), key=lambda spot: spot[2], reverse=True)
 
     def namespaces(self, thread_id: str) -> Sequence[str]:
         """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
@@ -403,20 +398,18 @@ class Saver(BaseCheckpointSaver[Any]):
             live = self._threads.get(name)
             with live.lock:
                 thread = live.current()
-                gone = self._of_runs(thread, live, wanted)
+                objects = live.objects(self.serde)
+                gone = {
+                    (space, node.id)
+                    for space, nodes in thread.spaces.items()
+                    for node in nodes.values()
+                    if metadata_of(node, objects).get("run_id") in wanted
+                }
                 maintenance.require_whole(thread, gone)
             if gone:
                 found.append((live, gone))
         for live, gone in found:
             self._rewrite(live, partial(maintenance.other_checkpoints, gone=gone))
-
-    def _of_runs(
-        self, thread: ThreadJournal, live: LiveThread, runs: set[str]
-    ) -> maintenance.KeptCheckpoints:
-        objects = live.objects(self.serde)
-        return maintenance.checkpoints_of_runs(
-            thread, runs, lambda node: metadata_of(node, objects)
-        )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
@@ -458,7 +451,7 @@ class Saver(BaseCheckpointSaver[Any]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, or the thread's last one."""
         await self._turns.atake(config)
-        return await self._errands.run(self._loaded, config)
+        return await self._executor.run(self._loaded, config)
 
     async def alist(
         self,
@@ -469,10 +462,10 @@ class Saver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, newest first."""
-        found = await self._errands.run(
+        found = await self._executor.run(
             self.list, config, filter=filter, before=before, limit=limit
         )
-        while chunk := await self._errands.run(lambda: [*islice(found, _CHUNK)]):
+        while chunk := await self._executor.run(lambda: [*islice(found, _CHUNK)]):
             for saved in chunk:
                 yield saved
 
@@ -484,7 +477,7 @@ class Saver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint behind its parent, durably."""
-        return await self._errands.run(self.put, config, checkpoint, metadata, new_versions)
+        return await self._executor.run(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -494,47 +487,35 @@ class Saver(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store what a task wrote, durably."""
-        await self._errands.run(self.put_writes, config, writes, task_id, task_path)
+        await self._executor.run(self.put_writes, config, writes, task_id, task_path)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, DeltaChannelHistory]:
         """Return what delta channels are made of at a checkpoint."""
-        return await self._errands.run(
+        return await self._executor.run(
             self.get_delta_channel_history, config=config, channels=channels
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove a thread: every checkpoint, every write, every byte."""
-        await self._errands.run(self.delete_thread, thread_id)
+        await self._executor.run(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in all threads; reads the whole store."""
-        await self._errands.run(self.delete_for_runs, run_ids)
+        await self._executor.run(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
-        await self._errands.run(self.copy_thread, source_thread_id, target_thread_id)
+        await self._executor.run(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove all but the last checkpoint of each namespace (``keep_latest``), or all."""
-        await self._errands.run(self.prune, thread_ids, strategy=strategy)
+        await self._executor.run(self.prune, thread_ids, strategy=strategy)
 
     async def asweep(self) -> int:
         """Remove the threads that have not changed for ``ttl`` seconds; returns how many."""
-        return await self._errands.run(self.sweep)
-
-
-def _places(
-    id_: Any, thread: ThreadJournal, namespace: str | None, checkpoint: str | None
-) -> Sequence[Spot]:
-    return [
-        (id_, space, node)
-        for space, nodes in thread.spaces.items()
-        if namespace is None or space == namespace
-        for node in nodes
-        if not checkpoint or node == checkpoint
-    ]
+        return await self._executor.run(self.sweep)
 
 
 def _shown(namespace: str) -> str:

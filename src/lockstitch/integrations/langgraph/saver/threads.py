@@ -1,20 +1,17 @@
 """Threads in memory, as far as they are in the store: read once, then kept up to date.
 
 Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
-in one durable step. Nobody holds a thread, but a run that has its turn (``turns``): what is added
-is added behind the very record that was read last, so that of two processes the second one is told
-and reads again what is new.
+in one durable step. Nobody holds a thread, but a run that has its turn: what is added is added
+behind the very record that was read last, so that of two processes the second one is told and
+reads again what is new.
 
-A thread is one run's at a time, if that is asked for: the run holds the lease of its session.
+A thread is one run's at a time, if that is asked for: the run holds the lease of its session from
+its begin to its end, which its graph announces. The store keeps the lease alive meanwhile, and
+takes it from a process that is gone.
 
-A run takes it when it begins and gives it back when it ends, which its graph announces. The store
-keeps it alive meanwhile, and takes it from a process that is gone.
-
-Calls that may wait, made from an event loop: in threads that do nothing else.
-
-The threads that a loop has of its own run an application's functions, too. If all of those wait
-for something that needs a checkpoint first, nobody would ever go on. Here a call waits only for
-calls that are being carried out, never for one that has yet to find a thread.
+Calls from an event loop are made in threads that do nothing else. The threads that a loop has of
+its own run an application's functions, too: if all of those waited for something that needs a
+checkpoint first, nobody would ever go on.
 """
 
 from __future__ import annotations
@@ -417,7 +414,7 @@ class RunTurns:
         self._seen: WeakSet[GraphRun] = WeakSet()
         self._holders: dict[str, GraphRun] = {}
         # Not those of the saver: whoever has the turn needs one of them to go on.
-        self._errands = CallExecutor(_WAITING)
+        self._executor = CallExecutor(_WAITING)
         # Nor those that wait for a turn, if it is to be given back.
         self._returning = CallExecutor(1)
 
@@ -445,12 +442,12 @@ class RunTurns:
     async def atake(self, config: RunnableConfig) -> None:
         """Wait for the turn, in an event loop."""
         if self._wait:
-            await self._errands.run(self.take, config)
+            await self._executor.run(self.take, config)
 
     def close(self) -> None:
         """Begin to wait no more, and return back what is to be given back."""
         self._returning.close()
-        self._errands.close(wait=False)
+        self._executor.close(wait=False)
 
     def _is_callers(self, run: GraphRun, session: str) -> bool:
         """Whether a run has the turn whose node calls this one: it would wait for itself."""
