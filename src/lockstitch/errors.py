@@ -21,6 +21,7 @@ Messages name places, ids and sizes, never message content.
 
 import errno
 from collections.abc import Iterable
+from typing import Self
 
 _REASONS = {
     errno.ENOENT: "no such file",
@@ -48,7 +49,28 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class LockstitchError(Exception):
-    """Base of everything Lockstitch raises."""
+    """Base of everything Lockstitch raises.
+
+    ``target`` is the file, URL or store that it is about, ``session`` the one in it, ``place``
+    where in that, ``code`` the rule; None where that is not known. The text starts with the target.
+    """
+
+    target: str | None = None
+    session: str | None = None
+    place: str | None = None
+    code: str | None = None
+
+    def about(self, target: str, text: str | None = None, session: str | None = None) -> Self:
+        """Set what the error is about; ``text`` is what it says without the names in that."""
+        self.target, self.session = target, session or self.session
+        if text is not None:
+            self.args = (text, *self.args[1:])
+        return self
+
+    def __str__(self) -> str:
+        """Say what happened, to what."""
+        text = super().__str__()
+        return text if self.target is None else f"{self.target}: {text}"
 
 
 class UsageError(LockstitchError, ValueError):

@@ -109,7 +109,8 @@ def run(request: CompactRequest) -> int:
     try:
         return _compact(name, request, _plan_file(source, request))
     except LockstitchError as error:
-        raise type(error)(f"{name}: {error}") from error
+        error.about(name, str(error))
+        raise
 
 
 def _plan_journal(target: str, request: CompactRequest) -> CompactionPlan:

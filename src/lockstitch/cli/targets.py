@@ -43,7 +43,8 @@ def naming_target(target: str) -> Iterator[None]:
     try:
         yield
     except LockstitchError as error:
-        raise type(error)(f"{public(target)}: {brief(str(error), target)}") from error
+        error.about(public(target), brief(str(error), target))
+        raise
 
 
 def require_own_session(target: str | None, form: str | None = None) -> str:
