@@ -32,7 +32,7 @@ _REASONS = {
 
 
 def reason_of(error: OSError) -> str:
-    """Say why a file cannot be read, without its name."""
+    """Return why a file cannot be read, without its name."""
     return _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
 
 
@@ -68,7 +68,7 @@ class LockstitchError(Exception):
         return self
 
     def __str__(self) -> str:
-        """Say what happened, to what."""
+        """Return what happened, to what."""
         text = super().__str__()
         return text if self.target is None else f"{self.target}: {text}"
 

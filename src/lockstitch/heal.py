@@ -45,7 +45,9 @@ class HealInput:
         self.stored = stored
         self.plain: Any = list(value) if type(value) is MessageList else value
         self.freeze: FromPlain | None = None
-        self.waiting = _ids_of(waiting)
+        if isinstance(waiting, str) or not isinstance(waiting, Iterable):
+            raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
+        self.waiting = frozenset(waiting)
         self.excerpt: Excerpt | None = None
         if dialect is not None:
             self.excerpt = self._excerpt(profile_named(dialect), model)
@@ -78,7 +80,7 @@ class HealInput:
 
     @property
     def is_proven(self) -> bool:
-        """Tell whether it is proven already that nothing is wrong."""
+        """Whether it is proven already that nothing is wrong."""
         return self.excerpt is not None and not self.excerpt.numbers
 
     @property
@@ -119,12 +121,6 @@ class HealInput:
             for one in outcome.messages
             if one.origin is not None and one.message is raw[one.origin]
         )
-
-
-def _ids_of(waiting: Iterable[str]) -> frozenset[str]:
-    if isinstance(waiting, str) or not isinstance(waiting, Iterable):
-        raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
-    return frozenset(waiting)
 
 
 def _lacks_tools(body: dict[str, Any], profile: Profile) -> bool:
@@ -336,7 +332,7 @@ def heal(  # noqa: PLR0913 - options, all by name
 
 
 def _log(made: Plan) -> None:
-    """Tell the log what was done where, and what was left."""
+    """Log what was done where, and what was left."""
     import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
 
     log = logging.getLogger("lockstitch")
@@ -353,7 +349,7 @@ def check(
     model: str | None = None,
     waiting: Iterable[str] = (),
 ) -> list[Finding]:
-    """Say what the provider would reject in a message list, and why; changes nothing."""
+    """Return what the provider would reject in a message list, and why; changes nothing."""
     return plan(messages, dialect, model=model, waiting=waiting).findings
 
 
@@ -369,7 +365,7 @@ def plan(
 
 
 def detect(messages: Any) -> str:
-    """Tell which dialect a list or body is written in; raises if several fit."""
+    """Return which dialect a list or body is written in; raises if several fit."""
     plain = messages if is_plain(messages) else to_plain(messages)[0]
     return dialect_of(plain)
 

@@ -86,7 +86,7 @@ def is_json(text: str) -> bool:
 
 
 def raw_pieces(value: Any) -> Iterator[bytes]:
-    """Give the pieces of a value that were left as text, in no order."""
+    """Yield the pieces of a value that were left as text, in no order."""
     rest = [value]
     while rest:
         one = rest.pop()

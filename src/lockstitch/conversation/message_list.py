@@ -47,7 +47,7 @@ class MessageList(list[Any]):
         self._owned: set[int] = set()
 
     def share(self, count: int) -> None:
-        """Say that so many of the first messages are somebody else's, too."""
+        """Note that so many of the first messages are somebody else's, too."""
         self._shared = min(count, len(self))
 
     def begin_with(self, head: list[Any]) -> None:

@@ -26,25 +26,25 @@ class Walker(Protocol):
         """
 
     def is_prompt(self, message: Any) -> bool:
-        """Tell whether a new stretch may start at this message after a failure."""
+        """Whether a new stretch may start at this message after a failure."""
 
     def is_quiet(self, message: Any) -> bool:
-        """Tell whether this is an assistant's message without calls, at which a turn can end."""
+        """Whether this is an assistant's message without calls, at which a turn can end."""
 
     def note(self, message: Any, index: int) -> None:
         """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
 
     def ids_in(self, message: Any) -> list[str]:
-        """Give the ids of calls and results in a message, whatever its state."""
+        """Return the ids of calls and results in a message, whatever its state."""
 
     def is_sound(self) -> bool:
-        """Tell whether what was gathered over the whole walk (ids, names) is fine."""
+        """Whether what was gathered over the whole walk (ids, names) is fine."""
 
     def ids(self) -> Iterable[str]:
-        """Give every id met on the walk."""
+        """Return every id met on the walk."""
 
     def home_of(self, call: str) -> int | None:
-        """Give the index of the message that made a call, -1 if several did."""
+        """Return the index of the message that made a call, -1 if several did."""
 
 
 class Excerpt(Struct):
@@ -67,7 +67,7 @@ class Excerpt(Struct):
 
 
 def find_excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False) -> Excerpt | None:
-    """Give the messages that need a look; None if that cannot be narrowed down.
+    """Return the messages that need a look; None if that cannot be narrowed down.
 
     An excerpt without numbers says that the whole list is proven fine; ``with_ends`` asks for the
     first and the last stretch in any case.
@@ -80,7 +80,22 @@ def find_excerpt(raw: Sequence[Any], walker: Walker, *, with_ends: bool = False)
     spans = _with_kin(raw, walker, seams, suspects)
     if spans is None:
         return None
-    found = _cut(raw, walker, seams, spans)
+    # Take the suspects and, of each run between them, its first message and its tail.
+    numbers: list[int] = []
+    gaps: dict[int, int] = {}
+    fine = 0
+    for start, stop in [*spans, (len(raw), len(raw))]:
+        first = max(start, fine)
+        tail = first - 1
+        if tail > fine and not walker.is_quiet(raw[tail]):
+            tail = _stretch_at(seams, tail, len(raw))[0]
+        if tail > fine + 1:
+            numbers.append(fine)
+            gaps[fine] = tail
+            fine = tail
+        numbers += range(fine, max(stop, fine))
+        fine = max(fine, stop)
+    found = Excerpt(numbers, gaps)
     found.ids = frozenset(walker.ids())
     return found
 
@@ -132,22 +147,3 @@ def _with_kin(
 def _stretch_at(seams: list[int], index: int, total: int) -> tuple[int, int]:
     at = bisect_right(seams, index)
     return seams[at - 1], seams[at] if at < len(seams) else total
-
-
-def _cut(raw: Sequence[Any], walker: Walker, seams: list[int], suspects: Spans) -> Excerpt:
-    """Take the suspects and, of each run between them, its first message and its tail."""
-    numbers: list[int] = []
-    gaps: dict[int, int] = {}
-    fine = 0
-    for start, stop in [*suspects, (len(raw), len(raw))]:
-        first = max(start, fine)
-        tail = first - 1
-        if tail > fine and not walker.is_quiet(raw[tail]):
-            tail = _stretch_at(seams, tail, len(raw))[0]
-        if tail > fine + 1:
-            numbers.append(fine)
-            gaps[fine] = tail
-            fine = tail
-        numbers += range(fine, max(stop, fine))
-        fine = max(fine, stop)
-    return Excerpt(numbers, gaps)

@@ -119,7 +119,7 @@ def _lines_up(
     mine: tuple[int, int],
     theirs: tuple[int, int],
 ) -> bool:
-    """Tell whether a zone holds exactly one result a call, in order."""
+    """Whether a zone holds exactly one result a call, in order."""
     zone = calls[mine[0]].zone
     if theirs[1] > len(results):
         return False
@@ -176,17 +176,14 @@ class _PairingTable:
             if call.key and call.key in keys:
                 self.by_key.setdefault(call.key, []).append(number)
                 self.orders.setdefault(call.key, []).append(call.order)
-                self._index_state(number, call.key)
-
-    def _index_state(self, number: int, key: str) -> None:
-        answer = self.pairing.answers[number]
-        if answer == NOWHERE:
-            self.open.setdefault(key, {})[number] = None
-        elif self.is_placeholder(answer):
-            self.masked.setdefault(key, {})[number] = None
+                answer = self.pairing.answers[number]
+                if answer == NOWHERE:
+                    self.open.setdefault(call.key, {})[number] = None
+                elif self.is_placeholder(answer):
+                    self.masked.setdefault(call.key, {})[number] = None
 
     def reserve(self, index: int) -> None:
-        """Give a result to the call of its own zone that it names."""
+        """Assign a result to the call of its own zone that it names."""
         slot = self.results[index]
         if slot.zone == NOWHERE or slot.key == slot.alias:
             return
@@ -198,7 +195,7 @@ class _PairingTable:
         self._claim(index, alike or calls, f"{slot.key}\0{bool(alike)}{slot.alias}")
 
     def reserve_by_alias(self, index: int) -> None:
-        """Give a result to a call of its zone with the same name, where either lacks an id."""
+        """Assign a result to a call of its zone with the same name, where either lacks an id."""
         slot = self.results[index]
         if self.pairing.verdicts[index] or slot.zone == NOWHERE or not slot.alias:
             return
@@ -208,7 +205,7 @@ class _PairingTable:
         self._claim(index, named, f"\0{slot.key == slot.alias}{slot.alias}")
 
     def reserve_unnamed(self, index: int) -> None:
-        """Give a result without any id to the first open call of its zone."""
+        """Assign a result without any id to the first open call of its zone."""
         slot = self.results[index]
         if self.pairing.verdicts[index] or slot.key or slot.zone == NOWHERE:
             return
@@ -218,7 +215,7 @@ class _PairingTable:
             self._assign(index, number)
 
     def _claim(self, index: int, candidates: list[int], name: str) -> None:
-        """Give a result to an open call of these; ``name`` tells the list from others."""
+        """Assign a result to an open call of these; ``name`` tells the list from others."""
         if not candidates:
             return
         idle = self._next_open(index, candidates, name)
@@ -230,7 +227,7 @@ class _PairingTable:
         self._mark(index, DUPLICATE, twin)
 
     def _next_open(self, index: int, candidates: list[int], name: str) -> int:
-        """Give the first call without an answer, else the first answered by a placeholder only.
+        """Return the first call without an answer, else the first answered by a placeholder only.
 
         Calls are claimed from the front and a real answer stays, so both cursors only advance.
         """
@@ -259,7 +256,8 @@ class _PairingTable:
             self._mark(index, ORPHAN, NOWHERE)
             return
         occurrences = self.by_key.get(slot.key, [])
-        latest = self._latest_before(slot)
+        at = bisect_left(self.orders.get(slot.key, []), slot.order)
+        latest = self.by_key[slot.key][at - 1] if at else NOWHERE
         owner = self._owner(index, latest, slot.key)
         if owner != NOWHERE:
             self._assign(index, owner)
@@ -287,10 +285,6 @@ class _PairingTable:
         if not idle and len(masked) == 1 and not self.is_placeholder(index):
             return next(iter(masked))
         return NOWHERE
-
-    def _latest_before(self, slot: PairingSlot) -> int:
-        at = bisect_left(self.orders.get(slot.key, []), slot.order)
-        return self.by_key[slot.key][at - 1] if at else NOWHERE
 
     def _is_open_for(self, call: int, index: int) -> bool:
         answer = self.pairing.answers[call]
@@ -433,7 +427,7 @@ def _grouped_zones(messages: Sequence[Message]) -> ZoneMaps:
 def _zone_the_run(
     messages: Sequence[Message], start: int, stop: int, zones: list[Zone], caller: list[int]
 ) -> int:
-    """Give the callers of one assistant turn their zones, and the zone behind the turn.
+    """Zone the callers of one assistant turn, and return the zone behind the turn.
 
     Calls share the zone behind the turn only if nothing but calls follows them in it; the
     others are stranded in a zone of their own that holds no message.

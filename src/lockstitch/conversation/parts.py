@@ -73,7 +73,7 @@ class Message(Struct, gc=False):
         self.state = max(self.state, state)
 
     def has(self, kind: str) -> bool:
-        """Tell whether any part is of this kind."""
+        """Whether any part is of this kind."""
         return any(part.kind == kind for part in self.parts)
 
 

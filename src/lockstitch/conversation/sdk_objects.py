@@ -62,12 +62,12 @@ def reader_of(kind: type) -> Reader | None:
 
 @cache
 def is_google(kind: type) -> bool:
-    """Tell whether a class is one of google-genai's."""
+    """Whether a class is one of google-genai's."""
     return any(base.__module__.startswith("google.genai.") for base in kind.__mro__)
 
 
 def is_langchain(kind: type) -> bool:
-    """Tell whether a class is one of LangChain's messages."""
+    """Whether a class is one of LangChain's messages."""
     return reader_of(kind) is langchain_fields
 
 
@@ -80,7 +80,7 @@ def langchain_class(message: Fields) -> type | None:
 
 
 def classes_for(kind: type) -> list[type]:
-    """Give the classes that can stand for one: itself, then what it is a special case of."""
+    """Return the classes that can stand for one: itself, then what it is a special case of."""
     if is_google(kind):
         return [base for base in kind.__mro__ if base.__module__ == "google.genai.types"]
     if is_langchain(kind):
@@ -105,7 +105,7 @@ def construct(kind: Any, data: Fields, plain: Fields) -> Any:
 
 
 def langchain_fields(message: Any) -> Fields:
-    """Give the fields of a LangChain message, as ``model_dump`` names them, but not copied."""
+    """Return the fields of a LangChain message, as ``model_dump`` names them, but not copied."""
     return {**vars(message), **(message.__pydantic_extra__ or {})}
 
 
@@ -172,7 +172,7 @@ _UNFIT = (TypeError, ValueError, AttributeError, RecursionError, msgspec.Msgspec
 
 
 def is_plain(value: Any) -> bool:
-    """Tell whether messages and their blocks are dicts, lists and scalars already.
+    """Whether messages and their blocks are dicts, lists and scalars already.
 
     Looks at the message list, or at a body and the lists in it, down to the fields of content
     blocks and the items in those, which is as deep as SDK objects are put by hand.
@@ -216,7 +216,7 @@ def _are_plain_blocks(blocks: list[Any]) -> bool:
 
 
 def to_plain(value: Any) -> tuple[Any, FromPlain]:
-    """Give a value's plain form, and the function that turns a healed one back in kind.
+    """Return a value's plain form, and the function that turns a healed one back in kind.
 
     Plain data comes back as the same object, plain parts of anything else keep their identity.
     Raises ``UsageError`` for an object in a message list that nothing here can read.
@@ -268,7 +268,7 @@ class _ToPlain:
         self._seen: dict[int, PlainForm] = {}
 
     def value(self, value: Any, at: Path) -> Any:
-        """Give the plain form of a value that stands at this place."""
+        """Return the plain form of a value that stands at this place."""
         if type(value) in _SCALARS or len(at) > _DEEPEST:
             return value
         if id(value) in self._seen:
@@ -302,7 +302,12 @@ class _ToPlain:
         if isinstance(value, date):
             return value.isoformat()
         if isinstance(value, Sequence | deque) and not isinstance(value, str | bytes):
-            return self._sequence(value, at)
+            match value, at:
+                case (str(role), content), (key, int()) if (
+                    type(value) is tuple and key in _LISTS and role in LANGCHAIN_CLASSES
+                ):
+                    return {"type": role, "content": self.value(content, (*at, "content"))}
+            return self._items(value, at)
         if isinstance(value, str | int | float | bytes) or not at or at[0] not in _LISTS:
             return value
         kind = type(value)
@@ -310,14 +315,6 @@ class _ToPlain:
             f"cannot read the {kind.__module__}.{kind.__qualname__} at {'.'.join(map(str, at))}: "
             "give plain data or a message object of an SDK"
         )
-
-    def _sequence(self, value: Iterable[Any], at: Path) -> Any:
-        match value, at:
-            case (str(role), content), (key, int()) if (
-                type(value) is tuple and key in _LISTS and role in LANGCHAIN_CLASSES
-            ):
-                return {"type": role, "content": self.value(content, (*at, "content"))}
-        return self._items(value, at)
 
     def _values(self, fields: Mapping[Any, Any], at: Path) -> dict[Any, Any]:
         return {
@@ -376,7 +373,11 @@ class _InKind:
                 made = _made(kin if is_google(kin) else langchain_class(item), made, item)
             items.append(made)
         if type(old) is list and type(self._original(old)) is not list:
-            return _gathered(type(self._original(old)), items)
+            kind = type(self._original(old))
+            try:
+                return kind(items)
+            except TypeError:
+                return items
         return new if all(map(operator.is_, new, items)) else items
 
 
@@ -415,10 +416,3 @@ def _says(said: Any, meant: Any) -> bool:
     if type(meant) is list:
         return isinstance(said, list) and len(said) == len(meant) and all(map(_says, said, meant))
     return bool(said == meant)
-
-
-def _gathered(kind: Any, items: list[Any]) -> Any:
-    try:
-        return kind(items)
-    except TypeError:
-        return items

@@ -59,30 +59,29 @@ def repair_images(draft: RepairDraft) -> None:
 
 
 def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
-    """Give what must stand in an image's place, or None if it may stay."""
+    """Return what must stand in an image's place, or None if it may stay."""
     head = head_of(image.data)
     fault = media_rules.image_fault(image, head)
     if fault and media_rules.can_relabel(image, head):
         kind = sniff(head)
         note = f"an image labelled as another kind was relabelled {kind}"
         draft.ledger.note(media_rules.BAD_IMAGE, "relabelled", draft.place(image.part), note)
-        return _relabelled(image, kind)
+        if image.label_at:
+            label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
+            return replace_at(image.block, image.label_at, label)
+        url = image.block["image_url"]
+        old = url["url"] if isinstance(url, dict) else url
+        fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
+        return {
+            **image.block,
+            "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh,
+        }
     if fault:
         return _noted(draft, image, media_rules.BAD_IMAGE, "it could not be decoded")
     if limit and pixels(head) > limit:
         why = f"its {pixels(head)} pixels exceed the limit of {limit}"
         return _noted(draft, image, media_rules.IMAGE_TOO_LARGE, why)
     return None
-
-
-def _relabelled(image: Image, kind: str) -> Any:
-    if image.label_at:
-        label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
-        return replace_at(image.block, image.label_at, label)
-    url = image.block["image_url"]
-    old = url["url"] if isinstance(url, dict) else url
-    fresh = f"data:{kind};base64,{old.partition(';base64,')[2]}"
-    return {**image.block, "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh}
 
 
 def _noted(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
@@ -265,7 +264,7 @@ def _split_by_role(draft: RepairDraft, message: Message) -> list[Message]:
 
 
 def _house_calls(draft: RepairDraft) -> None:
-    """Give calls that another's message lists a message of the assistant, right behind it."""
+    """Put calls that another's message lists into a message of the assistant, right behind it."""
     housed: list[Message] = []
     known: set[str] = set()
     for message in draft.messages:
@@ -371,7 +370,7 @@ def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
 
 
 def _fill(draft: RepairDraft, message: Message) -> bool:
-    """Give an empty message content; False means that it should go."""
+    """Fill an empty message; False means that it should go."""
     place = draft.place_at(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
     if takes_nothing and draft.profile.dialect in (OPENAI_CHAT, OPENAI_RESPONSES, LANGCHAIN):
@@ -431,7 +430,7 @@ def add_text_to_documents(draft: RepairDraft) -> None:
 
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
-    """Give the fields of a message that its parts do not speak for."""
+    """Return the fields of a message that its parts do not speak for."""
     spoken = {"role", "content", "parts"}
     if draft.profile.dialect in (OPENAI_CHAT, LANGCHAIN):
         spoken.add("tool_calls")

@@ -37,7 +37,7 @@ class Change(Placed, frozen=True, kw_only=True):
     note: str
 
     def __str__(self) -> str:
-        """Say it as one line of a log: code, what was done, where, and details."""
+        """Return it as one line of a log: code, what was done, where, and details."""
         return f"{self.code} {self.action} at {self.place}: {self.note}."
 
 
@@ -105,7 +105,7 @@ class RepairDraft:
         self.ledger.set_aside(rule, self.place(part), part.raw)
 
     def keep_parts(self, message: Message, parts: list[Part], state: int = CHANGED) -> None:
-        """Give a message other parts."""
+        """Replace the parts of a message."""
         message.parts = parts
         message.touch(state)
 
@@ -122,14 +122,14 @@ class RepairDraft:
         self.body = {**(self.body or {}), key: value}
 
     def render(self) -> list[Any]:
-        """Give the raw list; untouched messages are the very same objects."""
+        """Return the raw list; untouched messages are the very same objects."""
         return [
             message.raw if message.state == UNTOUCHED else self.dialect.rebuild(message)
             for message in self.messages
         ]
 
     def first_change(self) -> tuple[int, int]:
-        """Give position and part number of the first content that differs from the original."""
+        """Return position and part number of the first content that differs from the original."""
         for position, message in enumerate(self.messages):
             if message.index != position:
                 return position, 0
@@ -171,7 +171,7 @@ class RepairedMessage(Struct, gc=False):
 def trace_draft(
     draft: RepairDraft, rendered: Sequence[Any], raw: Sequence[Any]
 ) -> list[RepairedMessage]:
-    """Say of each message of a draft, as it was rendered, where it and its parts came from.
+    """Return each message of a draft, as it was rendered, with where it and its parts came from.
 
     Numbers are those of the list that was given, also where ``raw`` is an excerpt of it.
     """

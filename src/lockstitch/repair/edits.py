@@ -50,7 +50,28 @@ def diff(
     """
     comparison = _EditSearch(earlier or {})
     comparison.compare(before, after, root)
-    return _with_moves(comparison.edits)
+    # Turn a delete and an insert of the same object into one move.
+    gone: dict[int, list[Edit]] = {}
+    for edit in comparison.edits:
+        if edit.op == DELETE and _has_identity(edit.value):
+            gone.setdefault(id(edit.value), []).append(edit)
+    moved: set[int] = set()
+    result: list[Edit] = []
+    for edit in comparison.edits:
+        sources = gone.get(id(edit.value)) if edit.op == INSERT else None
+        if sources:
+            source = sources.pop(0)
+            moved.add(id(source))
+            result.append(
+                structs.replace(edit, op=MOVE, source=source.place, source_path=source.path)
+            )
+        else:
+            result.append(edit)
+    return [
+        structs.replace(edit, value=UNSET) if edit.op in (DELETE, MOVE) else edit
+        for edit in result
+        if id(edit) not in moved
+    ]
 
 
 Span = tuple[int, int]
@@ -158,7 +179,7 @@ def _is_edited(before: Any, after: Any) -> bool:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """Tell whether two values are the same JSON: true is not 1, and 1 is not 1.0."""
+    """Whether two values are the same JSON: true is not 1, and 1 is not 1.0."""
     if not _has_identity(before) or type(before) is not type(after):
         return type(before) is type(after) and bool(before == after)
     try:
@@ -168,7 +189,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
-    """Give a long run of shared elements that keeps its order in both lists."""
+    """Return a long run of shared elements that keeps its order in both lists."""
     where: dict[Any, list[int]] = {}
     for index, item in enumerate(before):
         where.setdefault(_key(item), []).append(index)
@@ -219,31 +240,6 @@ def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:
     return Edit(op=op, place=".".join(map(str, path)), path=path, value=value)
 
 
-def _with_moves(edits: list[Edit]) -> list[Edit]:
-    """Turn a delete and an insert of the same object into one move."""
-    gone: dict[int, list[Edit]] = {}
-    for edit in edits:
-        if edit.op == DELETE and _has_identity(edit.value):
-            gone.setdefault(id(edit.value), []).append(edit)
-    moved: set[int] = set()
-    result: list[Edit] = []
-    for edit in edits:
-        sources = gone.get(id(edit.value)) if edit.op == INSERT else None
-        if sources:
-            source = sources.pop(0)
-            moved.add(id(source))
-            result.append(
-                structs.replace(edit, op=MOVE, source=source.place, source_path=source.path)
-            )
-        else:
-            result.append(edit)
-    return [
-        structs.replace(edit, value=UNSET) if edit.op in (DELETE, MOVE) else edit
-        for edit in result
-        if id(edit) not in moved
-    ]
-
-
 def apply(edits: Iterable[Edit], before: Any) -> Any:
     """Apply edits to the list or body they were made for; untouched values are shared."""
     # places start with the name of the list, which a bare list does not contain
@@ -275,7 +271,7 @@ class _EditTree:
         self.deleted = False
 
     def reach(self, path: Path) -> _EditTree:
-        """Give the node at a path, made where it is missing."""
+        """Return the node at a path, made where it is missing."""
         node = self
         for step in path:
             node = node.below.setdefault(step, _EditTree())
@@ -292,26 +288,23 @@ class _EditTree:
             node.deleted = True
 
     def applied(self, value: Any, value_of: Any) -> Any:
-        """Give the value with everything below this place applied."""
+        """Return the value with everything below this place applied."""
         if self.replacement is not None:
             return self.replacement.value
         if not self.below:
             return value
         if isinstance(value, list):
-            return self._applied_list(value, value_of)
+            result: list[Any] = []
+            last = max([len(value) - 1, *(s for s in self.below if isinstance(s, int))])
+            for index in range(last + 1):
+                node = self.below.get(index)
+                if node is not None:
+                    result += [value_of(edit) for edit in node.inserts]
+                if index < len(value) and not (node is not None and node.deleted):
+                    item = value[index]
+                    result.append(item if node is None else node.applied(item, value_of))
+            return result
         return self._applied_dict(value, value_of)
-
-    def _applied_list(self, value: list[Any], value_of: Any) -> list[Any]:
-        result: list[Any] = []
-        last = max([len(value) - 1, *(s for s in self.below if isinstance(s, int))])
-        for index in range(last + 1):
-            node = self.below.get(index)
-            if node is not None:
-                result += [value_of(edit) for edit in node.inserts]
-            if index < len(value) and not (node is not None and node.deleted):
-                item = value[index]
-                result.append(item if node is None else node.applied(item, value_of))
-        return result
 
     def _applied_dict(self, value: dict[Any, Any], value_of: Any) -> dict[Any, Any]:
         result: dict[Any, Any] = {}

@@ -174,7 +174,7 @@ def _examined(draft: RepairDraft, rendered: list[Any]) -> list[Finding]:
 
 
 def _origins(draft: RepairDraft) -> list[int]:
-    """Give each message's place in the original; a new one counts as the one before it."""
+    """Return each message's place in the original; a new one counts as the one before it."""
     origins: list[int] = []
     for message in draft.messages:
         known = message.index >= 0

@@ -49,7 +49,7 @@ def fit_ids(draft: RepairDraft) -> None:
 
 
 def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]) -> None:
-    """Give later uses of a server tool's id an id of their own, call and result together."""
+    """Assign later uses of a server tool's id an id of their own, call and result together."""
     current: dict[str, str] = {}
     for message in draft.messages:
         for part in message.parts:
@@ -76,7 +76,7 @@ class _Minter:
         self.pattern = re.compile(self.profile.id_pattern or r"(?s:.+)")
 
     def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
-        """Give the rule a call's id breaks and its new id, or None if the id may stay."""
+        """Return the rule a call's id breaks and its new id, or None if the id may stay."""
         if not call.id and self.profile.dialect == GEMINI:
             return None
         if not call.id:
@@ -98,7 +98,7 @@ class _Minter:
         return None
 
     def another(self, used: str) -> str:
-        """Give an id for one more use of an id."""
+        """Return an id for one more use of an id."""
         self.uses[used] = self.uses.get(used, 1) + 1
         return self._mint(f"{used}\0{self.uses[used]}", used)
 

@@ -54,13 +54,7 @@ class _PairRepair:
     def repair(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
         self._judge_results()
-        for number in sorted(self._broken_zones()):
-            self._place_batch(self.threads.zones[number], self.calls_of.get(number, []))
-        if self.taken or self.as_text or self.placed:
-            self._lay_out()
-
-    def _broken_zones(self) -> set[int]:
-        """Give the zones whose results are missing, displaced, scattered or mixed with others."""
+        # the zones whose results are missing, displaced, scattered or mixed with others.
         threads, pairing = self.threads, self.threads.pairing
         zones = {
             zone
@@ -79,7 +73,36 @@ class _PairRepair:
                 for zone, result in zip(threads.result_zone, threads.results, strict=True)
                 if id(result) in self.as_text
             )
-        return zones - {NOWHERE}
+        for number in sorted(zones - {NOWHERE}):
+            self._place_batch(self.threads.zones[number], self.calls_of.get(number, []))
+        if self.taken or self.as_text or self.placed:
+            grouped = self.case.profile.layout == GROUPED
+            laid: list[Message] = []
+            pending: list[Part] = []
+            homes = self._messages_of_results()
+            touched = self._touched_positions()
+            for position, message in enumerate(self.draft.messages):
+                reused = id(message) in self.reused
+                if pending and (reused or message.role != USER or not message.has(RESULT)):
+                    laid.append(self._message_with(pending))
+                    pending = []
+                if reused:
+                    continue
+                if pending or position in touched:
+                    laid += self._unpicked(message, pending)
+                    pending = []
+                else:
+                    laid.append(message)
+                results = self.placed.get(position, [])
+                if grouped:
+                    pending = results
+                else:
+                    laid += [
+                        homes.get(id(r)) or self.draft.dialect.result_message(r) for r in results
+                    ]
+            if pending:
+                laid.append(self._message_with(pending))
+            self.draft.messages[:] = laid
 
     def _judge_results(self) -> None:
         pairing = self.threads.pairing
@@ -164,7 +187,7 @@ class _PairRepair:
             self.placed[zone.caller] = results
 
     def _well_placed(self, zone: Zone, count: int) -> set[int]:
-        """Give the results that head the zone without anything between them."""
+        """Return the results that head the zone without anything between them."""
         messages = self.draft.messages
         parts = messages[zone.start].parts if zone.stop > zone.start else []
         return {id(part) for part in parts[:count] if part.kind == RESULT}
@@ -181,7 +204,10 @@ class _PairRepair:
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
             zone = self.threads.zones[self.threads.call_zone[number]]
-            wedged = self.threads.result_at[answer] > self._first_wedge(zone)
+            # the first message of a zone that holds anything but results
+            if zone.caller not in self.wedges:
+                self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
+            wedged = self.threads.result_at[answer] > self.wedges[zone.caller]
             self._moved(rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT, result, note)
         return result
 
@@ -192,12 +218,6 @@ class _PairRepair:
             self.heads[zone] = self._well_placed(self.threads.zones[zone], count)
         return id(result) not in self.heads[zone]
 
-    def _first_wedge(self, zone: Zone) -> int:
-        """Give the position of the first message of a zone that holds anything but results."""
-        if zone.caller not in self.wedges:
-            self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
-        return self.wedges[zone.caller]
-
     def _moved(self, rule: Rule, result: Part, note: str) -> None:
         self.draft.ledger.note(rule, "moved", self.draft.place(result), note)
 
@@ -206,7 +226,8 @@ class _PairRepair:
         draft = self.draft
         waits = call.id in self.case.waiting
         result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
-        rule = self._rule_for_open(number)
+        partial = self.threads.call_zone[number] in self.answered
+        rule = rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
         if result is None:
             text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
             text.home, text.at = call.home, call.at
@@ -218,39 +239,8 @@ class _PairRepair:
         draft.ledger.note(rule, "inserted", draft.place(call), note)
         return result
 
-    def _rule_for_open(self, number: int) -> Rule:
-        partial = self.threads.call_zone[number] in self.answered
-        return rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
-
-    def _lay_out(self) -> None:
-        grouped = self.case.profile.layout == GROUPED
-        laid: list[Message] = []
-        pending: list[Part] = []
-        homes = self._messages_of_results()
-        touched = self._touched_positions()
-        for position, message in enumerate(self.draft.messages):
-            reused = id(message) in self.reused
-            if pending and (reused or message.role != USER or not message.has(RESULT)):
-                laid.append(self._message_with(pending))
-                pending = []
-            if reused:
-                continue
-            if pending or position in touched:
-                laid += self._unpicked(message, pending)
-                pending = []
-            else:
-                laid.append(message)
-            results = self.placed.get(position, [])
-            if grouped:
-                pending = results
-            else:
-                laid += [homes.get(id(r)) or self.draft.dialect.result_message(r) for r in results]
-        if pending:
-            laid.append(self._message_with(pending))
-        self.draft.messages[:] = laid
-
     def _message_with(self, results: list[Part]) -> Message:
-        """Give the message that held just these results, whole, or a new one."""
+        """Return the message that held just these results, whole, or a new one."""
         threads = self.threads
         first = self.result_number.get(id(results[0]))
         if first is not None:
@@ -261,7 +251,7 @@ class _PairRepair:
         return self.draft.dialect.new_message(USER, results)
 
     def _touched_positions(self) -> set[int]:
-        """Give the positions of the messages some part of which moves, goes or becomes text."""
+        """Return the positions of the messages some part of which moves, goes or becomes text."""
         threads = self.threads
         touched = {
             position
@@ -281,7 +271,7 @@ class _PairRepair:
         }
 
     def _unpicked(self, message: Message, pending: list[Part]) -> list[Message]:
-        """Give what is left of a message once moved parts are out and placed ones are in."""
+        """Return what is left of a message once moved parts are out and placed ones are in."""
         kept: list[Part] = []
         text: list[Part] = []
         for part in message.parts:

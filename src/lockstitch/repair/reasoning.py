@@ -138,21 +138,21 @@ def repair_items(draft: RepairDraft) -> None:
                 left.drop(message, rules.LONE_REASONING, "reasoning without its follower")
                 continue
             if rules.whole_summary(part) != part.raw.get("summary"):
-                _fit_summary(draft, message, part)
+                # LS310: give a reasoning item a summary of texts, if only an empty one.
+                before = part.raw.get("summary")
+                if before is not None:
+                    draft.ledger.set_aside(rules.REASONING_SHAPE, draft.place(part), before)
+                fresh = {**part.raw, "summary": rules.whole_summary(part)}
+                draft.keep_parts(message, [copy_part(part, fresh)])
+                note = (
+                    "an empty summary was added"
+                    if before is None
+                    else "only texts stay in the summary"
+                )
+                draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
         left.keep(message)
         ends = rules.item_ends_before(message, behind=ends)
     left.finish()
-
-
-def _fit_summary(draft: RepairDraft, message: Message, part: Part) -> None:
-    """LS310: give a reasoning item a summary of texts, if only an empty one."""
-    before = part.raw.get("summary")
-    if before is not None:
-        draft.ledger.set_aside(rules.REASONING_SHAPE, draft.place(part), before)
-    fresh = {**part.raw, "summary": rules.whole_summary(part)}
-    draft.keep_parts(message, [copy_part(part, fresh)])
-    note = "an empty summary was added" if before is None else "only texts stay in the summary"
-    draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
 
 
 class ItemRemoval:

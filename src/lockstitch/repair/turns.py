@@ -39,7 +39,11 @@ def name_roles(draft: RepairDraft) -> None:
         message.role = role or USER
         if label:
             message.parts = [draft.dialect.text_part(label, USER), *message.parts]
-        _become_fresh(draft, message)
+        # Rebuild a message without the fields of the format it came from.
+        if draft.profile.dialect in (ANTHROPIC, BEDROCK, GEMINI):
+            draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
+            message.raw = None
+        message.touch()
         note = f"role {word(spelled)} became {message.role}"
         draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
 
@@ -64,14 +68,6 @@ def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
     if alias == SYSTEM and draft.profile.dialect == GEMINI:
         return ""
     return alias if alias in (USER, ASSISTANT, SYSTEM) else ""
-
-
-def _become_fresh(draft: RepairDraft, message: Message) -> None:
-    """Rebuild a message without the fields of the format it came from."""
-    if draft.profile.dialect in (ANTHROPIC, BEDROCK, GEMINI):
-        draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
-        message.raw = None
-    message.touch()
 
 
 def place_system(draft: RepairDraft) -> None:

@@ -226,13 +226,13 @@ def blank_texts(case: Case) -> Iterator[Finding]:
 
 
 def has_blank_block(part: Part) -> bool:
-    """Tell whether a result holds a blank text block."""
+    """Whether a result holds a blank text block."""
     content = part.raw.get("toolResult", part.raw).get("content")
     return type(content) is list and any(map(is_blank_block, content))
 
 
 def is_blank_block(block: Any) -> bool:
-    """Tell whether this is a text block without text."""
+    """Whether this is a text block without text."""
     if not isinstance(block, dict) or block.get("type", "text") != "text":
         return False
     text = block.get("text")
@@ -240,7 +240,7 @@ def is_blank_block(block: Any) -> bool:
 
 
 def is_blank(part: Part, profile: Profile) -> bool:
-    """Tell whether this receiver refuses a text as empty."""
+    """Whether this receiver refuses a text as empty."""
     if profile.rejects_text == BLANK:
         return not part.text or part.text.isspace()
     return profile.rejects_text != ANYTHING and not part.text
@@ -268,7 +268,7 @@ def cache_markers(case: Case) -> Iterator[Finding]:
 
 
 def cannot_be_marked(part: Part) -> bool:
-    """Tell whether a block may not carry a cache marker."""
+    """Whether a block may not carry a cache marker."""
     return part.kind == REASONING or (part.kind == TEXT and not part.text.strip())
 
 
@@ -289,7 +289,7 @@ def _sets_something(raw: Any) -> bool:
 
 
 def lacks_content(case: Case, position: int) -> bool:
-    """Tell whether this receiver refuses a message as empty."""
+    """Whether this receiver refuses a message as empty."""
     message = case.messages[position]
     dialect = case.profile.dialect
     if dialect == "openai-chat":
@@ -359,7 +359,7 @@ def documents(case: Case) -> Iterator[Finding]:
 
 
 def lacks_text_beside_document(message: Message) -> bool:
-    """Tell whether a message holds a document and no text."""
+    """Whether a message holds a document and no text."""
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
 
 
@@ -385,13 +385,13 @@ def misplaced_calls(case: Case) -> Iterator[Finding]:
 
 
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
-    """Tell whether a part may not stand in a message of this role."""
+    """Whether a part may not stand in a message of this role."""
     owner = owner_of(part, dialect)
     return bool(owner) and role not in (UNKNOWN, owner)
 
 
 def owner_of(part: Part, dialect: str) -> str:
-    """Give the only role that may hold a part of this kind, "" if several may."""
+    """Return the only role that may hold a part of this kind, "" if several may."""
     if part.kind == RESULT:
         return USER
     if part.kind == CALL or (dialect != "gemini" and part.kind in _ASSISTANT_ONLY):
@@ -422,7 +422,7 @@ def malformed(case: Case) -> Iterator[Finding]:
 
 
 def keeps_text(message: Message) -> bool:
-    """Tell whether all of a malformed message can be put into the right form."""
+    """Whether all of a malformed message can be put into the right form."""
     if message.flaw == "content":
         return not message.has(BROKEN)
     return isinstance(message.raw, str) and bool(message.raw.strip())

@@ -346,7 +346,7 @@ _ITEM_WORDINGS = {"does": "prefix", "has": "long"}
 
 
 def item_id_fault(message: Message, seen: set[str]) -> str:
-    """Say what is wrong with an item's own id, or ""; remembers the ids it has seen."""
+    """Return what is wrong with an item's own id, or ""; remembers the ids it has seen."""
     raw = message.raw
     item_id = raw.get("id") if isinstance(raw, dict) and not message.flaw else None
     if not isinstance(item_id, str) or _names_a_call(message):
@@ -366,7 +366,7 @@ def item_id_fault(message: Message, seen: set[str]) -> str:
 
 
 def is_reference(message: Message) -> bool:
-    """Tell whether an item only refers to one the provider stored."""
+    """Whether an item only refers to one the provider stored."""
     return bool(message.parts) and message.parts[0].flavor == "item_reference"
 
 
@@ -398,7 +398,7 @@ def arguments(case: Case) -> Iterator[Finding]:
 
 
 def _is_faithful(value: Any) -> bool:
-    """Tell whether a value can be written as JSON without changing it: no NaN, no odd keys."""
+    """Whether a value can be written as JSON without changing it: no NaN, no odd keys."""
     try:
         dump(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -407,7 +407,7 @@ def _is_faithful(value: Any) -> bool:
 
 
 def whole_arguments(dialect: Dialect, call: Part) -> dict[str, Any] | None:
-    """Give arguments that are complete, only in another format's spelling; else None.
+    """Return arguments that are complete, only in another format's spelling; else None.
 
     Text counts only if all of it parses: a valid beginning is never taken for the whole. Nothing
     at all (null, or an empty text) says that there are no arguments. What LangChain itself lists
@@ -443,7 +443,7 @@ def _left_as_text(text: str) -> Any:
 
 
 def _fault_position(arguments: Any) -> int:
-    """Give the offset at which JSON text stops making sense; its end, if a string is left open."""
+    """Return where JSON text stops making sense; its end, if a string is left open."""
     try:
         json_text.decode(arguments)
     except json.JSONDecodeError as error:
@@ -456,7 +456,7 @@ def _fault_position(arguments: Any) -> int:
 
 
 def argument_fault(case: Case, call: Part) -> str:
-    """Say what is wrong with a call's arguments, or ""."""
+    """Return what is wrong with a call's arguments, or ""."""
     value = case.dialect.arguments(call)
     if case.profile.arguments == "object":
         if value is msgspec.UNSET:
@@ -497,7 +497,7 @@ def tool_names(case: Case) -> Iterator[Finding]:
 
 
 def unnamed_responses(case: Case) -> list[Part]:
-    """Give the function responses that do not name their function, as Gemini's must."""
+    """Return the function responses that do not name their function, as Gemini's must."""
     if case.profile.dialect != "gemini":
         return []
     return [part for part in case.parts.results if not part.name]
@@ -548,7 +548,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
 
 
 def dead_references(part: Part, known: set[str]) -> list[str]:
-    """Give the names of the tools a part refers to that are not known."""
+    """Return the names of the tools a part refers to that are not known."""
     if part.kind in (CALL, SERVER_CALL, REASONING, OTHER) or not isinstance(part.raw, dict):
         return []
     return [

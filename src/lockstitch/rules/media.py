@@ -195,7 +195,7 @@ def _where(place: Place, image: Image) -> str:
 
 
 def all_images(case: Case) -> list[Image]:
-    """Give every inline image of a case, oldest first."""
+    """Return every inline image of a case, oldest first."""
     parts = [part for part in case.parts.rest if part.kind == MEDIA]
     parts += [part for part in case.parts.results if type(part.raw.get("content")) is not str]
     parts.sort(key=lambda part: part.home)
@@ -203,7 +203,7 @@ def all_images(case: Case) -> list[Image]:
 
 
 def pixel_limit(case: Case, count: int) -> int:
-    """Give the limit for an image's longer side, 0 for none."""
+    """Return the limit for an image's longer side, 0 for none."""
     profile = case.profile
     if profile.max_pixels_many and profile.many_images and count > profile.many_images:
         return profile.max_pixels_many
@@ -211,7 +211,7 @@ def pixel_limit(case: Case, count: int) -> int:
 
 
 def image_fault(image: Image, head: bytes) -> str:
-    """Say what is wrong with an image, or ""."""
+    """Return what is wrong with an image, or ""."""
     if not is_decodable(image.data):
         return "an image that cannot be decoded"
     kind = sniff(head)
@@ -222,7 +222,7 @@ def image_fault(image: Image, head: bytes) -> str:
 
 
 def can_relabel(image: Image, head: bytes) -> bool:
-    """Tell whether only the label of a faulty image is wrong."""
+    """Whether only the label of a faulty image is wrong."""
     return sniff(head) in ACCEPTED and is_decodable(image.data)
 
 
@@ -235,7 +235,7 @@ def error_media(case: Case) -> Iterator[Finding]:
 
 
 def has_error_media(raw: Any) -> bool:
-    """Tell whether an error result holds something other than text."""
+    """Whether an error result holds something other than text."""
     content = raw.get("content")
     if raw.get("is_error") is not True or not isinstance(content, list):
         return False
@@ -284,7 +284,7 @@ def characters(case: Case) -> Iterator[Finding]:
 
 
 def bad_texts(value: Any) -> Iterator[tuple[Path, str]]:
-    """Give every string in a value that holds a NUL or a lone surrogate, with its path.
+    """Yield every string in a value that holds a NUL or a lone surrogate, with its path.
 
     Walks with a stack and linked paths, so that no depth of nesting can hurt it.
     """
@@ -315,7 +315,7 @@ def _path(link: _Link) -> Path:
 
 
 def unsendable(value: Any) -> list[Rule]:
-    """Give the rules that the texts of a value break."""
+    """Return the rules that the texts of a value break."""
     texts = [text for _, text in bad_texts(value)]
     found = {LONE_SURROGATE: _SURROGATE, NUL: _NUL}
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]

@@ -306,7 +306,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
 
 
 def _named(case: Case, call: Part) -> dict[str, Any]:
-    """Give what providers name of a call: its id, its kind, the message behind it."""
+    """Return what providers name of a call: its id, its kind, the message behind it."""
     kind = call.flavor.replace("_", " ")
     return {"id": call.id, "kind": kind, "next": case.request.number(call.home) + 1}
 
@@ -330,7 +330,7 @@ def stray_results(case: Case) -> Iterator[Finding]:
 
 
 def repeated_strangers(case: Case) -> set[int]:
-    """Give the results that answer a call out of our sight for the second time."""
+    """Return the results that answer a call out of our sight for the second time."""
     seen: set[str | None] = set()
     repeated: set[int] = set()
     for number, result in enumerate(case.threads.results):
@@ -389,11 +389,35 @@ def scattered_results(case: Case) -> Iterator[Finding]:
     scattered = [zone for zone in case.threads.zones if is_scattered(case.messages, zone)]
     calls = _call_by_result(case) if scattered else {}
     for zone in scattered:
-        yield from _scattered(case, zone, calls)
+        first = case.messages[zone.holders[0]]
+        wedged = False
+        spread: list[str] = []
+        for position in zone.holders:
+            message = case.messages[position]
+            clean = True
+            for part in message.parts:
+                if part.kind != RESULT:
+                    clean = False
+                    continue
+                call = calls.get(id(part))
+                if call is None:
+                    continue
+                if wedged:
+                    yield _displaced(case, call, part)
+                elif not clean or message is not first:
+                    spread.append(label(call))
+            wedged = wedged or not clean
+        if spread:
+            caller = case.messages[zone.caller]
+            text = "the results are not first and together in this message"
+            place = case.place_at(first.index)
+            number = case.request.number(caller.index)
+            ids = ", ".join(spread)
+            yield case.find(RESULT_LAYOUT, place, text, N=number, id=ids, next=number + 1)
 
 
 def is_scattered(messages: list[Message], zone: Zone) -> bool:
-    """Tell whether a result of a zone stands anywhere but at the head of its first message."""
+    """Whether a result of a zone stands anywhere but at the head of its first message."""
     behind = False
     for position in zone.holders:
         for part in messages[position].parts:
@@ -406,7 +430,7 @@ def is_scattered(messages: list[Message], zone: Zone) -> bool:
 
 
 def first_wedge(messages: list[Message], zone: Zone) -> int:
-    """Give the position of the first message of a zone that holds anything but results."""
+    """Return the position of the first message of a zone that holds anything but results."""
     for position in zone.holders:
         if any(part.kind != RESULT for part in messages[position].parts):
             return position
@@ -420,34 +444,6 @@ def _call_by_result(case: Case) -> dict[int, Part]:
         for call, answer in zip(threads.calls, threads.pairing.answers, strict=True)
         if answer != NOWHERE
     }
-
-
-def _scattered(case: Case, zone: Zone, calls: dict[int, Part]) -> Iterator[Finding]:
-    first = case.messages[zone.holders[0]]
-    wedged = False
-    spread: list[str] = []
-    for position in zone.holders:
-        message = case.messages[position]
-        clean = True
-        for part in message.parts:
-            if part.kind != RESULT:
-                clean = False
-                continue
-            call = calls.get(id(part))
-            if call is None:
-                continue
-            if wedged:
-                yield _displaced(case, call, part)
-            elif not clean or message is not first:
-                spread.append(label(call))
-        wedged = wedged or not clean
-    if spread:
-        caller = case.messages[zone.caller]
-        text = "the results are not first and together in this message"
-        place = case.place_at(first.index)
-        number = case.request.number(caller.index)
-        ids = ", ".join(spread)
-        yield case.find(RESULT_LAYOUT, place, text, N=number, id=ids, next=number + 1)
 
 
 @finder("anthropic", "bedrock")
@@ -508,7 +504,7 @@ _SERVER_KINDS = {
 
 
 def _fits_server(call: Part, result: Part) -> bool:
-    """Tell whether a result is of its call's kind; kinds nobody knows yet are taken to fit."""
+    """Whether a result is of its call's kind; kinds nobody knows yet are taken to fit."""
     wanted = _SERVER_KINDS.get(
         (call.name or "") if call.flavor == "server_tool_use" else call.flavor
     )
@@ -547,7 +543,7 @@ def text_after_call(case: Case) -> Iterator[Finding]:
 
 
 def text_behind_calls(message: Message) -> list[Part]:
-    """Give the text parts that stand behind a call of the same message."""
+    """Return the text parts that stand behind a call of the same message."""
     seen = False
     late: list[Part] = []
     for part in message.parts:
@@ -568,7 +564,7 @@ def twin_calls(case: Case) -> Iterator[Finding]:
 
 
 def unlisted_twins(message: Message) -> list[Part]:
-    """Give the content blocks that hold a call `tool_calls` does not list."""
+    """Return the content blocks that hold a call `tool_calls` does not list."""
     if message.role != ASSISTANT:
         return []
     listed = {part.id for part in message.parts if part.kind == CALL}

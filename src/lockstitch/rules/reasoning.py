@@ -296,7 +296,7 @@ def signatures(case: Case) -> Iterator[Finding]:
 
 
 def signature_fault(part: Part) -> str:
-    """Say why a signed-reasoning block cannot be replayed: "empty", "unsigned" or ""."""
+    """Return why a signed-reasoning block cannot be replayed: "empty", "unsigned" or ""."""
     raw = part.raw
     if part.flavor == "redacted_thinking":
         return "" if _filled(raw.get("data")) else "empty"
@@ -332,7 +332,7 @@ def foreign_reasoning(case: Case) -> Iterator[Finding]:
 
 
 def is_foreign(message: Message, asked: str) -> bool:
-    """Tell whether a message names a model of another vendor than the one asked."""
+    """Whether a message names a model of another vendor than the one asked."""
     issuer = issuer_of(_model_of(message.raw))
     return bool(issuer) and issuer != asked
 
@@ -371,7 +371,7 @@ def thinking_first(case: Case) -> Iterator[Finding]:
 
 
 def wants_thinking_first(body: dict[str, Any] | None) -> bool:
-    """Tell whether a request enables thinking the manual way."""
+    """Whether a request enables thinking the manual way."""
     thinking = (body or {}).get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
@@ -450,7 +450,7 @@ def whole_summary(part: Part) -> list[Any]:
 
 
 def points_at_nothing(part: Part) -> bool:
-    """Tell whether an item is only a reference to state at the provider."""
+    """Whether an item is only a reference to state at the provider."""
     if part.flavor == "item_reference":
         return True
     named = part.kind == REASONING and part.raw.get("id") is not None
@@ -491,7 +491,7 @@ def thought_signatures(case: Case) -> Iterator[Finding]:
 
 
 def unsigned_first_calls(messages: list[Message]) -> list[Part]:
-    """Give the first calls of the steps of the running turn that carry no signature."""
+    """Return the first calls of the steps of the running turn that carry no signature."""
     start = max((i for i, m in enumerate(messages) if _is_prompt(m)), default=0)
     firsts = [
         next((part for part in message.parts if part.kind == CALL), None)
@@ -517,7 +517,7 @@ def reasoning_required(case: Case) -> Iterator[Finding]:
 
 
 def lacks_reasoning(message: Message, dialect: str) -> bool:
-    """Tell whether an assistant message with calls carries no reasoning at all."""
+    """Whether an assistant message with calls carries no reasoning at all."""
     if message.role != ASSISTANT or not message.has(CALL):
         return False
     if dialect == "openai-chat":

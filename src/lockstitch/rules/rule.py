@@ -259,7 +259,7 @@ class RequestContext(Struct, frozen=True):
         return Place.in_list(self.profile.list_key, self.number(index), at)
 
     def number(self, index: int) -> int:
-        """Give the index in the list that was given."""
+        """Return the index in the list that was given."""
         if self.numbers is None or index < 0:
             return index
         return self.numbers[index] if index < len(self.numbers) else index
@@ -307,7 +307,7 @@ class Case:
 
     @cached_property
     def leans_on_stored_state(self) -> bool:
-        """Tell whether part of the conversation lives at the provider, out of our sight."""
+        """Whether part of the conversation lives at the provider, out of our sight."""
         body = self.body or {}
         if body.get("previous_response_id") or body.get("conversation"):
             return True

@@ -241,7 +241,7 @@ def _counts(message: Message) -> bool:
 
 
 def needs_bridge(previous: Message, message: Message, profile: Profile) -> bool:
-    """Tell whether an assistant turn must stand between these two messages."""
+    """Whether an assistant turn must stand between these two messages."""
     if profile.user_after_tool or previous.role != TOOL:
         return False
     return message.role == USER or (message.role == SYSTEM and not profile.template)
@@ -273,7 +273,7 @@ def end(case: Case) -> Iterator[Finding]:
 
 
 def ends_badly(case: Case) -> bool:
-    """Tell whether this request may not end as it does."""
+    """Whether this request may not end as it does."""
     if not case.is_request or not case.messages or case.messages[-1].role != ASSISTANT:
         return False
     last = case.messages[-1]
@@ -299,7 +299,7 @@ def gemini_turns(case: Case) -> Iterator[Finding]:
 
 
 def is_mixed(message: Message) -> bool:
-    """Tell whether a message holds results and something else."""
+    """Whether a message holds results and something else."""
     kinds = {part.kind == RESULT for part in message.parts}
     return kinds == {True, False}
 
@@ -314,7 +314,7 @@ def system_place(case: Case) -> Iterator[Finding]:
 
 
 def is_system_misplaced(case: Case, position: int) -> bool:
-    """Tell whether a system message may not stand here.
+    """Whether a system message may not stand here.
 
     Anthropic takes them in mid-conversation: behind a user turn, and before an assistant turn or
     at the end; and only text, and tools that come or go, may stand in them.
