@@ -1,10 +1,8 @@
-"""Profiles: what one provider accepts, as data.
+"""Profiles and models: what one provider accepts, as data.
 
 A dialect fixes the shape of a message; a profile fixes the rules and limits of who receives it.
 ``openai-chat`` is the dialect as its author serves it, ``openai-chat:mistral`` the same shape
-under Mistral's rules.
-
-What is known of single models, as data: rules that came or went with a model's version.
+under Mistral's rules. Of single models the rules are listed that came or went with a version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A conversation in no dialect's spelling: what stands between reading a list and writing one.
 
-Write a conversation in a dialect's spelling: one small writer each.
+Each dialect has a small writer in its package; what the writers share is here.
 """
 
 from __future__ import annotations

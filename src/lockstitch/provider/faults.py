@@ -1,6 +1,6 @@
 """What can go wrong to order: a few words say which fault, where in the answer, and how often.
 
-How an answer goes out: its bytes, the silences between them, and where it breaks off.
+Then an answer goes out as steps: its bytes, the silences between them, and where it breaks off.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Errors as OpenAI spells them, in both of its APIs.
-
-OpenAI's Chat Completions API, from the provider's side.
-
-OpenAI's Responses API, from the provider's side.
-"""
+"""OpenAI's Chat Completions and Responses, from the provider's side, with the errors of both."""
 
 from __future__ import annotations
 
@@ -222,7 +217,7 @@ def _responses_usage(turn: AnsweredTurn) -> dict[str, Any]:
 def _items(turn: AnsweredTurn) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if turn.reply.thinking:
-        # Return a summary of the thinking; sealed, all of it, for those who ask for that.
+        # a summary of the thinking; sealed, all of it, for those who ask for that
         included = turn.body.get("include")
         asked = isinstance(included, list) and "reasoning.encrypted_content" in included
         items.append(

@@ -1,6 +1,6 @@
 """What the provider answers: a constant word, or replies to order, with tool calls and faults.
 
-Files of replies: JSON, JSON lines, TOML, or a Python program that makes them up.
+They come from a program's own tests or from a file: JSON, JSON lines, TOML, or a Python program.
 """
 
 from __future__ import annotations

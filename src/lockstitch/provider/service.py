@@ -1,7 +1,4 @@
-"""The provider without its sockets: each request is kept if wished, judged, answered and logged.
-
-Whether a request would be accepted; if not, with which words it would be refused.
-"""
+"""The provider without its sockets: each request is kept if wished, judged, answered and logged."""
 
 from __future__ import annotations
 

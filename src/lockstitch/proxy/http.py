@@ -1,6 +1,6 @@
-"""Bodies that came compressed: read within limits, and replies read as they arrive.
+"""HTTP as the proxy sees it: which headers pass, who may ask, and bodies that came compressed.
 
-Which headers pass, who may ask at all, and what the proxy says in headers of its own.
+Those are decoded within limits, replies as they arrive.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import hmac
 import importlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from lockstitch.proxy.healing import HealDecision
 from lockstitch.proxy.settings import LOOPBACK, Settings
 
 _GZIP = 16 + zlib.MAX_WBITS
-_EITHER = 32 + zlib.MAX_WBITS
 _STEP = 1 << 20
 
 
@@ -26,13 +25,6 @@ class UndecodableBody(ValueError):
 
 class TooLarge(ValueError):
     """A body is larger than is taken once it is decoded."""
-
-
-class PieceReader(Protocol):
-    """Decodes a body in pieces."""
-
-    def read(self, chunk: bytes) -> bytes:
-        """Return what a chunk adds; raises Undecodable."""
 
 
 def decode_body(data: bytes, encoding: str, most: int) -> bytes:
@@ -50,11 +42,6 @@ def decode_body(data: bytes, encoding: str, most: int) -> bytes:
             raise UndecodableBody(f"the body ends before its {name} encoding does")
         data = b"".join(out)
     return data
-
-
-def is_plain_encoding(encoding: str) -> bool:
-    """Whether a ``Content-Encoding`` says that there is none."""
-    return not _names(encoding)
 
 
 def readable_encodings() -> tuple[str, ...]:

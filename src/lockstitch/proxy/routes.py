@@ -1,7 +1,4 @@
-"""Which API a request speaks, told from its method and its path alone.
-
-What the proxy says itself, in the shape that the client of an API can read.
-"""
+"""Which API a request speaks, told from its method and its path alone, and errors in its shape."""
 
 from __future__ import annotations
 

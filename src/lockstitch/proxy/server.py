@@ -1,6 +1,6 @@
-"""The sockets of the proxy: serving until told to stop, in this thread or beside it.
+"""The sockets of the proxy: serving until told to stop, in this thread, beside it, or from workers.
 
-Several processes that share one port, and one that starts them anew when they die.
+Workers are processes that share one port; one more starts those anew that die.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ class Served:
         """Listen, and return the address."""
         settings = self.settings
         self.recorder = None if self.connect is None else await self.connect()
-        # Return what talks to the upstreams: nothing in it is shared between clients.
-        # Certificates are verified, cookies are not kept, and proxies that the environment names
-        # are not taken: they would see the keys, and a variable that was set for another program
-        # would decide where conversations go. An upstream's ``proxy`` names one on purpose.
+        # Of what talks to the upstreams nothing is shared between clients: certificates are
+        # verified, cookies are not kept, and proxies that the environment names are not taken:
+        # they would see the keys, and a variable that was set for another program would decide
+        # where conversations go. An upstream's ``proxy`` names one on purpose.
         connector = aiohttp.TCPConnector(
             limit=0, ssl=ssl.create_default_context(), keepalive_timeout=15
         )

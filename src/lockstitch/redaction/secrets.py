@@ -1,9 +1,9 @@
-"""Secrets that say what they are: keys with a known prefix, JWTs, private keys, webhooks.
+"""Secrets that say what they are, and those that their name gives away.
 
-A search for each prefix at every place would be slow. All keys are long runs of a few characters,
-so the runs are found first, at the speed of C, and only a run is looked at for a prefix.
-
-Secrets that their name gives away: ``API_KEY=…``, ``"password": "…"``, ``Authorization: …``.
+The first are keys with a known prefix, JWTs, private keys, webhooks. A search for each prefix at
+every place would be slow. All keys are long runs of a few characters, so the runs are found first,
+at the speed of C, and only a run is looked at for a prefix. The others have a name before them:
+``API_KEY=…``, ``"password": "…"``, ``Authorization: …``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What a value looks like: random as only a machine writes it, words, or a reference.
+"""What a text looks like, random, words, or a reference, and texts written in another way.
 
-Texts that are written in another way: base64, data URLs, and escapes of single characters.
-
-What is encoded as a whole is a ``Run``: it is decoded, looked at, and encoded again. What is
-escaped character by character has a ``View``: the plain text, in which every place is known in
-the text as it is written.
+What is encoded as a whole (base64, a data URL) is an ``EncodedRun``: it is decoded, looked at, and
+encoded again. What is escaped character by character has an ``UnescapedView``: the plain text, in
+which every place is known in the text as it is written.
 """
 
 from __future__ import annotations

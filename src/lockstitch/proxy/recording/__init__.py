@@ -1,6 +1,6 @@
 """``--record URL``: every conversation that goes through the proxy becomes a session in a store.
 
-The recorder that the proxy uses: everything that waits is done beside its event loop.
+Everything that waits is done beside the proxy's event loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The new messages of a request as the facts of a journal.
-
-A request's body as a recorder reads it: messages, what the model is told, and the rest.
-"""
+"""A request's body as a recorder reads it, and its new messages as the facts of a journal."""
 
 from __future__ import annotations
 

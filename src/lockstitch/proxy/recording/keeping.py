@@ -1,10 +1,9 @@
 """The sessions of a store as the recorder knows them: found, read again, added to and forked.
 
-The tree of conversations: which session holds how much of a request, and what follows from it.
-
-Everything here is memory only. It is read back from the records of a store, in whose keys the
-hashes stand: ``p@HASH@LENGTH`` ends a message of the chain, with ``@RESPONSE`` where a provider
-keeps the conversation under a response's id, and ``i@DIGEST@…`` names its instructions.
+Their tree tells which session holds how much of a request, and what follows from it. It is memory
+only, read back from the records of a store, in whose keys the hashes stand: ``p@HASH@LENGTH`` ends
+a message of the chain, with ``@RESPONSE`` where a provider keeps the conversation under a
+response's id, and ``i@DIGEST@…`` names its instructions.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from lockstitch.stores.base import Backend, Listing
 
 # The notes that hold the fields of a request beside its messages, each under its label.
 FIELD = "request"
-_NODE, _TOLD = "p@", "i@"
+_NODE, _INSTRUCTIONS = "p@", "i@"
 _QUIET = (Described, Ended, Forked, Noted)
 # So many ends of messages are kept in memory, of all sessions together.
 _MOST = 100_000
@@ -58,7 +57,7 @@ def node_key(end: bytes, length: int, response: str = "") -> str:
 
 def instructions_key(digest: str, salt: str) -> str:
     """Return the key of a record that says what the model is told."""
-    return f"{_TOLD}{digest}@{salt}"
+    return f"{_INSTRUCTIONS}{digest}@{salt}"
 
 
 class ChainEnd(Struct, frozen=True, gc=False):
@@ -78,7 +77,7 @@ class SessionBranch:
         self.responses: dict[str, bytes] = {}
         self.about: Described | None = None
         self._said = 0
-        self._told: list[tuple[int, str]] = []
+        self._instructions: list[tuple[int, str]] = []
         self._fields: list[tuple[int, str, str]] = []
         self._calls: list[tuple[int, tuple[AskedCall, ...]]] = []
 
@@ -102,8 +101,8 @@ class SessionBranch:
                     (seq, event.label, event.blob or blob_name(bytes(event.payload)))
                 )
             elif isinstance(event, Instructed):
-                is_ours = record.key.startswith(_TOLD)
-                self._told.append((seq, record.key.split("@")[1] if is_ours else ""))
+                is_ours = record.key.startswith(_INSTRUCTIONS)
+                self._instructions.append((seq, record.key.split("@")[1] if is_ours else ""))
             elif isinstance(event, Replied | Partial):
                 self._calls.append((seq, event.calls))
             if not isinstance(event, _QUIET):
@@ -117,7 +116,7 @@ class SessionBranch:
 
     def instructions_at(self, seq: int) -> str:
         """Return the digest of what the model is told at a record."""
-        return next((digest for at, digest in reversed(self._told) if at <= seq), "")
+        return next((digest for at, digest in reversed(self._instructions) if at <= seq), "")
 
     def fields_at(self, seq: int) -> dict[str, str]:
         """Return the digests of a request's other fields, by their names."""
@@ -138,7 +137,7 @@ class SessionBranch:
         fork.head, fork.about, fork._said = head, self.about, seq
         fork.nodes = {end: node for end, node in self.nodes.items() if node.seq <= seq}
         fork.responses = {one: end for one, end in self.responses.items() if end in fork.nodes}
-        fork._told = [one for one in self._told if one[0] <= seq]
+        fork._instructions = [one for one in self._instructions if one[0] <= seq]
         fork._fields = [one for one in self._fields if one[0] <= seq]
         fork._calls = [one for one in self._calls if one[0] <= seq]
         return fork

@@ -1,9 +1,7 @@
 """Requests and replies into sessions: what the tree decides, written so that it survives a crash.
 
 What cannot go into a session goes into a fork of it, so a session is always one conversation:
-exactly what one client sent, and one reply to each of its requests.
-
-What a provider answered, whole or streamed, as the fact of a journal.
+exactly what one client sent, and one reply, whole or streamed, to each of its requests.
 """
 
 from __future__ import annotations
