@@ -181,7 +181,7 @@ class _Life:
             (terminal, "complain", noted),
         ]
         if not self.mutant.asks:
-            changed += [(os_files, "holders", _none), (processes, "named", _none)]
+            changed += [(os_files, "holders", _none), (processes, "processes_named", _none)]
         with _set(changed), self.watch.below(self.root) if self.watch else _nobody() as seen:
             status = cli.run([*words, self.name])
         out.flush()

@@ -46,6 +46,25 @@ OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "port =
 SESSION = {"type": "session", "version": 3, "id": "019f6c9f-344e-7189-8b74-721a99c1c579"}
 TALK = [{"role": "user", "content": [{"text": "Hi."}]}]
 ASSISTANT = {"role": "assistant", "content": [{"text": "One."}]}
+EXPORT = {
+    "info": {"id": "ses_1"},
+    "messages": [
+        {"info": {"id": "msg_1", "role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+        {
+            "info": {"id": "msg_2", "role": "assistant", "time": {"created": 1}},
+            "parts": [
+                {
+                    "type": "tool",
+                    "id": "prt_1",
+                    "callID": "toolu_1",
+                    "tool": "bash",
+                    "state": {"status": "running", "input": {}, "time": {"start": 1}},
+                }
+            ],
+        },
+        {"info": {"id": "msg_3", "role": "user"}, "parts": [{"type": "text", "text": "Go on."}]},
+    ],
+}
 DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 
 FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
@@ -367,6 +386,12 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
             claude("c", "b", "assistant", [call("toolu_1")], id="msg_1"),
         ),
         (),
+    ),
+    "an export with another one behind it": (
+        "opencode-export",
+        "it.json",
+        lines(EXPORT, {"info": {"id": "ses_2"}, "messages": []}),
+        ("--format", "opencode-export"),
     ),
 }
 

@@ -458,8 +458,9 @@ class _DocumentEditor:
 
     @property
     def records(self) -> list[Record]:
-        """The record with all changes in it."""
-        return [self._changed(record) if record.is_record else record for record in self.source]
+        """The records, with all changes in the document: what else is in the file stays."""
+        first = next((record for record in self.source if record.is_record), None)
+        return [self._changed(record) if record is first else record for record in self.source]
 
     def _changed(self, record: Record) -> Record:
         for what, path, value in self.values:
