@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.files import processes
+from lockstitch.files import os_files
 from lockstitch.provider.replies import Reply
 
 from .conftest import EVERYTHING, needs
@@ -64,7 +64,7 @@ def below(pid: int) -> list[int]:
     children = {
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
-        if _parent(entry) == pid and processes.start_moment(int(entry.name))
+        if _parent(entry) == pid and os_files.start_moment(int(entry.name))
     }
     return [one for child in sorted(children) for one in (child, *below(child))]
 
@@ -78,7 +78,7 @@ def _parent(entry: Path) -> int:
 
 def alive(family: dict[int, str | None]) -> bool:
     """Whether any of these processes still runs."""
-    return any(processes.start_moment(pid) == since for pid, since in family.items())
+    return any(os_files.start_moment(pid) == since for pid, since in family.items())
 
 
 def wait_for(is_true: Callable[[], bool], what: object) -> None:
@@ -97,7 +97,7 @@ def test_a_client_killed_in_mid_tool_is_resumed_with_all_it_had(
 ) -> None:
     place = Place(tmp_path)
     with client.working(place, COMMAND) as process:
-        family = {pid: processes.start_moment(pid) for pid in below(process.pid)}
+        family = {pid: os_files.start_moment(pid) for pid in below(process.pid)}
         # At least the proxy, the client, and the command that it runs.
         assert len(family) > 2
         # The proxy is in a group of its own: it has to notice that the others are gone.
@@ -172,7 +172,7 @@ if EVERYTHING:  # tests/launching tries it with a small program of ours
     def test_a_client_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
         client, place = RunClaude("2.1.325"), Place(tmp_path)
         with client.working(place, COMMAND) as process:
-            family = {pid: processes.start_moment(pid) for pid in below(process.pid)}
+            family = {pid: os_files.start_moment(pid) for pid in below(process.pid)}
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             (place.work / "ended").touch()

@@ -14,7 +14,7 @@ import pytest
 from lockstitch.cli.targets import find_sessions
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
-from lockstitch.sources import operations, places, targets
+from lockstitch.sources import operations, source, targets
 
 from . import hostile
 
@@ -28,8 +28,8 @@ except sqlite3.OperationalError as error:
 """
 
 LOOKS: dict[str, Callable[[str], object]] = {
-    "may be": places.may_be,
-    "place": places.place_of,
+    "may be": source.may_be,
+    "place": source.place_of,
     "scan": operations.scan_file,
     "sources": targets.resolve_sources,
     "stored": lambda path: find_sessions(path, None, None),

@@ -25,7 +25,8 @@ from typing import Any
 from lockstitch import cli
 from lockstitch.cli import terminal
 from lockstitch.errors import LockstitchError
-from lockstitch.files import os_files, processes
+from lockstitch.files import os_files
+from lockstitch.files import os_files as processes
 from tests.formats.campaign import LONG_AGO, named_lines
 
 from .mutants import Mutant

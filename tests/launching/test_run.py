@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import stored
-from lockstitch.files import processes
+from lockstitch.files import os_files
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
@@ -212,11 +212,11 @@ def test_everything_ends_with_a_run_that_is_killed(tmp_path: Path, environ: dict
         found = re.search(rb"(\d+) True (http://[0-9.]+:\d+) ready", terminal.read())
         assert found
         pid, url = int(found[1]), found[2].decode()
-        since = processes.start_moment(pid)
+        since = os_files.start_moment(pid)
         assert since
         assert is_listening(url)
         os.kill(terminal.process.pid, signal.SIGKILL)
-        wait_for(lambda: processes.start_moment(pid) != since)
+        wait_for(lambda: os_files.start_moment(pid) != since)
         wait_for(lambda: not is_listening(url))
 
 
@@ -274,7 +274,7 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(
     before = broken.path.read_bytes()
     record = tmp_path / "home" / ".claude" / "sessions" / f"{os.getpid()}.json"
     record.parent.mkdir()
-    own = {"sessionId": "one", "procStart": processes.start_moment(os.getpid())}
+    own = {"sessionId": "one", "procStart": os_files.start_moment(os.getpid())}
     record.write_text(json.dumps(own), "utf-8")
     done = ran(tmp_path, environ, "--yes", "--no-proxy", "--", str(tmp_path / "claude"), "-c")
     assert done.returncode == 4

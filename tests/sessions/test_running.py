@@ -18,7 +18,7 @@ import pytest
 
 from lockstitch import sessions
 from lockstitch.errors import Busy
-from lockstitch.files import processes
+from lockstitch.files import os_files
 from tests.compaction.files import BUDGET, claude_book
 from tests.formats import claude_files
 from tests.formats.gemini_files import CASES as GEMINI
@@ -71,9 +71,9 @@ def says(config: Path, pid: int, **fields: Any) -> Path:
         "sessionId": claude.SESSION,
         "cwd": "/home/ada/project",
         "startedAt": int(time.time() * 1000),
-        "procStart": processes.start_moment(pid),
+        "procStart": os_files.start_moment(pid),
         "version": "2.1.325",
-        "pidDomain": f"linux:{'0' * 32}:{processes.namespace()}",
+        "pidDomain": f"linux:{'0' * 32}:{os_files.namespace()}",
         **fields,
     }
     path = config / "sessions" / f"{pid}.json"

@@ -11,8 +11,7 @@ from lockstitch.rules import RULES, Finding
 from lockstitch.rules.rule import COUNTED
 from lockstitch.sources import listing
 from lockstitch.sources.listing import SessionSummary, ago, state_in_words
-from lockstitch.sources.places import pasted
-from lockstitch.sources.source import Report
+from lockstitch.sources.source import Report, pasted
 from tests.sessions import claude, homes
 
 

@@ -12,8 +12,7 @@ import pytest
 from lockstitch import cli, sessions
 from lockstitch.repair.draft import Ledger
 from lockstitch.sources import interface
-from lockstitch.sources.history import History, SourcedMessage
-from lockstitch.sources.interface import Context, Format, Transcript
+from lockstitch.sources.interface import Context, Format, History, SourcedMessage, Transcript
 from lockstitch.sources.records import Record, new_record
 from lockstitch.sources.write_back import MessageHome, enter_message, place_messages
 

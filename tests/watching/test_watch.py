@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch import sessions
-from lockstitch.files import processes
+from lockstitch.files import os_files
 from lockstitch.watch import changes as places
 from lockstitch.watch.changes import Changes
 from tests.formats.databases import CASES
@@ -45,7 +45,7 @@ def program(home: Path, session: str) -> Iterator[subprocess.Popen[bytes]]:
         record = home / ".claude" / "sessions" / f"{process.pid}.json"
         record.parent.mkdir(parents=True, exist_ok=True)
         own = {"sessionId": session, "startedAt": time.time() * 1000}
-        own["procStart"] = processes.start_moment(process.pid) or ""
+        own["procStart"] = os_files.start_moment(process.pid) or ""
         record.write_text(json.dumps(own), "utf-8")
         try:
             yield process

@@ -16,7 +16,7 @@ from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
 from lockstitch.sources import operations
 from lockstitch.sources.listing import ago
-from lockstitch.sources.places import pasted
+from lockstitch.sources.source import pasted
 from lockstitch.sources.targets import searched_folders
 from lockstitch.transcript import several, size
 

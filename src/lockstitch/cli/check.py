@@ -29,8 +29,7 @@ from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
-from lockstitch.sources.places import brief, pasted
-from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.source import OWN, Report, brief, pasted
 from lockstitch.sources.targets import LANGGRAPH, SESSIONS, STORE, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several

@@ -34,8 +34,8 @@ from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.sources import compaction, operations
-from lockstitch.sources.places import pasted
 from lockstitch.sources.repair import file_bytes
+from lockstitch.sources.source import pasted
 from lockstitch.sources.targets import open_source
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several

@@ -10,7 +10,7 @@ from lockstitch.cli.options import FORMAT, JSON, SESSION, Command, Operand, Opti
 from lockstitch.cli.targets import naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED
 from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.sources.places import is_postgres, pasted
+from lockstitch.sources.source import is_postgres, pasted
 from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several

@@ -35,8 +35,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import listing, operations
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
-from lockstitch.sources.places import pasted
-from lockstitch.sources.source import Opened, may_hold_many
+from lockstitch.sources.source import Opened, may_hold_many, pasted
 from lockstitch.sources.targets import open_source, resolve_sources, session_paths
 from lockstitch.transcript import several, size
 

@@ -52,9 +52,8 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.listing import summary_of_report
 from lockstitch.sources.operations import Repaired
-from lockstitch.sources.places import SCHEMES, brief, pasted
 from lockstitch.sources.repair import RepairOptions
-from lockstitch.sources.source import OWN, Report, status_of_findings
+from lockstitch.sources.source import OWN, SCHEMES, Report, brief, pasted, status_of_findings
 from lockstitch.sources.targets import (
     STORE,
     THREADS,

@@ -11,7 +11,7 @@ from lockstitch.cli.targets import naming_target, require_own_session
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
-from lockstitch.sources.places import pasted
+from lockstitch.sources.source import pasted
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, utc_time
 

@@ -42,8 +42,7 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.places import brief, is_postgres, pasted
-from lockstitch.sources.source import OWN, Report, may_hold_many
+from lockstitch.sources.source import OWN, Report, brief, is_postgres, may_hold_many, pasted
 from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size

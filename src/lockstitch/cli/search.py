@@ -14,8 +14,7 @@ from lockstitch.cli.targets import home_folder, is_own_store, own_stores_below, 
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.sources import listing
-from lockstitch.sources.places import brief
-from lockstitch.sources.source import OWN, Report
+from lockstitch.sources.source import OWN, Report, brief
 from lockstitch.sources.targets import resolve_sources, session_paths
 from lockstitch.stores.addresses import public
 

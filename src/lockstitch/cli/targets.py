@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli.render import STDIN
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
-from lockstitch.sources.places import is_postgres, place_of
+from lockstitch.sources.source import is_postgres, place_of
 from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
 
@@ -37,7 +37,7 @@ def is_own_store(target: str | None, form: str | None) -> bool:
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.sources.places import brief
+    from lockstitch.sources.source import brief
     from lockstitch.stores.addresses import public
 
     try:
@@ -101,7 +101,7 @@ def write_copy(
 
 def _files_of(target: str) -> list[str | int]:
     """Return the files of a target: itself, a database's logs, all files of a store."""
-    from lockstitch.sources import places
+    from lockstitch.sources import source as places
 
     if is_postgres(target):
         return []
@@ -118,7 +118,7 @@ def _files_of(target: str) -> list[str | int]:
 
 def own_stores_below(folder: str) -> list[str]:
     """Return the stores of Lockstitch's own among the files below a folder."""
-    from lockstitch.sources import places
+    from lockstitch.sources import source as places
     from lockstitch.sources.targets import files_below
 
     return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
@@ -195,8 +195,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch.sources import listing
-    from lockstitch.sources.places import pasted
-    from lockstitch.sources.source import may_hold_many
+    from lockstitch.sources.source import may_hold_many, pasted
     from lockstitch.sources.targets import session_paths
 
     if target is not None or session is not None:

@@ -10,7 +10,7 @@ from lockstitch.cli.options import count_cores
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import UnknownFormat, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.sources.places import psycopg_hint
+from lockstitch.sources.source import psycopg_hint
 from lockstitch.sources.targets import NEITHER
 from lockstitch.stores.addresses import public
 

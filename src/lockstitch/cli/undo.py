@@ -16,7 +16,7 @@ from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.sources import operations
-from lockstitch.sources.places import brief, is_postgres
+from lockstitch.sources.source import brief, is_postgres
 from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size

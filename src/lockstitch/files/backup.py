@@ -5,13 +5,9 @@ overwritten. A backup is the file as it was read (``.bak``), durable before anyt
 and a manifest (``.json``), written when the outcome is known; without it the repair was cut
 short. A repair of rows in a database has a manifest only, which holds the rows.
 
-How backups lie on the disk: their folder, their names, their bytes, their manifests.
-
-The folder of backups beside a file: opened once, without following links, if it is ours.
-
 Whoever may write to the folder above can plant one. A backup that is put there would be theirs,
-and one that is found there is what they want to be restored. So its owner is asked of the
-descriptor, and everything in it is done relative to that.
+and one that is found there is what they want to be restored. So the folder is opened once, without
+following links, its owner is asked of the descriptor, and everything in it is done relative to it.
 """
 
 from __future__ import annotations

@@ -1,24 +1,16 @@
-"""Folders that are opened once, and everything in them done relative to that.
-
-A path is looked up anew at every call, so that whoever may write to a folder above can put a link
-or another folder in its place between two of them. A descriptor stays what it was. Windows has no
-such calls; there a folder is its path.
-
-The one way to read a file that others may have written: a regular one, within a budget.
+"""The one way to read what others may have written: a regular file, within a budget, in its folder.
 
 A pipe in a folder would be waited for, a link to a device read for ever. So a file is opened
 without waiting, what it is is asked of the descriptor, and reading ends where it said it would.
+Past the end of memory there is no error to catch, so what is left of it is asked first.
 
-How much memory is left, asked before a large input is decoded.
+A path is looked up anew at every call, so that whoever may write to a folder above can put a link
+or another folder in its place between two of them. A descriptor stays what it was: a folder is
+opened once, and everything in it done relative to that. Windows has no such calls.
 
-Past the end of memory there is no error to catch: the kernel kills the process, or a C library
-crashes on an allocation it did not check.
-
-Files that their program has packed with Zstandard, such as old rollouts of Codex.
-
-The standard library of the Pythons that are supported knows no Zstandard, so that reading them
-needs the extra ``zstd``. A file may say of itself that it is small and unpack to anything: it is
-unpacked in small steps, up to a limit.
+What its program has packed with Zstandard, such as old rollouts of Codex, needs the extra
+``zstd``. A file may say of itself that it is small and unpack to anything: it is unpacked in small
+steps, up to a limit.
 """
 
 from __future__ import annotations

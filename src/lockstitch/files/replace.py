@@ -1,13 +1,10 @@
 """Reading a file once and replacing it so that nobody loses anything.
 
 A reader, or a crash, sees the old file or the new one, never less; and a line that another
-program appends meanwhile is in the new file, or the old file stays.
-
-One replacement of a file that others may be writing to at the same time.
-
-The new file is finished beside the old one, both change their names in one step, and what
-still arrives in the old file is carried over. Until all of that is done there is a way back:
-the files are swapped again, and the old one is as whole as if nothing had happened.
+program appends meanwhile is in the new file, or the old file stays. The new file is finished
+beside the old one, both change their names in one step, and what still arrives in the old file is
+carried over. Until all of that is done there is a way back: the files are swapped again, and the
+old one is as whole as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -27,8 +27,17 @@ from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources import sqlite
-from lockstitch.sources.history import NEW, History, SourcedMessage
-from lockstitch.sources.interface import LINES, SQLITE, Context, Glimpse, Transcript, new_finding
+from lockstitch.sources.interface import (
+    LINES,
+    NEW,
+    SQLITE,
+    Context,
+    Glimpse,
+    History,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+)
 from lockstitch.sources.records import (
     Record,
     amend_record,

@@ -12,8 +12,7 @@ from typing import Any
 from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.history import History, SourcedMessage
-from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.interface import Context, History, SourcedMessage, Transcript, new_finding
 from lockstitch.sources.records import Record
 from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields
 from lockstitch.sources.write_back import MessageHome, enter_message, longest_kept_run

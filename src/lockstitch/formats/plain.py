@@ -31,8 +31,18 @@ from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.sources import repair
-from lockstitch.sources.history import NEW, History, SourcedMessage, trace_sources
-from lockstitch.sources.interface import DOCUMENT, LINES, Context, Format, Sorting, Transcript
+from lockstitch.sources.interface import (
+    DOCUMENT,
+    LINES,
+    NEW,
+    Context,
+    Format,
+    History,
+    Sorting,
+    SourcedMessage,
+    Transcript,
+    trace_sources,
+)
 from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
 from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at
 

@@ -21,7 +21,8 @@ from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
 from lockstitch.session.maintenance import is_aside
-from lockstitch.sources import operations, places, repair
+from lockstitch.sources import operations, repair
+from lockstitch.sources import source as places
 from lockstitch.sources.source import OWN, Opened, Report, Source
 from lockstitch.sources.targets import open_source, resolve_sources, session_paths
 

@@ -20,8 +20,7 @@ from lockstitch.dialects.base import as_json
 from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
-from lockstitch.sources.history import COMPACTED, LEFT, LOST, History
-from lockstitch.sources.interface import Format, Transcript
+from lockstitch.sources.interface import COMPACTED, LEFT, LOST, Format, History, Transcript
 from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
 from lockstitch.transcript import several

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.files.processes import ending_with
+from lockstitch.files.os_files import ending_with
 
 if TYPE_CHECKING:
     from lockstitch.proxy.forwarding import ProxyEvent

@@ -28,7 +28,7 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
-from lockstitch.files.processes import start_moment
+from lockstitch.files.os_files import start_moment
 from lockstitch.provider.serving import serving, until_stopped
 from lockstitch.proxy.forwarding import Log, Proxy, ProxyEvent
 from lockstitch.proxy.http import spell_counts

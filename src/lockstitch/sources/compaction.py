@@ -1,13 +1,8 @@
-"""A stored history made shorter: taken as the facts of a journal, planned, and given as messages.
+"""Stored sessions made shorter where they are, as their programs do, with a backup.
 
-The plan is that of Lockstitch's own sessions. What comes out of it is messages again, the kept
-ones the very objects of the history, so that a format finds the bytes they stand in.
-
-Old results and media of a message list with less in them, as the first step of a compaction.
-
-A stored session compacted: mended first where it has to be, and judged again at the end.
-
-Making sessions shorter where they are, as their programs do, with a backup.
+A history is repaired first where it has to be, taken as the facts of a journal, and planned as
+Lockstitch's own sessions are. What comes out of it is messages again, the kept ones the very
+objects of the history, so that a format finds the bytes they stand in. The outcome is checked.
 """
 
 from __future__ import annotations
@@ -43,12 +38,10 @@ from lockstitch.journal.projection import SUMMARY, each_item
 from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply, Spoken
 from lockstitch.rules import ERROR, Finding
 from lockstitch.sources import repair
-from lockstitch.sources.history import NEW, History
-from lockstitch.sources.interface import Format, Sorting, Transcript
+from lockstitch.sources.interface import NEW, Format, History, Sorting, Transcript
 from lockstitch.sources.operations import until_it_stays
-from lockstitch.sources.places import may_be, place_of
 from lockstitch.sources.repair import RepairOptions, RepairPlan
-from lockstitch.sources.source import Opened, Shorter, Source
+from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
 from lockstitch.sources.targets import resolve_sources
 
 if TYPE_CHECKING:

@@ -1,9 +1,4 @@
-"""One session of a store, as it was read.
-
-Verifying stores: every record, and the request that each session makes.
-
-Salvaging the sessions of a store from outside: what is damaged, and putting it right.
-"""
+"""Sessions in stores of Lockstitch's own, from outside: read, verified, salvaged."""
 
 from __future__ import annotations
 
@@ -29,11 +24,9 @@ from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
 from lockstitch.session.listing import list_sessions
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.history import NEW as NEW_RECORD
-from lockstitch.sources.history import History
-from lockstitch.sources.interface import Context, Transcript, new_finding, read_thread
-from lockstitch.sources.places import StorePlace, brief, place_of
-from lockstitch.sources.source import OWN, Opened, Report, Source
+from lockstitch.sources.interface import NEW as NEW_RECORD
+from lockstitch.sources.interface import Context, History, Transcript, new_finding, read_thread
+from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, brief, place_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend

@@ -1,15 +1,8 @@
-"""The sessions of this machine as a list: of each file only its two ends are read.
+"""The sessions of this machine as a list: what each is, in a few words, and what is wrong with it.
 
-A session in a few words, for a person who looks for it: what it is, and what is wrong with it.
-
-Pure: what is read from files comes from ``listing``. Titles and first words are content; whoever
-prints them makes them harmless.
-
-Finding sessions of other programs by what was said in them.
-
-What a repair changes of a store, record by record: as it is, and as it will be.
-
-Numbers for people: bytes, and counts with their nouns.
+Of each file only its two ends are read. Titles and first words are content; whoever prints them
+makes them harmless. A session is found by what was said in it, too, and what a repair changes of
+it is shown record by record.
 """
 
 from __future__ import annotations
@@ -39,10 +32,9 @@ from lockstitch.sources.interface import (
     format_of,
     owner_of,
 )
-from lockstitch.sources.places import pasted
 from lockstitch.sources.records import Record, encode_record, record_bytes
 from lockstitch.sources.repair import RepairPlan
-from lockstitch.sources.source import OWN, Report, Source, may_hold_many
+from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
 from lockstitch.sources.targets import open_source
 
 # The states of a session in words; a session that was not checked yet has none.

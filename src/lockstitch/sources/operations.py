@@ -1,10 +1,7 @@
-"""Mending sessions where they are, with a backup.
+"""What is done with sessions, whatever holds them: checked, repaired, taken back, exported.
 
-Checking sessions, one by one or all that there are; nothing is changed.
-
-Taking repairs back: those of files as a whole, those of one session or all in a database.
-
-Sessions as the messages of a request: healed, in any dialect, without secrets if asked.
+A check changes nothing. A repair is planned from what was read, once, and written with a backup,
+which is what an undo goes back to.
 """
 
 from __future__ import annotations
@@ -30,15 +27,14 @@ from lockstitch.errors import (
 )
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
-from lockstitch.files import processes, read
+from lockstitch.files import os_files, read
 from lockstitch.files.backup import Backup, Declined, Undone
 from lockstitch.files.replace import snapshot
 from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
-from lockstitch.sources import places
+from lockstitch.sources import source as places
 from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
-from lockstitch.sources.places import psycopg_hint
 from lockstitch.sources.repair import (
     ROLLED_BACK,
     RepairOptions,
@@ -53,6 +49,7 @@ from lockstitch.sources.source import (
     Source,
     parse_file,
     paused_collection,
+    psycopg_hint,
     require_records,
 )
 from lockstitch.sources.targets import (
@@ -440,7 +437,7 @@ def _require_file_closed(path: str) -> None:
         known = source.open().transcript
         session, project = known.session, known.project
     form = source.form
-    processes.require_closed(form.title, form.users(path, session, project))
+    os_files.require_closed(form.title, form.users(path, session, project))
 
 
 def exported(

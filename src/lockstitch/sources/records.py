@@ -1,15 +1,11 @@
 """Records: what a store holds of a session, each with its place and, in a file, its bytes.
 
-A file of JSON lines, taken apart into records and put together again.
-
-Nothing is ever dropped here: good records, torn pieces, runs of NUL bytes, blank lines and a byte
-order mark tile the file exactly, and each carries the codes of the storage rules it breaks.
-What can be read of a damaged line is read: records welded together, a good record behind a torn
-one, a record with NUL bytes or broken characters inside, a record spread over several lines.
-
-JSON that breaks off: what of it is whole, and the text that closes it there.
-
-What can still be read of JSON that was cut off or damaged: the texts that were said in it.
+A file of JSON lines is taken apart into records and put together again, and nothing is ever
+dropped: good records, torn pieces, runs of NUL bytes, blank lines and a byte order mark tile the
+file exactly, and each carries the codes of the storage rules it breaks. What can be read of a
+damaged line is read: records welded together, a good record behind a torn one, a record with NUL
+bytes or broken characters inside, a record spread over several lines. Of a document that breaks
+off, all is read that is whole.
 """
 
 from __future__ import annotations

@@ -26,8 +26,15 @@ from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
 from lockstitch.repair.edits import diff
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
-from lockstitch.sources.history import NEW, History, parts_of, trace_sources
-from lockstitch.sources.interface import Format, Transcript, new_finding
+from lockstitch.sources.interface import (
+    NEW,
+    Format,
+    History,
+    Transcript,
+    new_finding,
+    parts_of,
+    trace_sources,
+)
 from lockstitch.sources.records import (
     BOM,
     DOCUMENT,

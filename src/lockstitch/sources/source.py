@@ -2,7 +2,8 @@
 
 ``Source`` is the interface that all of them share, and a file's own way. A source is opened,
 which reads and parses it once; what was opened is checked, repaired and written by the functions
-of ``operations``, which need not know what they have in hand.
+of ``operations``, which need not know what they have in hand. Where a store of Lockstitch's own is
+told by its address, or by the path of what it is kept in (``place_of``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from lockstitch.errors import LockstitchError, Unreadable, UsageError, reason_of
-from lockstitch.files import processes, read
+from lockstitch.files import os_files, read
 from lockstitch.files.backup import replace_with_backup
 from lockstitch.files.replace import Snapshot, snapshot
 from lockstitch.repair.draft import Change
@@ -29,6 +32,7 @@ from lockstitch.sources.interface import (
     Context,
     Format,
     Transcript,
+    format_module,
     format_named,
 )
 from lockstitch.sources.records import (
@@ -44,10 +48,12 @@ from lockstitch.sources.records import (
 )
 from lockstitch.sources.records import DOCUMENT as WHOLE
 from lockstitch.sources.repair import RepairPlan, findings_in
+from lockstitch.stores import addresses
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
+
 
 _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
@@ -226,7 +232,7 @@ class Source(Struct, frozen=True):
         known, form = opened.transcript, self.form
         path = opened.before.path if opened.before else self.path
         users = form.users(path, known.session, known.project)
-        processes.require_closed(form.title, users, way)
+        os_files.require_closed(form.title, users, way)
 
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
@@ -371,3 +377,156 @@ class Beside(Mapping[str, bytes]):
     def __len__(self) -> int:
         """Give their number."""
         return len(self._listed())
+
+
+POSTGRES = ("postgresql:", "postgres:")
+SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
+MAGIC = b"SQLite format 3\0"
+_LINES = ".jsonl"
+_OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
+_ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
+
+
+class StorePlace(Struct, frozen=True):
+    """The address of a store, and of one session in it where that is all that was named."""
+
+    url: str
+    session: str | None = None
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"Place({public(self.url)!r}, {self.session!r})"
+
+
+def may_be(target: str) -> bool:
+    """Whether a target can be a store, or a file of one, at a glance."""
+    if target.startswith(SCHEMES) or target.endswith(DATABASES):
+        return True
+    head = _first_bytes(target)
+    return head.startswith(MAGIC) or _OPENING.match(head) is not None
+
+
+def place_of(target: str) -> StorePlace | None:
+    """Return which store a target is; None if it is another program's, or none at all.
+
+    An address with our scheme is taken at its word, but that of a database may lead to the
+    database of another program.
+    """
+    from urllib.parse import quote  # noqa: PLC0415 - most targets are no stores
+
+    if target.startswith("sqlite:"):
+        path = path_of(target)
+        is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
+        return None if is_other else StorePlace(target)
+    if target.startswith(POSTGRES):
+        return None if _holds_only_threads(target) else StorePlace(target)
+    if target.startswith(SCHEMES):
+        return StorePlace(target)
+    if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
+        try:
+            with os.scandir(target) as entries:
+                paths = [entry.path for entry in entries if entry.name.endswith(_LINES)]
+        except OSError:
+            return None
+        is_own = any(_OPENING.match(_first_bytes(path)) for path in paths)
+        return StorePlace(f"jsonl:///{quote(target)}") if is_own else None
+    if target.endswith(_LINES):
+        if not _OPENING.match(_first_bytes(target)):
+            return None
+        folder, name = os.path.split(target)
+        return StorePlace(f"jsonl:///{quote(folder or '.')}", name.removesuffix(_LINES))
+    return StorePlace(f"sqlite:///{quote(target)}") if is_own_database(target) else None
+
+
+def is_postgres(target: str | None) -> bool:
+    """Whether a target is the address of a PostgreSQL."""
+    return target is not None and target.startswith(POSTGRES)
+
+
+def names_schema(url: str) -> bool:
+    """Whether an address names a schema, which only those of LangGraph's do."""
+    found = addresses.parsed(url)
+    return found is not None and bool(found.last("schema"))
+
+
+def _holds_only_threads(url: str) -> bool:
+    """Whether a PostgreSQL holds checkpoints of LangGraph and no store of ours.
+
+    What cannot be looked at counts as ours: whoever opens it says what is wrong with it.
+    """
+    if names_schema(url):
+        return True
+    try:
+        known = format_module("langgraph.postgres.database").look_into(url)
+    except (LockstitchError, ModuleNotFoundError):
+        return False
+    return bool(known.homes) and not known.is_own
+
+
+def path_of(url: str) -> str:
+    """Return the path in the address of a database or a folder."""
+    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
+
+    return unquote(addresses.split(url).path)[1:]
+
+
+def brief(message: str, target: str, session: str = "") -> str:
+    """Return what an error says without the names that stand before it anyway."""
+    if target.startswith(POSTGRES):
+        message = _ADDRESS.sub("", message)
+    place = None if target.startswith(POSTGRES) else place_of(target)
+    path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
+    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
+    names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
+    for name in names if path else names[2:]:
+        message = message.removeprefix(f"{name}: ")
+    return message
+
+
+def is_own_database(path: str) -> bool:
+    """Whether a file is an SQLite database with our mark in it; through SQLite only."""
+    if not os.path.isfile(path):  # noqa: PTH113 - as above
+        return False
+    from lockstitch.sources import sqlite  # noqa: PLC0415 - for databases only
+    from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415 - as above
+    from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415 - as above
+
+    try:
+        SqliteBackend(path, readonly=True).close()
+    except LockstitchError:
+        # another program's, or ours of a later version: the mark tells
+        try:
+            with sqlite.open_reading(path, follow=True) as base:
+                [(found,)] = base.execute("PRAGMA application_id").fetchall()
+        except LockstitchError:
+            return False
+        return bool(found == APPLICATION)
+    return True
+
+
+def _first_bytes(path: str) -> bytes:
+    try:
+        return read.read_head(path, 64)
+    except LockstitchError:
+        return b""
+
+
+def pasted(path: str, home: str | None = None) -> str:
+    """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
+    own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
+    if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
+        rest = path[len(own.rstrip(os.sep)) + 1 :]
+        return f"~/{shlex.quote(rest)}" if rest else "~"
+    return shlex.quote(path)
+
+
+@contextmanager
+def psycopg_hint() -> Iterator[None]:
+    """Say what to install where psycopg is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        hint = "a PostgreSQL database needs: pip install 'lockstitch[postgres]'"
+        raise UsageError(hint) from error

@@ -1,6 +1,6 @@
-"""Going back in a session of a store, branching off, and making it shorter, from outside.
+"""Stores of Lockstitch's own, looked after from outside.
 
-Looking after stores from outside: removing, searching, copying, and taking sessions in.
+A session goes back, branches off, is made shorter, removed, searched, copied, or taken in.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from lockstitch.session.reader import Reader
 from lockstitch.session.session import Session
 from lockstitch.session.store import Store
 from lockstitch.sources.journals import Journal, chosen, open_store, read, require
-from lockstitch.sources.places import SCHEMES, StorePlace, place_of
-from lockstitch.sources.source import OWN, Report, Shorter
+from lockstitch.sources.source import OWN, SCHEMES, Report, Shorter, StorePlace, place_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing
 from lockstitch.stores.opening import KNOWN, open_backend

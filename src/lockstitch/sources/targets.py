@@ -27,17 +27,20 @@ from lockstitch.sources.interface import (
     likeness,
     owner_of,
 )
-from lockstitch.sources.places import (
+from lockstitch.sources.records import close_document, decode_json
+from lockstitch.sources.source import (
+    DATABASES,
     MAGIC,
+    OWN,
     POSTGRES,
+    Opened,
+    Source,
     is_postgres,
     may_be,
     names_schema,
     place_of,
     psycopg_hint,
 )
-from lockstitch.sources.records import close_document, decode_json
-from lockstitch.sources.source import DATABASES, OWN, Opened, Source
 from lockstitch.stores.addresses import public
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")

@@ -1,7 +1,11 @@
-"""A healed list put back where its messages stand: on lines of their own, or in a record's list.
+"""Repaired messages put back into records: on lines of their own, in a list, or in a tree.
 
-For programs that keep the messages of a dialect as they are, in the order in which they are sent.
-What keeps its order stays in its place, and what is new or moved goes behind what it follows.
+For programs that keep the messages of a dialect as they are, in the order in which they are sent,
+what keeps its order stays in its place, and what is new or moved goes behind what it follows.
+
+Of records that name their parents, a walk from a leaf to its root never loops. Where a parent is
+not in the file, or was passed already, it goes on at the record before it in the file if the
+program would do so, and says so either way.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ from msgspec import Struct, structs
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.json_text import replace_list as json_text_replace_list
 from lockstitch.conversation.parts import Path
-from lockstitch.sources.history import History, SourcedMessage, parts_of
-from lockstitch.sources.interface import Transcript
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import RULES
+from lockstitch.sources.interface import History, SourcedMessage, Transcript, parts_of
 from lockstitch.sources.records import Record, amend_record, record_bytes
 
 _FRONT = -1
@@ -207,3 +212,248 @@ def _with_value(value: Any, path: Path, new: Any) -> Any:
     copy: Any = list(value) if type(value) is list else dict(value)
     copy[path[0]] = _with_value(value[path[0]], path[1:], new)
     return copy
+
+
+DANGLING = "dangling"
+CYCLE = "cycle"
+
+
+class TreeNode(Struct, gc=False):
+    """A record in the tree: its number among the records, its id and the id of its parent.
+
+    ``aside`` marks what is no part of the main conversation, such as a sub-agent's record.
+    """
+
+    number: int
+    id: str
+    parent: str | None
+    aside: bool = False
+
+
+class BrokenLink(Struct, frozen=True):
+    """A link that leads nowhere: the number of the record, why, and where the walk went on.
+
+    ``onward`` is None where the walk ends.
+    """
+
+    number: int
+    why: str
+    onward: int | None
+
+
+class TreeWalk(Struct):
+    """The numbers of the records from root to leaf, and the broken links on the way."""
+
+    path: list[int]
+    breaks: list[BrokenLink]
+
+
+class RecordTree:
+    """The tree of a file's records.
+
+    ``bridges`` says whether the program goes on from a record whose parent cannot be reached to
+    the record before it in the file.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[TreeNode],
+        bridges: Callable[[TreeNode, TreeNode], bool] = lambda _node, _before: True,
+    ) -> None:
+        self.nodes = nodes
+        self.bridges = bridges
+        # Parents that the program takes in place of those that stand in the records, by number.
+        self.detours: dict[int, str] = {}
+        self.by_id: dict[str, TreeNode] = {}
+        self.children: dict[str, list[TreeNode]] = {}
+        self.repeats: list[TreeNode] = []
+        for node in nodes:
+            if self.by_id.setdefault(node.id, node) is not node:
+                self.repeats.append(node)
+            if node.parent is not None:
+                self.children.setdefault(node.parent, []).append(node)
+        self.by_number = {node.number: node for node in nodes}
+        self._order = [node.number for node in nodes]
+        # The positions of the records of the main conversation.
+        self._main = [at for at, node in enumerate(nodes) if not node.aside]
+
+    def parent_of(self, node: TreeNode) -> TreeNode | None:
+        """Return the record that another one hangs on, None if that is not in the file."""
+        return self.by_id.get(node.parent) if node.parent else None
+
+    def walk(self, start: TreeNode) -> TreeWalk:
+        """Go from a record to its root."""
+        path: list[int] = []
+        breaks: list[BrokenLink] = []
+        seen: set[int] = set()
+        # Over how many records the walk looked from where: what was seen stays seen, so that
+        # nothing is looked at twice however many links are broken.
+        passed: dict[int, int] = {}
+        node: TreeNode | None = start
+        while node is not None:
+            path.append(node.number)
+            seen.add(node.number)
+            name = self.detours.get(node.number, node.parent)
+            parent = None if name is None else self.by_id.get(name)
+            if name is not None and (parent is None or parent.number in seen):
+                why = DANGLING if parent is None else CYCLE
+                at = bisect_left(self._main, self.position(node.number)) - 1
+                looked: list[int] = []
+                while at >= 0 and self.nodes[self._main[at]].number in seen:
+                    looked.append(at)
+                    at = passed.get(at, at - 1)
+                passed.update(dict.fromkeys(looked, at))
+                parent = self.nodes[self._main[at]] if at >= 0 else None
+                if parent is not None and not self.bridges(node, parent):
+                    parent = None
+                breaks.append(BrokenLink(node.number, why, parent.number if parent else None))
+            node = parent
+        return TreeWalk(path[::-1], breaks)
+
+    def before(self, number: int, gone: set[int]) -> TreeNode | None:
+        """Return the nearest earlier record of the main conversation that is not gone."""
+        for at in range(bisect_left(self._main, self.position(number)) - 1, -1, -1):
+            node = self.nodes[self._main[at]]
+            if node.number not in gone:
+                return node
+        return None
+
+    def position(self, number: int) -> int:
+        """Return a record's position among the nodes."""
+        return bisect_left(self._order, number)
+
+    def dangling(self) -> list[TreeNode]:
+        """Return the records whose parent is not in the file."""
+        return [node for node in self.nodes if node.parent and node.parent not in self.by_id]
+
+    def circles(self, known: Mapping[str, TreeNode] | None = None) -> list[list[TreeNode]]:
+        """Return the circles of parents, each from the record on where its walk entered it.
+
+        ``known`` says which record an id means, where that is not the first one in the file.
+        """
+        known = self.by_id if known is None else known
+        done: set[int] = set()
+        found: list[list[TreeNode]] = []
+        for start in known.values():
+            trail: dict[int, TreeNode] = {}
+            at: TreeNode | None = start
+            while at is not None and at.number not in done and at.number not in trail:
+                trail[at.number] = at
+                at = known.get(at.parent) if at.parent else None
+            if at is not None and at.number in trail:
+                path = [*trail.values()]
+                found.append(path[path.index(at) :])
+            done.update(trail)  # |= with its keys would copy all that is done
+        return found
+
+    def descendants(self, number: int) -> list[int]:
+        """Return a record and all that hang on it, but for what is aside, in file order."""
+        todo = [self.by_number[number]]
+        found: set[int] = set()
+        # Records of one id have the same children.
+        opened: set[str] = set()
+        while todo:
+            node = todo.pop()
+            found.add(node.number)
+            if node.id not in opened:
+                opened.add(node.id)
+                todo += [child for child in self.children.get(node.id, ()) if not child.aside]
+        return sorted(found)
+
+    def top_of(
+        self,
+        node: TreeNode,
+        reached: set[int] | frozenset[int] = frozenset(),
+        tops: dict[int, int] | None = None,
+    ) -> int:
+        """Climb to the first record of a piece, up to what is reached; ``tops`` remembers it."""
+        tops = {} if tops is None else tops
+        climbed: dict[int, None] = {}
+        at: TreeNode | None = node
+        top = node.number
+        while at is not None and at.number not in reached and at.number not in climbed:
+            top = tops.get(at.number, at.number)
+            climbed[at.number] = None
+            if at.number in tops:
+                break
+            at = self.parent_of(at)
+        tops.update(dict.fromkeys(climbed, top))
+        return top
+
+
+class TreeRepair:
+    """One round of repairs on a session's records: what changes, by the numbers of the records.
+
+    A program's repair has one step for each kind of trouble. The first one that changes anything
+    ends the round, since the records have to be understood anew before the next can be judged.
+    ``link`` is the key under which a record names its parent.
+    """
+
+    link = ""
+
+    def __init__(
+        self, transcript: Transcript, ledger: Ledger, tree: RecordTree | None = None
+    ) -> None:
+        self.data = transcript.context.data
+        self.records = transcript.records
+        self.tree = tree
+        self.ledger = ledger
+        self.values: dict[int, Record] = {}
+        self.gone: set[int] = set()
+        # What goes in front of a record, and the order of all where that changes.
+        self.moves: dict[int, list[int]] = {}
+        self.order: list[int] = []
+        self.head: list[Record] = []
+
+    @property
+    def changed(self) -> bool:
+        """Whether a step had anything to do."""
+        return bool(self.values or self.gone or self.moves or self.order or self.head)
+
+    def run(self, steps: Sequence[Callable[[], None]]) -> list[Record]:
+        """Take the first step that changes anything; the same records if there is none."""
+        for step in steps:
+            step()
+            if self.changed:
+                break
+        moved = {number for numbers in self.moves.values() for number in numbers}
+        order: list[int] = []
+        for number in self.order or range(len(self.records)):
+            # what is moved may have others in front of it that move along
+            todo = [] if number in moved else [(number, False)]
+            while todo:
+                at, is_reached = todo.pop()
+                if not is_reached and at in self.moves:
+                    todo.append((at, True))
+                    todo += [(ahead, False) for ahead in reversed(self.moves[at])]
+                elif at not in self.gone:
+                    order.append(at)
+        return [*self.head, *(self.values.get(n, self.records[n]) for n in order)]
+
+    def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
+        """Return a record another value at a path."""
+        record = self.values.get(number, self.records[number])
+        self.values[number] = amend_record(self.data, record, path, value)
+
+    def note(self, code: str, action: str, number: int, text: str) -> None:
+        """Note what is done to a record."""
+        self.ledger.note(RULES[code], action, self.records[number].place, text)
+
+    def remove(self, code: str, number: int, text: str, value: Any) -> None:
+        """Take a record out, and keep its value aside."""
+        self.gone.add(number)
+        self.note(code, "removed", number, text)
+        self.ledger.set_aside(RULES[code], self.records[number].place, value)
+
+    def put_first(self, number: int) -> None:
+        """Put a record in front of all others."""
+        self.order = [number, *(n for n in range(len(self.records)) if n != number)]
+
+    def relink(self, code: str, number: int, parent: int | None, name: str | None = None) -> None:
+        """Hang a record on another one, or on none; ``name`` is the id of that if it is new."""
+        where = "no record"
+        if parent is not None:
+            where = f"line {self.records[parent].place}"
+            name = name or (self.tree.by_number[parent].id if self.tree else None)
+        self.set(number, (self.link,), name)
+        self.note(code, "linked", number, f"the parent of the record is now {where}")

@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from lockstitch.files import processes
+from lockstitch.files import os_files
 
 _NANO = 1_000_000_000
 
@@ -53,7 +53,7 @@ class Holder(Struct, frozen=True):
 def myself() -> Holder:
     """Describe this process, with a token that nobody else has."""
     pid = os.getpid()
-    start = processes.start_moment(pid) or ""
+    start = os_files.start_moment(pid) or ""
     return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
 
 
@@ -66,7 +66,7 @@ def is_gone(holder: Holder) -> bool:
     # In one boot the host's name plays no part: containers have names of their own.
     if not holder.start or not holder.namespace or holder.namespace != _namespace():
         return False
-    start = processes.start_moment(holder.pid)
+    start = os_files.start_moment(holder.pid)
     return start is not None and start != holder.start
 
 
@@ -100,7 +100,7 @@ def _shift(clock_name: str) -> int:
 
 def _namespace() -> str:
     """The namespace of process numbers, and that of time, which moves when processes started."""
-    numbers = processes.namespace()
+    numbers = os_files.namespace()
     with suppress(OSError):
         return f"{numbers} {Path('/proc/self/ns/time').readlink()}" if numbers else ""
     return numbers

@@ -10,7 +10,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from lockstitch.files import processes
+from lockstitch.files import os_files
 from lockstitch.stores import leases
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="what Linux tells of processes")
@@ -27,7 +27,7 @@ def test_i_am_there_and_each_holder_is_another() -> None:
 @LINUX
 def test_a_process_that_ended_is_gone_waited_for_or_not() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        start = processes.start_moment(process.pid)
+        start = os_files.start_moment(process.pid)
         holder = replace(leases.myself(), pid=process.pid, start=start)
         assert not leases.is_gone(holder)
         process.kill()

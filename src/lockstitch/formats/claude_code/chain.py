@@ -20,7 +20,7 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct
 
 from lockstitch.sources.records import Record, can_be_key
-from lockstitch.sources.tree import RecordTree, TreeNode, TreeWalk
+from lockstitch.sources.write_back import RecordTree, TreeNode, TreeWalk
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT = "user", "assistant", "system", "attachment"
 SPEAKERS = (USER, ASSISTANT)

@@ -18,7 +18,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.files.processes import SessionUser
+from lockstitch.files.os_files import SessionUser
 from lockstitch.formats.claude_code import fast, processes, tree, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
@@ -45,19 +45,23 @@ from lockstitch.formats.claude_code.unreachable import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.history import COMPACTED, Aside, History, SourcedMessage, parts_of
-from lockstitch.sources.history import LEFT as ON_PURPOSE
-from lockstitch.sources.history import LOST as AGAINST_WILL
 from lockstitch.sources.interface import (
+    COMPACTED,
+    Aside,
     Context,
     Format,
     Glimpse,
     HealthProof,
+    History,
     Quick,
     Sorting,
+    SourcedMessage,
     Transcript,
     new_finding,
+    parts_of,
 )
+from lockstitch.sources.interface import LEFT as ON_PURPOSE
+from lockstitch.sources.interface import LOST as AGAINST_WILL
 from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.errors import LockstitchError
-from lockstitch.files import processes, read
-from lockstitch.files.processes import SLACK, SessionUser, working_in_folder
+from lockstitch.files import os_files, read
+from lockstitch.files.os_files import SLACK, SessionUser, working_in_folder
 
 NAME = "claude"
 _PROJECTS = "projects"
@@ -85,10 +85,10 @@ def _config_folders(path: str) -> list[Path]:
 
 def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
     """Return the process of a process file if it is alive, and still the one that wrote it."""
-    space = processes.namespace()
+    space = os_files.namespace()
     # In another container its number means nothing here: then the time of its files has to tell.
     is_here = not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
-    start = processes.start_moment(pid) if is_here else None
+    start = os_files.start_moment(pid) if is_here else None
     if start is None:
         times = [0.0]
         for path in (record, file):
@@ -102,10 +102,10 @@ def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[Ses
             yield SessionUser(pid)
     elif start:
         # It was there when its file was written, so that its number is not reused.
-        since = processes.started_at(pid)
+        since = os_files.started_at(pid)
         is_own = since is None or since <= own.started_at / 1000 + SLACK
         with suppress(OSError):
-            is_own = is_own or NAME in processes.names_of(pid)
+            is_own = is_own or NAME in os_files.names_of(pid)
         if is_own:
             yield SessionUser(pid)
 
@@ -128,7 +128,7 @@ def is_project(file: Path, folder: str) -> bool:
 
 def _is_at_home(pid: int, folders: list[Path]) -> bool:
     """Whether a process keeps its sessions in one of these folders, as far as it can be told."""
-    environ = processes.environ_of(pid)
+    environ = os_files.environ_of(pid)
     if environ is None:
         return True
     home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")  # noqa: PTH118

@@ -47,7 +47,7 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.sources.interface import Transcript, new_finding
 from lockstitch.sources.records import SLIM, Record, decode_json, encode_record, record_bytes
-from lockstitch.sources.tree import TreeNode, TreeRepair
+from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 # Kinds of faults, in the order in which they are repaired.
 COPY = "copy"

@@ -42,7 +42,7 @@ from lockstitch.formats.claude_code.evidence import (
     version_of,
     words_of,
 )
-from lockstitch.sources.tree import TreeNode
+from lockstitch.sources.write_back import TreeNode
 
 REPLY = "reply"
 WRITER = "writer"

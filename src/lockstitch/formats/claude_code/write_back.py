@@ -41,8 +41,7 @@ from lockstitch.formats.claude_code.chain import (
 )
 from lockstitch.formats.claude_code.unreachable import OffBranch
 from lockstitch.sources import records
-from lockstitch.sources.history import NEW, SourcedMessage, parts_of
-from lockstitch.sources.interface import Sorting, Transcript
+from lockstitch.sources.interface import NEW, Sorting, SourcedMessage, Transcript, parts_of
 from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
 from lockstitch.sources.write_back import Earlier
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lockstitch.dialects import OPENAI_RESPONSES
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
-from lockstitch.files.processes import SessionUser, writers_of_file
+from lockstitch.files.os_files import SessionUser, writers_of_file
 from lockstitch.formats.codex import repair
 from lockstitch.formats.codex.thread import (
     COMPACTED,
@@ -34,8 +34,17 @@ from lockstitch.formats.codex.thread import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.history import NEW, Aside, History, SourcedMessage
-from lockstitch.sources.interface import Context, Format, Glimpse, Sorting, Transcript
+from lockstitch.sources.interface import (
+    NEW,
+    Aside,
+    Context,
+    Format,
+    Glimpse,
+    History,
+    Sorting,
+    SourcedMessage,
+    Transcript,
+)
 from lockstitch.sources.records import Record, as_str, decode_json, new_record
 from lockstitch.sources.write_back import MessageHome, enter_message
 

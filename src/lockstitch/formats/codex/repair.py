@@ -28,11 +28,9 @@ from lockstitch.formats.codex.thread import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
-from lockstitch.sources.history import SourcedMessage
-from lockstitch.sources.interface import Transcript, new_finding
+from lockstitch.sources.interface import SourcedMessage, Transcript, new_finding
 from lockstitch.sources.records import Record, amend_record, as_str, encode_record, new_record
-from lockstitch.sources.tree import TreeRepair
-from lockstitch.sources.write_back import place_messages, value_at
+from lockstitch.sources.write_back import TreeRepair, place_messages, value_at
 
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or rebuilds it from what is left of it, "

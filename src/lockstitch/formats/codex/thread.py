@@ -25,8 +25,8 @@ from typing import Any
 from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import as_json
-from lockstitch.sources.history import COMPACTED as SUMMED_UP
-from lockstitch.sources.history import LEFT, LOST
+from lockstitch.sources.interface import COMPACTED as SUMMED_UP
+from lockstitch.sources.interface import LEFT, LOST
 from lockstitch.sources.records import BLANK, BOM, NUL, TORN, Record, torn_fields, unescaped
 from lockstitch.sources.write_back import MessageHome
 

@@ -12,7 +12,7 @@ from lockstitch.dialects import GEMINI
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
-from lockstitch.files.processes import SessionUser, working_in_folder
+from lockstitch.files.os_files import SessionUser, working_in_folder
 from lockstitch.formats.gemini_cli import write_back
 from lockstitch.formats.gemini_cli.write_back import (
     USER,
@@ -24,13 +24,16 @@ from lockstitch.formats.gemini_cli.write_back import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
-from lockstitch.sources.history import LOST, Aside, History, SourcedMessage
 from lockstitch.sources.interface import (
     DOCUMENT,
     LINES,
+    LOST,
+    Aside,
     Context,
     Format,
     Glimpse,
+    History,
+    SourcedMessage,
     Transcript,
     new_finding,
 )

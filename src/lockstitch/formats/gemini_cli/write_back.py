@@ -19,8 +19,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import GEMINI
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources.history import NEW, History, SourcedMessage, parts_of
-from lockstitch.sources.interface import Transcript
+from lockstitch.sources.interface import NEW, History, SourcedMessage, Transcript, parts_of
 from lockstitch.sources.records import BOM, Record, amend_record, new_record
 from lockstitch.sources.write_back import longest_kept_run, replace_list, value_at
 

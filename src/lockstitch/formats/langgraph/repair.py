@@ -71,8 +71,15 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
 from lockstitch.sources import repair
-from lockstitch.sources.history import History, SourcedMessage, trace_sources
-from lockstitch.sources.interface import Context, Transcript, new_finding, new_warning
+from lockstitch.sources.interface import (
+    Context,
+    History,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+    new_warning,
+    trace_sources,
+)
 from lockstitch.sources.records import Record
 from lockstitch.sources.write_back import MessageHome, enter_message
 

@@ -59,8 +59,7 @@ from lockstitch.formats.langgraph.snapshot import (
 )
 from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.rules import RULES
-from lockstitch.sources.history import SourcedMessage, trace_sources
-from lockstitch.sources.interface import Context, Format, Transcript
+from lockstitch.sources.interface import Context, Format, SourcedMessage, Transcript, trace_sources
 from lockstitch.sources.records import Record
 from lockstitch.sources.sqlite import (
     GuardedConnection,

@@ -34,8 +34,15 @@ from lockstitch.formats.opencode.history import (
 from lockstitch.formats.opencode.write_back import write_back
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.history import SourcedMessage
-from lockstitch.sources.interface import DOCUMENT, Context, Format, Glimpse, Transcript, new_finding
+from lockstitch.sources.interface import (
+    DOCUMENT,
+    Context,
+    Format,
+    Glimpse,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+)
 from lockstitch.sources.records import Record, amend_record, as_str, decode_json
 from lockstitch.sources.tables import (
     ProgramTable,

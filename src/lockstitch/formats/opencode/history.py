@@ -22,7 +22,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
-from lockstitch.sources.history import History
+from lockstitch.sources.interface import History
 from lockstitch.sources.records import substitute_text
 
 USER = "user"

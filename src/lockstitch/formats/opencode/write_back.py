@@ -23,7 +23,7 @@ from lockstitch.formats.opencode.history import (
     is_open,
     state_of,
 )
-from lockstitch.sources.history import NEW, SourcedMessage, parts_of
+from lockstitch.sources.interface import NEW, SourcedMessage, parts_of
 
 
 class OpenCodeEditor(Protocol):

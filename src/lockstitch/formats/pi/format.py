@@ -14,8 +14,7 @@ from lockstitch.formats.pi import repair_tree, write_back
 from lockstitch.formats.pi.session import PiSession, id_in, is_header, is_prompt, message_of
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
-from lockstitch.sources.history import Aside, SourcedMessage
-from lockstitch.sources.interface import Context, Format, Glimpse, Transcript
+from lockstitch.sources.interface import Aside, Context, Format, Glimpse, SourcedMessage, Transcript
 from lockstitch.sources.records import Record, as_str
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})

@@ -26,12 +26,11 @@ from lockstitch.files import read
 from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.history import Aside, SourcedMessage
-from lockstitch.sources.interface import Context, Transcript, new_finding
+from lockstitch.sources.interface import Aside, Context, SourcedMessage, Transcript, new_finding
 from lockstitch.sources.records import JSON, TORN, Record, as_str, decode_json
 from lockstitch.sources.sqlite import bind_values, tables_of
 from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
-from lockstitch.sources.tree import TreeNode
+from lockstitch.sources.write_back import TreeNode
 
 if TYPE_CHECKING:
     from lockstitch.sources.sqlite import GuardedConnection

@@ -22,7 +22,7 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.interface import Context, Transcript, new_finding
 from lockstitch.sources.records import JSON, Record, new_record
-from lockstitch.sources.tree import TreeNode, TreeRepair
+from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}

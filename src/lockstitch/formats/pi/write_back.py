@@ -26,8 +26,7 @@ from lockstitch.formats.pi.session import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources.history import NEW, SourcedMessage
-from lockstitch.sources.interface import Transcript
+from lockstitch.sources.interface import NEW, SourcedMessage, Transcript
 from lockstitch.sources.records import Record, amend_record, new_record
 from lockstitch.sources.write_back import Earlier, longest_kept_run
 

@@ -33,7 +33,7 @@ from lockstitch.integrations.langgraph.migration.thread_copy import (
 from lockstitch.integrations.langgraph.saver import maintenance
 from lockstitch.journal.records import JournalRecord
 from lockstitch.sources.journals import open_store
-from lockstitch.sources.places import place_of
+from lockstitch.sources.source import place_of
 from lockstitch.sources.store_operations import address_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.opening import open_backend

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.sqlite import LangGraph
-from lockstitch.sources.places import is_own_database, is_postgres, path_of
+from lockstitch.sources.source import is_own_database, is_postgres, path_of
 from lockstitch.sources.sqlite import GuardedConnection as Database
 from lockstitch.sources.sqlite import bind_values, open_reading, require_known, tables_of
 from lockstitch.stores.addresses import public
