@@ -86,6 +86,7 @@ class AsyncSession(SessionReadMixin):
 
     @property
     def recovered(self) -> Recovered:
+        """What the last writer left when it died; empty, and false, if it ended properly."""
         return self._inner.recovered
 
     async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
