@@ -318,7 +318,7 @@ class Planner:
 
         A later compaction keeps other records: words that were the last ones then are no more.
         """
-        kept = self.view.unsettled(self.cut)
+        kept = self.view.unfinished(self.cut)
         return all(item.seq in kept for item in self.items if item.seq <= self.cut)
 
     def planned(self) -> CutPlan:
@@ -403,7 +403,7 @@ class Planner:
     def _cut_at(self, at: int, before: Cost, room: int, old: int) -> CutPlan:
         # up to the record before the first that stays: with the results of what is cut off
         through = max(self.lowest[at] - 1 if at else 0, self.cut)
-        kept = self.view.unsettled(through)
+        kept = self.view.unfinished(through)
         beside = [weight for weight in self.weights[:at] if weight.item.seq in kept]
         hidden = [item for item in self.items[:at] if item.seq not in kept]
         whole = self._cost(at, 0, 0) + self._beside(beside, 0) + _told(room)

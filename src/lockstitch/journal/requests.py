@@ -135,16 +135,16 @@ class CachedRequest:
         projector.go_on(messages, tried, None, marks)
         projector.close(messages)
         self._projector, self._made = projector, messages
-        if not self.judge.accepts(messages, projector.bound(messages, self.judge.settled)):
+        if not self.judge.accepts(messages, projector.bound(messages, self.judge.stable)):
             return None
-        if self.judge.can_settle:
+        if self.judge.can_keep:
             places = [mark for mark in marks if mark.item <= fresh]
-            self._settle(projector, messages, places)
+            self._keep_stable(projector, messages, places)
         self._projector, self._made = None, []
-        if not self.judge.settled:
+        if not self.judge.stable:
             return messages
         given = messages if isinstance(messages, MessageList) else MessageList(messages)
-        given.share(self.judge.settled)
+        given.share(self.judge.stable)
         return given
 
     def _begun(self, projector: Projector) -> list[Any]:
@@ -157,14 +157,14 @@ class CachedRequest:
         projector.ids.back_to(self.mark.ids)
         return MessageList(self.messages)
 
-    def _settle(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
+    def _keep_stable(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
         """Keep what comes before the last of some places."""
-        places = [mark for mark in marks if mark.message > self.judge.settled]
-        if not places or (not self.judge.settled and len(places) == 1):
+        places = [mark for mark in marks if mark.message > self.judge.stable]
+        if not places or (not self.judge.stable and len(places) == 1):
             return
         mark = places[-1]
-        context = self.judge.settled or places[-2].message
-        self.judge.settle(messages, mark.message, context)
+        context = self.judge.stable or places[-2].message
+        self.judge.keep_stable(messages, mark.message, context)
         items = projector.view.items
         new = weights(self.view, projector.large, self.count, mark.item)
         self.weights = list(map(operator.add, self.weights, new))

@@ -40,7 +40,7 @@ _CONCLUDED = {
     "unknown": UNKNOWN_OUTCOME,
     "not-started": NOT_STARTED,
 }
-_UNSETTLED = {"waiting": WAITING, "started": RUNNING}
+_UNANSWERED = {"waiting": WAITING, "started": RUNNING}
 
 
 class ResultContent(Struct):
@@ -57,11 +57,11 @@ def answer_to(call: CallState, payload: Any) -> ResultContent:
     if call.is_news:
         return ResultContent(WAITING, failed=True)
     if call.outcome is None:
-        return ResultContent(_UNSETTLED.get(call.status, NOT_STARTED), failed=True)
+        return ResultContent(_UNANSWERED.get(call.status, NOT_STARTED), failed=True)
     if isinstance(call.outcome.fact, Denied):
         reason = f" The reason: {payload}" if isinstance(payload, str) and payload else ""
         return ResultContent(DENIED + reason, failed=True)
-    assert isinstance(call.outcome.fact, Finished)  # noqa: S101 - the fold settles with these two
+    assert isinstance(call.outcome.fact, Finished)  # noqa: S101 - the fold knows these two
     return answer_in(call.outcome.fact, payload)
 
 
@@ -156,8 +156,8 @@ def with_results(
     pairs = zip(call_parts(dialect.read(messages)), answers, strict=False)
     made = (_result(dialect, call, answer) for call, answer in pairs)
     results = [result for result in made if result is not None]
-    lodged = _lodged(dialect, results)
-    return [*messages, *map(dialect.rebuild, lodged)]
+    made_messages = _result_messages(dialect, results)
+    return [*messages, *map(dialect.rebuild, made_messages)]
 
 
 def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) -> list[Any]:
@@ -180,7 +180,7 @@ def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) ->
     return writer.messages
 
 
-def _lodged(dialect: Dialect, results: list[Part]) -> list[Message]:
+def _result_messages(dialect: Dialect, results: list[Part]) -> list[Message]:
     if dialect.layout == GROUPED:
         return [dialect.new_message(USER, results)] if results else []
     return [dialect.result_message(result) for result in results]

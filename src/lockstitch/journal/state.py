@@ -127,7 +127,7 @@ class SummaryInForce(Struct, frozen=True, gc=False):
     """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
 
     Records in ``kept`` go out all the same: the last words of the user, and replies of which a
-    call was not settled by then. ``words`` are the last words of the user, which go out whole.
+    call was not finished by then. ``words`` are the last words of the user, which go out whole.
     """
 
     seq: int
@@ -191,7 +191,7 @@ class JournalView(Struct):
         """Whether a summary stands for a record."""
         return self.summary is not None and self.summary.hides(seq)
 
-    def unsettled(self, through: int) -> set[int]:
+    def unfinished(self, through: int) -> set[int]:
         """Return the records up to one that no summary may stand for.
 
         Those are the last words of the user, and replies of which a call waits or runs, never
@@ -199,7 +199,7 @@ class JournalView(Struct):
         """
         last = self.last_reply.seq if self.last_reply else 0
         calls = (call for call in self.calls.values() if call.reply <= through)
-        found = {call.reply for call in calls if _is_unsettled(call, through, last)}
+        found = {call.reply for call in calls if _is_unfinished(call, through, last)}
         return found | {self.last_words} if 0 < self.last_words <= through else found
 
     @property
@@ -249,7 +249,7 @@ class JournalView(Struct):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
 
 
-def _is_unsettled(call: CallState, through: int, last: int) -> bool:
+def _is_unfinished(call: CallState, through: int, last: int) -> bool:
     if call.status == "open":
         return call.reply == last
     return call.outcome is None or call.is_running or call.outcome.seq > through
@@ -552,7 +552,7 @@ def _compacted(view: JournalView, fact: Fact, event: Compacted) -> None:
     if not event.through and not event.shortened:
         view.summary = None
     elif 0 <= event.through < fact.seq:
-        kept = frozenset(view.unsettled(event.through))
+        kept = frozenset(view.unfinished(event.through))
         view.summary = SummaryInForce(fact.seq, event, event.through, kept, view.last_words)
 
 

@@ -36,7 +36,7 @@ def is_small(profile: Profile, size: int, largest: int) -> bool:
 class RequestJudge:
     """Judges the requests of one receiver, each a longer one than the last.
 
-    Once :meth:`settle` was told how many messages stay as they are, only what stands behind them
+    Once :meth:`keep_stable` knows how many messages stay as they are, only what stands behind them
     is looked at, from ``context`` on. What rules ask of a whole list is kept of those: the ids in
     them, how many images and cache markers there are, and how many bytes.
     """
@@ -45,7 +45,7 @@ class RequestJudge:
         self.profile = profile_named(name)
         self.name = name
         self.model = model or None
-        self.settled = 0
+        self.stable = 0
         self.context = 0
         self.ids: set[str] = set()
         self.images = 0
@@ -57,23 +57,23 @@ class RequestJudge:
         self._odd: list[Message] = []
 
     @property
-    def can_settle(self) -> bool:
+    def can_keep(self) -> bool:
         """Whether what is fine stays fine; a template counts turns from the first one."""
         return not self.profile.template
 
     def accepts(self, messages: list[Any], bound: int | None) -> bool:
         """Whether no rule finds anything in a list.
 
-        ``bound`` is for one of which all that is not settled is everyday parts: a number of bytes
+        ``bound`` is for one of which all that is not stable is everyday parts: a number of bytes
         that it does not exceed.
         """
         self._bound, self._proof, self._odd = bound, None, []
-        if self.settled:
-            new = messages[self.settled :]
+        if self.stable:
+            new = messages[self.stable :]
             size = encoded_size(new)
             if size < 0 or not self._has_room(messages, size):
                 return False
-            if bound is not None and self.model is None and self._is_proven(messages, self.settled):
+            if bound is not None and self.model is None and self._is_proven(messages, self.stable):
                 return True
             return self._is_fine(messages)
         if bound is not None:
@@ -133,7 +133,7 @@ class RequestJudge:
         """Whether a list with so many bytes more is one that the receiver takes."""
         limit = self.profile.max_bytes
         if limit and not self._is_exact and self.size + size > limit:
-            self.size, self._is_exact = encoded_size(messages[: self.settled]), True
+            self.size, self._is_exact = encoded_size(messages[: self.stable]), True
         return not limit or self.size + size <= limit
 
     def _is_fine(self, messages: list[Any]) -> bool:
@@ -143,7 +143,7 @@ class RequestJudge:
         case = _case(self.profile, self.model, window)
         if examine(case):
             return False
-        first = self.settled - start + 1 if start else self.settled
+        first = self.stable - start + 1 if start else self.stable
         new = case.messages[first:]
         return self._are_new(_ids_in(new)) and self._is_within(new)
 
@@ -163,9 +163,9 @@ class RequestJudge:
         limit = profile.max_pixels_many
         return were_many and all(pixels(head_of(image.data)) <= limit for image in images)
 
-    def settle(self, messages: list[Any], count: int, context: int) -> None:
-        """Take the first messages of the list that was accepted last as settled."""
-        new = messages[self.settled : count]
+    def keep_stable(self, messages: list[Any], count: int, context: int) -> None:
+        """Take the first messages of the list that was accepted last as stable."""
+        new = messages[self.stable : count]
         profile = self.profile
         needs_ids = profile.ids_unique or VIEWS[profile.dialect].ids_never_repeat
         if self._proof is not None:
@@ -182,11 +182,11 @@ class RequestJudge:
             self.images += sum(1 for _ in _images_in(view))
         if profile.max_markers:
             self.markers += _markers_in(view)
-        if not self.settled and self._bound is not None:
+        if not self.stable and self._bound is not None:
             self.size, self._is_exact = self._bound, False
         elif profile.max_bytes:
             self.size += encoded_size(new)
-        self.settled, self.context = count, context
+        self.stable, self.context = count, context
 
 
 def _is_reply(message: Any) -> bool:

@@ -97,7 +97,7 @@ class Compacting:
         Records are kept for what they are at that moment, such as the last words of the user.
         """
         facts = decisions.commit_compaction(state, event, self._base)
-        if not self._view.unsettled(event.through) <= state.view.unsettled(event.through):
+        if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
             raise Moved("the turn that was compacted went on meanwhile; nothing was written")
         return facts
 

@@ -126,10 +126,10 @@ class Call:
 
 def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = None) -> Call:
     """Take a call as it stands."""
-    settled = call.outcome
+    ended = call.outcome
     outcome = ""
-    if settled is not None:
-        fact = settled.fact
+    if ended is not None:
+        fact = ended.fact
         denied = "denied" if isinstance(fact, Denied) else "unknown"
         outcome = fact.outcome if isinstance(fact, Finished) else denied
     return Call(
@@ -141,7 +141,7 @@ def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = N
         call.attempts,
         call.effect,
         outcome,
-        settled is not None and settled.is_real,
+        ended is not None and ended.is_real,
         call.is_outside,
         asked,
     )

@@ -29,8 +29,8 @@ _OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
 class LockFile:
     """The lock file at a path; it is made when it is first needed and stays.
 
-    It locks threads of this process against each other, too, if each has a ``Sidecar`` of its
-    own; one ``Sidecar`` must be used by one thread at a time.
+    It locks threads of this process against each other, too, if each has a ``LockFile`` of its
+    own; one ``LockFile`` must be used by one thread at a time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -183,8 +183,8 @@ def _locked_at_once(handle: int) -> bool:
 
 def _forget() -> None:
     # The lock belongs to the open file, which a forked child shares: it would outlive the parent.
-    for sidecar in list(_OPEN):
-        sidecar.close()
+    for lock_file in list(_OPEN):
+        lock_file.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -88,7 +88,7 @@ class ServerLeases:
         self._gone: dict[str, set[str]] = {}
 
     def add(self, lease: Lease) -> None:
-        """Hold a lease; with it every doubt about the session's earlier ones is settled."""
+        """Hold a lease; with it every doubt about the session's earlier ones is over."""
         with self._lock:
             self._gone.pop(lease.session, None)
             self._heads[lease.token] = (lease, lease.head)
@@ -189,9 +189,9 @@ class PostgresBackend(Backend):
         self._watching = HolderWatch(lease_seconds)
         self._pool = Pool(address, connections, timeout)
         self._server = Server(self._pool)
-        self._news = Notifications(address, timeout)
+        self._notifications = Notifications(address, timeout)
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
-        weakref.finalize(self, _let_go, self._pid, self._pool, self._news)
+        weakref.finalize(self, _let_go, self._pid, self._pool, self._notifications)
         try:
             schema.prepare(self._pool, create=create, owners=tuple(owners))
         except BaseException:
@@ -233,7 +233,7 @@ class PostgresBackend(Backend):
                 self._heartbeat.stop()
         # If the server is out of reach the lease ends by itself, when its time is up.
         try:
-            self._server.settle(
+            self._server.ensure(
                 sql.RELEASE, ([lease.token], [lease.session]), _named(lease.session)
             )
         except LockstitchError:
@@ -428,7 +428,7 @@ class PostgresBackend(Backend):
         self._require_open()
         check_session_name(target)
         values = (source, upto, target, START)
-        ((outcome, seq, digest, epoch),) = self._server.settle(sql.FORK, values, _named(source))
+        ((outcome, seq, digest, epoch),) = self._server.ensure(sql.FORK, values, _named(source))
         if outcome == "missing":
             raise Unreadable(f"session {source}: there is none in this store")
         if outcome == "short":
@@ -457,7 +457,7 @@ class PostgresBackend(Backend):
             gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
             silent = self._watching.silent(session)
             values = (session, aside, successor, *place, gone, *silent)
-            outcome, *held = self._server.settle(sql.EXCHANGE, values, _named(session))[0]
+            outcome, *held = self._server.ensure(sql.EXCHANGE, values, _named(session))[0]
             if outcome != "held":
                 break
             seen = HolderSighting(*held)
@@ -475,14 +475,14 @@ class PostgresBackend(Backend):
             return True
         deadline = time.monotonic() + timeout
         pause = SHORTEST
-        with self._news.bell(session) as bell:
+        with self._notifications.waiting(session) as news:
             while (left := deadline - time.monotonic()) > 0:
-                bell.clear()
-                is_told = self._news.is_told(session, self._follow, left)
+                news.clear()
+                is_told = self._notifications.is_told(session, self._follow, left)
                 # Looked at after asking to be told, so nothing falls in between.
                 if self._is_behind(session, after):
                     return True
-                bell.wait(min(left, LISTENING if is_told else pause))
+                news.wait(min(left, LISTENING if is_told else pause))
                 pause = min(pause * 1.5, LONGEST)
         return self._is_behind(session, after)
 
@@ -530,7 +530,7 @@ class PostgresBackend(Backend):
             self._closing.set()
         self._heartbeat.stop(wait=True)
         self._give_back(self._leases.leftover())
-        self._news.close()
+        self._notifications.close()
         self._pool.close()
 
     def _give_back(self, held: list[tuple[str, str]]) -> None:
@@ -643,10 +643,10 @@ def _named(session: str) -> str:
     return f"session {session}"
 
 
-def _let_go(pid: int, pool: Pool, news: Notifications) -> None:
+def _let_go(pid: int, pool: Pool, notifications: Notifications) -> None:
     """Close what a backend left open; not in a forked process, which shares its sockets."""
     if os.getpid() == pid:
-        news.close()
+        notifications.close()
         pool.close()
 
 

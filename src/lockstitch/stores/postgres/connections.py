@@ -259,7 +259,7 @@ class Pool:
     def __init__(self, address: ServerAddress, size: int = SIZE, timeout: float = TIMEOUT) -> None:
         self.address = address
         self.timeout = timeout
-        self._turnstile = FairSemaphore(size)
+        self._places = FairSemaphore(size)
         self._idle: list[tuple[Connection, float]] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -267,13 +267,13 @@ class Pool:
     @contextmanager
     def connection(self, patience: float | None = None) -> Iterator[Connection]:
         """Lend a connection that works, as far as can be seen."""
-        if not self._turnstile.enter(self.timeout):
+        if not self._places.enter(self.timeout):
             raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
         try:
             with self.beyond(patience) as connection:
                 yield connection
         finally:
-            self._turnstile.leave()
+            self._places.leave()
 
     @contextmanager
     def beyond(self, patience: float | None = None) -> Iterator[Connection]:
@@ -368,7 +368,7 @@ class Server:
         except ConnectionLost:
             raise Unreadable(f"{where}: the connection was lost while reading, twice") from None
 
-    def settle(self, statement: LiteralString, values: Values, where: str) -> list[Row]:
+    def ensure(self, statement: LiteralString, values: Values, where: str) -> list[Row]:
         """Write what can be written twice without harm: once more if the outcome is unknown."""
         try:
             return self._twice(statement, values, where, None)

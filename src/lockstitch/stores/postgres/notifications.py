@@ -31,33 +31,33 @@ Follow = Callable[[str, float], bool]
 
 
 class Notifications:
-    """Bells that ring when a session has new records."""
+    """Events that are set when a session has new records."""
 
     def __init__(self, address: ServerAddress, timeout: float) -> None:
         self._address = address
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._bells: dict[str, set[threading.Event]] = {}
+        self._waiting: dict[str, set[threading.Event]] = {}
         self._followed: dict[str, float] = {}
         self._heard: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._connection: ServerConnection | None = None
-        self._settled = threading.Event()
+        self._is_known = threading.Event()
         self._ending = threading.Event()
 
     @contextmanager
-    def bell(self, session: str) -> Iterator[threading.Event]:
+    def waiting(self, session: str) -> Iterator[threading.Event]:
         """Return an event that is set whenever the session may have new records."""
-        bell = threading.Event()
+        event = threading.Event()
         with self._lock:
-            self._bells.setdefault(session, set()).add(bell)
+            self._waiting.setdefault(session, set()).add(event)
         try:
-            yield bell
+            yield event
         finally:
             with self._lock:
-                self._bells[session].discard(bell)
-                if not self._bells[session]:
-                    del self._bells[session]
+                self._waiting[session].discard(event)
+                if not self._waiting[session]:
+                    del self._waiting[session]
 
     def is_told(self, session: str, follow: Follow, patience: float) -> bool:
         """Ask to be told of a session; False if it has to be looked at again and again."""
@@ -67,7 +67,7 @@ class Notifications:
                     target=self._run, name="lockstitch-news", daemon=True
                 )
                 self._thread.start()
-        self._settled.wait(min(_START, patience))
+        self._is_known.wait(min(_START, patience))
         if self._connection is None:
             return False
         now = time.monotonic()
@@ -86,7 +86,7 @@ class Notifications:
         with self._lock:
             thread, self._thread = self._thread, None
             self._hang_up()
-        self._ring(None)
+        self._wake(None)
         if thread:
             thread.join()
 
@@ -101,7 +101,7 @@ class Notifications:
                 # making.
                 row = line.execute("SELECT pg_backend_pid()").fetchone()
                 if not (row is not None and row[0] == line.info.backend_pid):
-                    self._settled.set()
+                    self._is_known.set()
                     return
                 pause = SHORTEST
                 self._listen(line)
@@ -110,8 +110,8 @@ class Notifications:
                 self._connection = None
                 self._followed.clear()
                 self._heard.clear()
-            self._settled.set()
-            self._ring(None)
+            self._is_known.set()
+            self._wake(None)
             self._ending.wait(pause)
             pause = min(pause * 2, LISTENING)
 
@@ -121,8 +121,8 @@ class Notifications:
             if self._ending.is_set():
                 return
             self._connection = line
-        self._settled.set()
-        self._ring(None)
+        self._is_known.set()
+        self._wake(None)
         # No news is no fault: those who wait look by themselves now and then.
         line.patience = None
         for notification in line.notifies():
@@ -130,7 +130,7 @@ class Notifications:
             with self._lock:
                 if session in self._followed:
                     self._heard[session] = self._heard.get(session, 0) + 1
-            self._ring(session)
+            self._wake(session)
 
     def _hang_up(self) -> None:
         """Wake the thread that reads from the connection: only it may close it."""
@@ -143,11 +143,11 @@ class Notifications:
             finally:
                 handle.detach()
 
-    def _ring(self, session: str | None) -> None:
+    def _wake(self, session: str | None) -> None:
         with self._lock:
             if session is None:
-                bells = [bell for several in self._bells.values() for bell in several]
+                events = [event for several in self._waiting.values() for event in several]
             else:
-                bells = list(self._bells.get(session, ()))
-        for bell in bells:
-            bell.set()
+                events = list(self._waiting.get(session, ()))
+        for event in events:
+            event.set()

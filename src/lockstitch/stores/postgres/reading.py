@@ -198,7 +198,7 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
         sessions = [_session(row, listed) for row in page]
         yield from _page(ask, sessions, last)
         last = sessions[-1].id
-    yield from _guarded(lambda: _strays(ask))
+    yield from _guarded(lambda: _unowned(ask))
     yield from _blobs(ask)
 
 
@@ -302,8 +302,8 @@ def _problem(session: _CheckedSession, last: JournalRecord) -> str:
     return "there are records after its end" if session.has_more else ""
 
 
-def _strays(ask: Ask) -> Iterator[StoreFault]:
-    for number, amount in ask(sql.CHECK_STRAYS, ()):
+def _unowned(ask: Ask) -> Iterator[StoreFault]:
+    for number, amount in ask(sql.CHECK_UNOWNED, ()):
         yield StoreFault("", 0, f"{amount} records belong to no session (number {number})")
 
 
@@ -325,7 +325,7 @@ def _page_of_blobs(ask: Ask, names: list[str]) -> Iterator[StoreFault]:
 
 
 _CHUNK = 1000
-_MOST_STRAYS = 10_000
+_MOST_UNOWNED = 10_000
 _OWNER = 6
 
 
@@ -338,13 +338,13 @@ def remains(server: Server, session: str, where: str) -> Remains:
     head = Head(seq, bytes(digest)) if len(digest) == DIGEST_SIZE and seq >= 0 else None
     reading = _SalvageReader(server, number, seq, where)
     own = [*reading.rows()]
-    strays = reading.strays()
+    unowned = reading.unowned()
     if not own and head is not None:
         # The row's own number may have changed: its records are those that end as it says.
-        ends = {row[_OWNER] for row in strays if bytes(row[5]) == head.digest}
-        own = [row[:_OWNER] for row in strays if row[_OWNER] in ends] if len(ends) == 1 else []
+        ends = {row[_OWNER] for row in unowned if bytes(row[5]) == head.digest}
+        own = [row[:_OWNER] for row in unowned if row[_OWNER] in ends] if len(ends) == 1 else []
     remnants = [Remnant(record.seq, record) for record in map(_record, own)]
-    others = (_record(row[:_OWNER]) for row in strays)
+    others = (_record(row[:_OWNER]) for row in unowned)
     remnants += [Remnant(0, record, is_altered=True, is_guess=True) for record in others]
     notes = ("the server cannot read all of its rows",) if reading.is_torn else ()
     return Remains(head, remnants, notes, f"{number} {seq} {bytes(digest).hex()}")
@@ -404,10 +404,12 @@ class _SalvageReader:
                     continue
                 break
 
-    def strays(self) -> list[Row]:
+    def unowned(self) -> list[Row]:
         """Return records that belong to no session."""
         try:
-            return self._server.ask(sql.REMAINS_STRAYS, (_MOST_STRAYS,), self._where, is_slow=True)
+            return self._server.ask(
+                sql.REMAINS_UNOWNED, (_MOST_UNOWNED,), self._where, is_slow=True
+            )
         except Damaged:
             self.is_torn = True
             return []

@@ -253,7 +253,7 @@ SELECT session, seq, epoch, key, at, body, digest FROM (
     WHERE (r.session, r.seq) > (%s, %s) AND r.session <= %s
     ORDER BY r.session, r.seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY session, seq"""
-CHECK_STRAYS = """
+CHECK_UNOWNED = """
 SELECT r.session, count(*) FROM lockstitch.records r
 WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
     AND NOT EXISTS (
@@ -280,7 +280,7 @@ WHERE session = %s AND seq = %s"""
 REMAINS_BARE = """
 SELECT seq, epoch, key, at, ''::bytea, digest FROM lockstitch.records
 WHERE session = %s AND seq = %s"""
-REMAINS_STRAYS = """
+REMAINS_UNOWNED = """
 SELECT r.seq, r.epoch, r.key, r.at, r.body, r.digest, r.session FROM lockstitch.records r
 WHERE NOT EXISTS (SELECT FROM lockstitch.sessions s WHERE s.id = r.session)
     AND NOT EXISTS (

@@ -154,7 +154,7 @@ def verify(
     """Check the database, every session and every large value; see ``Backend.verify``."""
     yield from _answers(readers, _integrity)
     yield from _sessions(readers, listed)
-    yield from _answers(readers, _strays)
+    yield from _answers(readers, _unneeded)
     yield from _blobs(readers)
 
 
@@ -173,7 +173,7 @@ def _integrity(connection: Connection) -> list[StoreFault]:
     return [StoreFault("", 0, f"SQLite: {line}") for (line,) in found if line != "ok"]
 
 
-def _strays(connection: Connection) -> list[StoreFault]:
+def _unneeded(connection: Connection) -> list[StoreFault]:
     return [
         StoreFault("", 0, f"there are records of session number {number}, which is gone")
         for number in unneeded_numbers(connection)

@@ -155,7 +155,7 @@ def _in_run(run: _PieceRun, before: bytes | None, last: int) -> Iterator[Remnant
         else:
             count = max(last - seq + 1, 0) if last and not run.is_cut else None
             part = _RecordRun(run.data[place:], seq, count, run.is_altered)
-            part.settle()
+            part.count_by_bytes()
         for remnant in part.remnants(before):
             yield remnant
             before = None if remnant.record is None else remnant.record.digest
@@ -171,7 +171,7 @@ class _RecordRun:
         self._is_altered = is_altered
         self._counts: dict[int, int | None] = {}
 
-    def settle(self) -> None:
+    def count_by_bytes(self) -> None:
         """Go by the bytes where they can be read to the end: how many were said may be wrong."""
         found = self._until_end(0)
         if found is not None:
@@ -318,11 +318,11 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
         found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
         start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
     if not found and head is not None and head.seq:
-        found = _strayed(connection, head)
+        found = _under_another_number(connection, head)
     return found, is_torn
 
 
-def _strayed(connection: Connection, head: Head) -> list[Remnant]:
+def _under_another_number(connection: Connection, head: Head) -> list[Remnant]:
     """Find the records of a session whose own number has changed, by the one that it ends with."""
     for number in records.unneeded_numbers(connection):
         found = [*PieceRecovery(connection, number, head.seq).remnants()]
