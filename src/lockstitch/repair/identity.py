@@ -23,14 +23,14 @@ _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 def fit_ids(draft: RepairDraft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
     profile = draft.profile
-    threads = draft.case().threads
-    here = {part.id for part in threads.calls + threads.results if part.id}
+    paired = draft.case().paired
+    here = {part.id for part in paired.calls + paired.results if part.id}
     minter = _Minter(draft, here | draft.origin.request.ids)
     renamed: dict[int, str] = {}
-    for number, call in enumerate(threads.calls):
-        verdict = minter.judge(call, threads.call_zone[number])
-        answer = threads.pairing.answers[number]
-        result = threads.results[answer] if answer != NOWHERE else None
+    for number, call in enumerate(paired.calls):
+        verdict = minter.judge(call, paired.call_zone[number])
+        answer = paired.pairing.answers[number]
+        result = paired.results[answer] if answer != NOWHERE else None
         if verdict is None:
             if result is not None and not result.id and call.id and profile.dialect != GEMINI:
                 renamed[id(result)] = call.id
@@ -217,13 +217,13 @@ def _name_responses(draft: RepairDraft) -> None:
     unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
     if not unnamed:
         return
-    threads = draft.case().threads
+    paired = draft.case().paired
     names: dict[int, str] = {}
-    for number, answer in enumerate(threads.pairing.answers):
-        result = threads.results[answer] if answer != NOWHERE else None
+    for number, answer in enumerate(paired.pairing.answers):
+        result = paired.results[answer] if answer != NOWHERE else None
         if result is None or id(result) not in unnamed:
             continue
-        names[id(result)] = threads.calls[number].name or _UNNAMED
+        names[id(result)] = paired.calls[number].name or _UNNAMED
         note = "a function response got the name of its call"
         draft.ledger.note(rules.TOOL_NAME, "rewritten", draft.place(result), note)
     for message in draft.messages:

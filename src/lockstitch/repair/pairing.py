@@ -34,9 +34,9 @@ class _PairRepair:
     def __init__(self, draft: RepairDraft, case: Case) -> None:
         self.draft = draft
         self.case = case
-        self.threads = self.case.threads
+        self.paired = self.case.paired
         self.calls_of = self._calls_by_zone()
-        self.result_number = {id(part): n for n, part in enumerate(self.threads.results)}
+        self.result_number = {id(part): n for n, part in enumerate(self.paired.results)}
         self.placed: dict[int, list[Part]] = {}
         self.taken: set[int] = set()
         self.reused: set[int] = set()
@@ -45,9 +45,7 @@ class _PairRepair:
         self.wedges: dict[int, int] = {}
         self.answered = {
             zone
-            for zone, answer in zip(
-                self.threads.call_zone, self.threads.pairing.answers, strict=True
-            )
+            for zone, answer in zip(self.paired.call_zone, self.paired.pairing.answers, strict=True)
             if answer != NOWHERE
         }
 
@@ -55,26 +53,26 @@ class _PairRepair:
         """Decide what happens to every part, then lay the messages out anew."""
         self._judge_results()
         # the zones whose results are missing, displaced, scattered or mixed with others.
-        threads, pairing = self.threads, self.threads.pairing
+        paired, pairing = self.paired, self.paired.pairing
         zones = {
             zone
-            for zone, answer in zip(threads.call_zone, pairing.answers, strict=True)
+            for zone, answer in zip(paired.call_zone, pairing.answers, strict=True)
             if answer == NOWHERE or answer in pairing.displaced
         }
         layout = self.case.profile.layout
         if layout == GROUPED:
             messages = self.draft.messages
             zones.update(
-                n for n, zone in enumerate(threads.zones) if rules.is_scattered(messages, zone)
+                n for n, zone in enumerate(paired.zones) if rules.is_scattered(messages, zone)
             )
         elif layout != FLAT:
             zones.update(
                 zone
-                for zone, result in zip(threads.result_zone, threads.results, strict=True)
+                for zone, result in zip(paired.result_zone, paired.results, strict=True)
                 if id(result) in self.as_text
             )
         for number in sorted(zones - {NOWHERE}):
-            self._place_batch(self.threads.zones[number], self.calls_of.get(number, []))
+            self._place_batch(self.paired.zones[number], self.calls_of.get(number, []))
         if self.taken or self.as_text or self.placed:
             grouped = self.case.profile.layout == GROUPED
             laid: list[Message] = []
@@ -105,9 +103,9 @@ class _PairRepair:
             self.draft.messages[:] = laid
 
     def _judge_results(self) -> None:
-        pairing = self.threads.pairing
+        pairing = self.paired.pairing
         strangers = rules.repeated_strangers(self.case)
-        for number, result in enumerate(self.threads.results):
+        for number, result in enumerate(self.paired.results):
             verdict = pairing.verdicts[number]
             if verdict == ANSWER:
                 continue
@@ -119,8 +117,8 @@ class _PairRepair:
                 self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)
 
     def _judge_duplicate(self, number: int, result: Part) -> None:
-        pairing = self.threads.pairing
-        answer = self.threads.results[pairing.answers[pairing.owners[number]]]
+        pairing = self.paired.pairing
+        answer = self.paired.results[pairing.answers[pairing.owners[number]]]
         masked = number in pairing.masked
         rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
         dialect = self.draft.dialect
@@ -161,7 +159,7 @@ class _PairRepair:
 
     def _calls_by_zone(self) -> dict[int, list[int]]:
         grouped: dict[int, list[int]] = {}
-        for number, zone in enumerate(self.threads.call_zone):
+        for number, zone in enumerate(self.paired.call_zone):
             grouped.setdefault(zone, []).append(number)
         return grouped
 
@@ -171,11 +169,11 @@ class _PairRepair:
         They come in the order of the calls if one is added or moved in, else as they stood.
         """
         flat = self.case.profile.layout == FLAT
-        displaced = self.threads.pairing.displaced
-        moved = any(self.threads.pairing.answers[number] in displaced for number in calls)
+        displaced = self.paired.pairing.displaced
+        moved = any(self.paired.pairing.answers[number] in displaced for number in calls)
         results: list[Part] = []
         for number in calls:
-            answer = self.threads.pairing.answers[number]
+            answer = self.paired.pairing.answers[number]
             if flat and answer != NOWHERE and answer not in displaced:
                 continue
             result = self._result_for(number, answer)
@@ -193,29 +191,29 @@ class _PairRepair:
         return {id(part) for part in parts[:count] if part.kind == RESULT}
 
     def _result_for(self, number: int, answer: int) -> Part | None:
-        call = self.threads.calls[number]
+        call = self.paired.calls[number]
         if answer == NOWHERE:
             return self._close(number, call)
-        result = self.threads.results[answer]
+        result = self.paired.results[answer]
         self.taken.add(id(result))
-        if answer in self.threads.pairing.displaced:
+        if answer in self.paired.pairing.displaced:
             note = f"the result of call {label(call)} was moved to its call"
             self._moved(rules.DISPLACED_RESULT, result, note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
-            zone = self.threads.zones[self.threads.call_zone[number]]
+            zone = self.paired.zones[self.paired.call_zone[number]]
             # the first message of a zone that holds anything but results
             if zone.caller not in self.wedges:
                 self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
-            wedged = self.threads.result_at[answer] > self.wedges[zone.caller]
+            wedged = self.paired.result_at[answer] > self.wedges[zone.caller]
             self._moved(rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT, result, note)
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:
-        zone = self.threads.call_zone[number]
+        zone = self.paired.call_zone[number]
         if zone not in self.heads:
             count = len(self.calls_of[zone])
-            self.heads[zone] = self._well_placed(self.threads.zones[zone], count)
+            self.heads[zone] = self._well_placed(self.paired.zones[zone], count)
         return id(result) not in self.heads[zone]
 
     def _moved(self, rule: Rule, result: Part, note: str) -> None:
@@ -226,7 +224,7 @@ class _PairRepair:
         draft = self.draft
         waits = call.id in self.case.waiting
         result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
-        partial = self.threads.call_zone[number] in self.answered
+        partial = self.paired.call_zone[number] in self.answered
         rule = rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
         if result is None:
             text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
@@ -241,10 +239,10 @@ class _PairRepair:
 
     def _message_with(self, results: list[Part]) -> Message:
         """Return the message that held just these results, whole, or a new one."""
-        threads = self.threads
+        paired = self.paired
         first = self.result_number.get(id(results[0]))
         if first is not None:
-            message = self.draft.messages[threads.result_at[first]]
+            message = self.draft.messages[paired.result_at[first]]
             if [id(part) for part in message.parts] == [id(result) for result in results]:
                 self.reused.add(id(message))
                 return message
@@ -252,21 +250,21 @@ class _PairRepair:
 
     def _touched_positions(self) -> set[int]:
         """Return the positions of the messages some part of which moves, goes or becomes text."""
-        threads = self.threads
+        paired = self.paired
         touched = {
             position
-            for result, position in zip(threads.results, threads.result_at, strict=True)
+            for result, position in zip(paired.results, paired.result_at, strict=True)
             if id(result) in self.taken or id(result) in self.as_text
         }
-        if any(id(call) in self.as_text for call in threads.calls):
+        if any(id(call) in self.as_text for call in paired.calls):
             touched.update(range(len(self.draft.messages)))
         return touched
 
     def _messages_of_results(self) -> dict[int, Message]:
-        messages, threads = self.draft.messages, self.threads
+        messages, paired = self.draft.messages, self.paired
         return {
             id(result): messages[position]
-            for result, position in zip(threads.results, threads.result_at, strict=True)
+            for result, position in zip(paired.results, paired.result_at, strict=True)
             if id(result) in self.taken and len(messages[position].parts) == 1
         }
 
@@ -308,14 +306,14 @@ def _with_text(parts: list[Part], text: list[Part]) -> list[Part]:
 
 def drop_repeated_calls(draft: RepairDraft, case: Case) -> bool:
     """Drop a call that repeats another of its turn to the letter and has no result of its own."""
-    threads = case.threads
+    paired = case.paired
     seen: dict[tuple[int, str], Part] = {}
     repeats: set[int] = set()
-    for number, call in enumerate(threads.calls):
+    for number, call in enumerate(paired.calls):
         if not call.id:
             continue
-        first = seen.setdefault((threads.call_zone[number], call.id), call)
-        if first is call or threads.pairing.answers[number] != NOWHERE:
+        first = seen.setdefault((paired.call_zone[number], call.id), call)
+        if first is call or paired.pairing.answers[number] != NOWHERE:
             continue
         if _is_same_call(first, call):
             repeats.add(id(call))
@@ -352,12 +350,12 @@ def match_output_kinds(draft: RepairDraft) -> None:
     dialect = draft.dialect
     if not isinstance(dialect, OpenAIResponses):
         return
-    threads = draft.case().threads
-    for call, answer in zip(threads.calls, threads.pairing.answers, strict=True):
-        result = threads.results[answer] if answer != NOWHERE else None
+    paired = draft.case().paired
+    for call, answer in zip(paired.calls, paired.pairing.answers, strict=True):
+        result = paired.results[answer] if answer != NOWHERE else None
         if result is None or result.flavor in CALL_KINDS[call.flavor].outputs:
             continue
-        message = draft.messages[threads.result_at[answer]]
+        message = draft.messages[paired.result_at[answer]]
         draft.ledger.set_aside(rules.OUTPUT_KIND, draft.place(result), result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:

@@ -270,11 +270,11 @@ TOOL_NAME = rule(
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
-    threads = case.threads
+    paired = case.paired
     optional = profile.dialect == "gemini"
     pattern = re.compile(profile.id_pattern) if profile.id_pattern else None
     seen: dict[str, int] = {}
-    for call, zone in zip(threads.calls, threads.call_zone, strict=True):
+    for call, zone in zip(paired.calls, paired.call_zone, strict=True):
         if not call.id:
             if not optional:
                 yield case.find(MISSING_ID, case.place(call), "a call has no id")
@@ -308,9 +308,9 @@ def server_ids(case: Case) -> Iterator[Finding]:
 @finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""
-    pairing = case.threads.pairing
-    for result, owner in zip(case.threads.results, pairing.owners, strict=True):
-        if not result.id and owner != NOWHERE and case.threads.calls[owner].id:
+    pairing = case.paired.pairing
+    for result, owner in zip(case.paired.results, pairing.owners, strict=True):
+        if not result.id and owner != NOWHERE and case.paired.calls[owner].id:
             yield case.find(MISSING_ID, case.place(result), "a result does not name its call")
 
 

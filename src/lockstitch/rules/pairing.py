@@ -288,17 +288,17 @@ TWO_RECORDS = rule(
 @finder()
 def open_calls(case: Case) -> Iterator[Finding]:
     """LS101 and LS102."""
-    threads = case.threads
-    answers = threads.pairing.answers
+    paired = case.paired
+    answers = paired.pairing.answers
     if NOWHERE not in answers:
         return
     answered = {
-        zone for zone, answer in zip(threads.call_zone, answers, strict=True) if answer != NOWHERE
+        zone for zone, answer in zip(paired.call_zone, answers, strict=True) if answer != NOWHERE
     }
-    for number, call in enumerate(threads.calls):
+    for number, call in enumerate(paired.calls):
         if answers[number] != NOWHERE or call.id in case.waiting:
             continue
-        kind = PARTIAL_BATCH if threads.call_zone[number] in answered else ORPHAN_CALL
+        kind = PARTIAL_BATCH if paired.call_zone[number] in answered else ORPHAN_CALL
         text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", although the other calls in its batch do"
@@ -314,9 +314,9 @@ def _named(case: Case, call: Part) -> dict[str, Any]:
 @finder()
 def stray_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
-    pairing = case.threads.pairing
+    pairing = case.paired.pairing
     repeated = repeated_strangers(case) if case.leans_on_stored_state else set()
-    for number, result in enumerate(case.threads.results):
+    for number, result in enumerate(case.paired.results):
         verdict = pairing.verdicts[number]
         if verdict == ORPHAN and case.leans_on_stored_state:
             if number in repeated:
@@ -333,8 +333,8 @@ def repeated_strangers(case: Case) -> set[int]:
     """Return the results that answer a call out of our sight for the second time."""
     seen: set[str | None] = set()
     repeated: set[int] = set()
-    for number, result in enumerate(case.threads.results):
-        if case.threads.pairing.verdicts[number] != ORPHAN:
+    for number, result in enumerate(case.paired.results):
+        if case.paired.pairing.verdicts[number] != ORPHAN:
             continue
         if result.id in seen:
             repeated.add(number)
@@ -343,13 +343,13 @@ def repeated_strangers(case: Case) -> set[int]:
 
 
 def _repeated(case: Case, number: int, result: Part) -> Finding:
-    real = case.threads.pairing.masked.get(number)
+    real = case.paired.pairing.masked.get(number)
     if real is None:
-        earlier = [part for part in case.threads.results[:number] if part.id == result.id]
+        earlier = [part for part in case.paired.results[:number] if part.id == result.id]
         other = earlier[-1] if earlier else result
         kind, text = DUPLICATE_RESULT, f"call {label(result)} is answered again"
     else:
-        other = case.threads.results[real]
+        other = case.paired.results[real]
         kind, text = MASKED_RESULT, f"a placeholder answers call {label(result)}, its real result "
         text += f"is at {case.place(other)}"
     first, last = sorted((result, other), key=lambda part: (part.home, part.at))
@@ -366,10 +366,10 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
 @finder()
 def displaced_results(case: Case) -> Iterator[Finding]:
     """LS104 for results outside their zone."""
-    threads = case.threads
-    for number in sorted(threads.pairing.displaced):
-        result = threads.results[number]
-        call = threads.calls[threads.pairing.owners[number]]
+    paired = case.paired
+    for number in sorted(paired.pairing.displaced):
+        result = paired.results[number]
+        call = paired.calls[paired.pairing.owners[number]]
         yield _displaced(case, call, result)
 
 
@@ -386,7 +386,7 @@ def scattered_results(case: Case) -> Iterator[Finding]:
     """LS104 and LS105 for results inside their zone, but not first and together."""
     if case.profile.layout != GROUPED:
         return
-    scattered = [zone for zone in case.threads.zones if is_scattered(case.messages, zone)]
+    scattered = [zone for zone in case.paired.zones if is_scattered(case.messages, zone)]
     calls = _call_by_result(case) if scattered else {}
     for zone in scattered:
         first = case.messages[zone.holders[0]]
@@ -438,10 +438,10 @@ def first_wedge(messages: list[Message], zone: Zone) -> int:
 
 
 def _call_by_result(case: Case) -> dict[int, Part]:
-    threads = case.threads
+    paired = case.paired
     return {
-        id(threads.results[answer]): call
-        for call, answer in zip(threads.calls, threads.pairing.answers, strict=True)
+        id(paired.results[answer]): call
+        for call, answer in zip(paired.calls, paired.pairing.answers, strict=True)
         if answer != NOWHERE
     }
 
@@ -515,11 +515,11 @@ def _fits_server(call: Part, result: Part) -> bool:
 @finder("openai-responses")
 def output_kinds(case: Case) -> Iterator[Finding]:
     """LS109."""
-    threads = case.threads
-    for call, answer in zip(threads.calls, threads.pairing.answers, strict=True):
+    paired = case.paired
+    for call, answer in zip(paired.calls, paired.pairing.answers, strict=True):
         if answer == NOWHERE:
             continue
-        result = threads.results[answer]
+        result = paired.results[answer]
         if result.flavor not in CALL_KINDS[call.flavor].outputs:
             text = f"{call.flavor} {label(call)} is answered by a {result.flavor}"
             kind = call.flavor.replace("_", " ")

@@ -289,7 +289,7 @@ class Case:
         return sort_parts(self.messages)
 
     @cached_property
-    def threads(self) -> PairedCalls:
+    def paired(self) -> PairedCalls:
         """All calls and results, paired."""
         dialect = self.dialect
         return pair_messages(
