@@ -445,7 +445,7 @@ def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> 
 
     def repair() -> Iterator[dict[str, Any]]:
         nonlocal found, left, failed, planned
-        how: dict[str, Any] = {"mends": True, "writes": request.yes and not request.diff}
+        how: dict[str, Any] = {"plans": True, "writes": request.yes and not request.diff}
         how |= {"run": request.run, "options": request.options}
         for one in threads.go_through(target, scope, "Repairing", **how):
             states[one.state] = states.get(one.state, 0) + 1

@@ -56,7 +56,7 @@ def planned(dsn: str) -> tuple[Database, ThreadReader, work.SchemaTask]:
     home = find_schema(dsn)
     database = Database(dsn, "public")
     repairs.make_repairs_table(database, home)
-    task = work.SchemaTask(dsn, dsn, home, "by-hand", RepairOptions(), mends=True, writes=True)
+    task = work.SchemaTask(dsn, dsn, home, "by-hand", RepairOptions(), plans=True, writes=True)
     return database, ThreadReader(database, home), task
 
 

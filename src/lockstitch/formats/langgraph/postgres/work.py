@@ -193,7 +193,7 @@ _AHEAD = 3
 class SchemaTask(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
-    Without ``mends`` nothing is worked out, without ``writes`` nothing is written. Threads of
+    Without ``plans`` no repair is worked out, without ``writes`` nothing is written. Threads of
     other shards are left out. ``search`` looks for values that run code in all that a thread has,
     not in its head alone.
     """
@@ -203,7 +203,7 @@ class SchemaTask(Struct, frozen=True):
     home: LangGraphSchema
     run: str = ""
     options: RepairOptions = RepairOptions()
-    mends: bool = False
+    plans: bool = False
     writes: bool = False
     shard: Shard = Shard()
     search: bool = False
@@ -357,7 +357,7 @@ class SchemaWorker:
         transcript = parse_thread(loaded)
         outcome = ThreadOutcome(loaded.key, OK, describe_thread(self._task.name, transcript))
         plan = None
-        if self._task.mends:
+        if self._task.plans:
             plan = repair.plan_repair(THREADS, transcript, self._task.options)
             outcome.report.findings, outcome.remaining = plan.findings, plan.remaining
             outcome.changes, outcome.quarantine = plan.changes, plan.quarantine

@@ -1,12 +1,10 @@
 """One thread made anew in memory, and compared with what it was made of, before it is stored.
 
-Whether two savers give the same, down to the types: 1, 1.0 and True are three values.
-
-Values on their way from one saver to another: built where that is harmless, carried where not.
-
-A value that names a class outside LangGraph's list of safe ones is never imported. It stays the
-bytes that were stored, wherever in a state it stands, and is written as these bytes again; so is
-a value in a form that only a serialiser of the application's own can read (encrypted, pickled).
+Two savers have to give the same, down to the types: 1, 1.0 and True are three values. Values are
+built where that is harmless, and carried where it is not: one that names a class outside
+LangGraph's list of safe ones is never imported. It stays the bytes that were stored, wherever in a
+state it stands, and is written as these bytes again; so is a value in a form that only a serialiser
+of the application's own can read (encrypted, pickled).
 """
 
 from __future__ import annotations

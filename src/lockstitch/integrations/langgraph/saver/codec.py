@@ -83,7 +83,7 @@ def is_plain(value: Any) -> bool:
 
 
 class ValueEncoder:
-    """Codes the values of one record; ``settle`` makes what was met known, once it is stored."""
+    """Codes the values of one record; ``remember`` makes what was met known, once it is stored."""
 
     def __init__(self, objects: ObjectDecoder, *, plain: bool) -> None:
         self._objects = objects
@@ -104,7 +104,7 @@ class ValueEncoder:
         self.lists: list[ListChange] = []
         self.blobs: dict[str, bytes] = {}
 
-    def settle(self) -> None:
+    def remember(self) -> None:
         """Know from now on what was coded."""
         for look in self._made:
             self._memory.keep_item(look)

@@ -114,7 +114,7 @@ class Saver(BaseCheckpointSaver[Any]):
     Every message is stored once, and a checkpoint says what it changes. A ``put`` that does not
     build on the thread's head, because somebody else has written meanwhile, raises ``Conflict``,
     unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
-    brings a new message to a thread that was broken off finds it mended, as ``reconcile`` does
+    brings a new message to a thread that was broken off finds it repaired, as ``reconcile`` does
     it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
     how many seconds a thread that is being removed or pruned is waited for. With ``turn_wait``, a
     run has its thread to itself, also before other processes, and another one waits so many seconds

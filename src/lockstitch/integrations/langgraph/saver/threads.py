@@ -172,20 +172,17 @@ class LiveThread:
     def catch_up(self) -> None:
         """Read what is new; all of it, if what was read is there no more."""
         try:
-            self._catch_up()
+            head = self._backend.head(self.session)
+            known = self.thread.head
+            self._is_read = True
+            if head is None:
+                self.forget()
+            elif (head.seq, head.digest) != (known.seq, known.digest):
+                self._read(known if head.seq > known.seq else NEW)
         except BaseException:
             # An interrupt may have come in the middle of a record: nothing is built on that.
             self.forget()
             raise
-
-    def _catch_up(self) -> None:
-        head = self._backend.head(self.session)
-        known = self.thread.head
-        self._is_read = True
-        if head is None:
-            self.forget()
-        elif (head.seq, head.digest) != (known.seq, known.digest):
-            self._read(known if head.seq > known.seq else NEW)
 
     def _read(self, after: Head) -> None:
         if not after.seq:
@@ -306,7 +303,7 @@ class LiveThread:
             body = self._entry(prepared.line, tuple(prepared.encoder.blobs.values()))
             self.thread.add(prepared.line, self.thread.head.seq + len(entries) + 1)
             self.thread.size += len(body.body)
-            prepared.encoder.settle()
+            prepared.encoder.remember()
             entries.append(body)
         return entries
 
