@@ -55,7 +55,8 @@ class HealInput:
             self.plain, self.freeze = to_plain(value)
         self.profile = profile_named(dialect or dialect_of(self.plain))
         self.body, self.raw = _opened(self.plain, self.profile.list_key)
-        self.model = model if model is not None else _model_in(self.body)
+        named = (self.body or {}).get("model") or (self.body or {}).get("modelId")
+        self.model = model if model is not None else named if isinstance(named, str) else None
         self.traits = traits_of(self.model)
         if dialect is None and self.freeze is None:
             self.excerpt = self._excerpt(self.profile, model)
@@ -65,11 +66,9 @@ class HealInput:
         value = self.plain
         body = value if type(value) is dict else None
         raw = value.get(profile.list_key) if body is not None else value
-        if (
-            self.waiting
-            or type(raw) is not list
-            or (body is not None and _lacks_tools(body, profile))
-        ):
+        # without tools a call anywhere counts, so that all of the list has to be seen
+        lacks_tools = body is not None and profile.tools_needed and not body.get("tools")
+        if self.waiting or type(raw) is not list or lacks_tools:
             return None
         ends = not self.stored and (body is not None or model is not None)
         dialect = new_dialect(profile.dialect)
@@ -123,11 +122,6 @@ class HealInput:
         )
 
 
-def _lacks_tools(body: dict[str, Any], profile: Profile) -> bool:
-    """Without tools a call anywhere counts, so that all of the list has to be seen."""
-    return profile.tools_needed and not body.get("tools")
-
-
 def _opened(value: Any, list_key: str) -> tuple[dict[str, Any] | None, Sequence[Any]]:
     if isinstance(value, list):
         return None, value
@@ -139,11 +133,6 @@ def _opened(value: Any, list_key: str) -> tuple[dict[str, Any] | None, Sequence[
         f"expected a list of messages or a request body with a list under {list_key!r}, "
         f"got {type(value).__name__}"
     )
-
-
-def _model_in(body: dict[str, Any] | None) -> str | None:
-    model = (body or {}).get("model") or (body or {}).get("modelId")
-    return model if isinstance(model, str) else None
 
 
 class Plan:

@@ -77,7 +77,11 @@ class RepairDraft:
         self.body = case.body
         self.messages = case.messages
         self.ledger = Ledger([], [])
-        self.parts_before = _parts_by_index(case) if case.parts.reasoning else {}
+        # what reasoning may be bound to
+        self.parts_before: dict[int, Sequence[Any]] = {}
+        if case.parts.reasoning:
+            for message in case.messages:
+                self.parts_before[message.index] = [part.raw for part in message.parts]
 
     def case(self) -> Case:
         """Look at the draft as it stands, as the rules would."""
@@ -134,19 +138,12 @@ class RepairDraft:
             if message.index != position:
                 return position, 0
             if message.state > COSMETIC:
-                return position, self._first_changed_part(message)
+                before = self.parts_before.get(message.index, ())
+                for number, part in enumerate(message.parts):
+                    if number >= len(before) or before[number] is not part.raw:
+                        return position, number
+                return position, len(message.parts)
         return len(self.messages), 0
-
-    def _first_changed_part(self, message: Message) -> int:
-        before = self.parts_before.get(message.index, ())
-        for number, part in enumerate(message.parts):
-            if number >= len(before) or before[number] is not part.raw:
-                return number
-        return len(message.parts)
-
-
-def _parts_by_index(case: Case) -> dict[int, Sequence[Any]]:
-    return {message.index: [part.raw for part in message.parts] for message in case.messages}
 
 
 class RepairedPart(Struct, gc=False):

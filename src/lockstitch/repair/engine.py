@@ -118,7 +118,7 @@ def repair_case(
 def _drafted(
     case: Case, raw: Sequence[Any], findings: Sequence[Finding]
 ) -> tuple[Case, RepairDraft]:
-    """Make the draft; text that cannot be encoded is mended in the raw data, before the view."""
+    """Make the draft; text that cannot be encoded is cleaned in the raw data, before the view."""
     if not any(finding.code in ("LS505", "LS506") for finding in findings):
         return case, RepairDraft(case)
     clean = [_scrubbed(message) for message in raw]
@@ -165,24 +165,17 @@ def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:
 
 def _examined(draft: RepairDraft, rendered: list[Any]) -> list[Finding]:
     """Judge the outcome by the full set of rules, on a fresh view of what would be sent."""
-    if draft.body is None and _is_proven(draft, rendered):
-        return []
-    request = structs.replace(
-        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=_origins(draft)
-    )
-    return examine(Case(request, draft.dialect.read(rendered)))
-
-
-def _origins(draft: RepairDraft) -> list[int]:
-    """Return each message's place in the original; a new one counts as the one before it."""
+    if draft.body is None:
+        found = narrow(draft.dialect, draft.profile, rendered)
+        if found is not None and not found.numbers and not draft.origin.traits.known:
+            return []
+    # each message's place in the original; a new one counts as the one before it
     origins: list[int] = []
     for message in draft.messages:
         known = message.index >= 0
         before = origins[-1] if origins else 0
         origins.append(draft.origin.request.number(message.index) if known else before)
-    return origins
-
-
-def _is_proven(draft: RepairDraft, rendered: list[Any]) -> bool:
-    found = narrow(draft.dialect, draft.profile, rendered)
-    return found is not None and not found.numbers and not draft.origin.traits.known
+    request = structs.replace(
+        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=origins
+    )
+    return examine(Case(request, draft.dialect.read(rendered)))

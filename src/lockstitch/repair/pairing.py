@@ -35,7 +35,9 @@ class _PairRepair:
         self.draft = draft
         self.case = case
         self.paired = self.case.paired
-        self.calls_of = self._calls_by_zone()
+        self.calls_of: dict[int, list[int]] = {}
+        for number, zone in enumerate(self.paired.call_zone):
+            self.calls_of.setdefault(zone, []).append(number)
         self.result_number = {id(part): n for n, part in enumerate(self.paired.results)}
         self.placed: dict[int, list[Part]] = {}
         self.taken: set[int] = set()
@@ -52,7 +54,7 @@ class _PairRepair:
     def repair(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
         self._judge_results()
-        # the zones whose results are missing, displaced, scattered or mixed with others.
+        # the zones whose results are missing, displaced, scattered or mixed with others
         paired, pairing = self.paired, self.paired.pairing
         zones = {
             zone
@@ -77,8 +79,22 @@ class _PairRepair:
             grouped = self.case.profile.layout == GROUPED
             laid: list[Message] = []
             pending: list[Part] = []
-            homes = self._messages_of_results()
-            touched = self._touched_positions()
+            where = list(zip(paired.results, paired.result_at, strict=True))
+            messages = self.draft.messages
+            # a result that was alone in its message takes that along
+            homes = {
+                id(result): messages[position]
+                for result, position in where
+                if id(result) in self.taken and len(messages[position].parts) == 1
+            }
+            # the messages some part of which moves, goes or becomes text
+            touched = {
+                position
+                for result, position in where
+                if id(result) in self.taken or id(result) in self.as_text
+            }
+            if any(id(call) in self.as_text for call in paired.calls):
+                touched.update(range(len(messages)))
             for position, message in enumerate(self.draft.messages):
                 reused = id(message) in self.reused
                 if pending and (reused or message.role != USER or not message.has(RESULT)):
@@ -157,12 +173,6 @@ class _PairRepair:
         note = f"the result for {label(result)} was kept as labelled text"
         draft.ledger.note(rule, "rewritten", draft.place(result), note)
 
-    def _calls_by_zone(self) -> dict[int, list[int]]:
-        grouped: dict[int, list[int]] = {}
-        for number, zone in enumerate(self.paired.call_zone):
-            grouped.setdefault(zone, []).append(number)
-        return grouped
-
     def _place_batch(self, zone: Zone, calls: list[int]) -> None:
         """Place the results of one batch behind its calls.
 
@@ -184,12 +194,6 @@ class _PairRepair:
         if results:
             self.placed[zone.caller] = results
 
-    def _well_placed(self, zone: Zone, count: int) -> set[int]:
-        """Return the results that head the zone without anything between them."""
-        messages = self.draft.messages
-        parts = messages[zone.start].parts if zone.stop > zone.start else []
-        return {id(part) for part in parts[:count] if part.kind == RESULT}
-
     def _result_for(self, number: int, answer: int) -> Part | None:
         call = self.paired.calls[number]
         if answer == NOWHERE:
@@ -210,11 +214,14 @@ class _PairRepair:
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:
-        zone = self.paired.call_zone[number]
-        if zone not in self.heads:
-            count = len(self.calls_of[zone])
-            self.heads[zone] = self._well_placed(self.paired.zones[zone], count)
-        return id(result) not in self.heads[zone]
+        """Whether a result is not among those that head its zone with nothing between them."""
+        at = self.paired.call_zone[number]
+        if at not in self.heads:
+            zone = self.paired.zones[at]
+            parts = self.draft.messages[zone.start].parts if zone.stop > zone.start else []
+            heads = parts[: len(self.calls_of[at])]
+            self.heads[at] = {id(part) for part in heads if part.kind == RESULT}
+        return id(result) not in self.heads[at]
 
     def _moved(self, rule: Rule, result: Part, note: str) -> None:
         self.draft.ledger.note(rule, "moved", self.draft.place(result), note)
@@ -247,26 +254,6 @@ class _PairRepair:
                 self.reused.add(id(message))
                 return message
         return self.draft.dialect.new_message(USER, results)
-
-    def _touched_positions(self) -> set[int]:
-        """Return the positions of the messages some part of which moves, goes or becomes text."""
-        paired = self.paired
-        touched = {
-            position
-            for result, position in zip(paired.results, paired.result_at, strict=True)
-            if id(result) in self.taken or id(result) in self.as_text
-        }
-        if any(id(call) in self.as_text for call in paired.calls):
-            touched.update(range(len(self.draft.messages)))
-        return touched
-
-    def _messages_of_results(self) -> dict[int, Message]:
-        messages, paired = self.draft.messages, self.paired
-        return {
-            id(result): messages[position]
-            for result, position in zip(paired.results, paired.result_at, strict=True)
-            if id(result) in self.taken and len(messages[position].parts) == 1
-        }
 
     def _unpicked(self, message: Message, pending: list[Part]) -> list[Message]:
         """Return what is left of a message once moved parts are out and placed ones are in."""
