@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstitch import cli
+from lockstitch.cli import repair as cli_repair
 from lockstitch.cli import terminal
+from lockstitch.cli.terminal import describe_bug
 from lockstitch.errors import LockstitchError
 from lockstitch.files import os_files
 from lockstitch.files import os_files as processes
@@ -174,12 +176,17 @@ class _Life:
                 errors.append(error)
             complain(text)
 
+        def described(error: BaseException) -> str:
+            errors.append(error)
+            return describe_bug(error)
+
         out = io.TextIOWrapper(told, "utf-8")
         changed: list[tuple[Any, str, Any]] = [
             (sys, "stdin", NOTHING),
             (sys, "stdout", out),
             (sys, "stderr", err),
             (terminal, "complain", noted),
+            (cli_repair, "describe_bug", described),
         ]
         if not self.mutant.asks:
             changed += [(os_files, "holders", _none), (processes, "processes_named", _none)]
