@@ -123,6 +123,8 @@ class GroupCommit:
 
     def gather(self, batch: list[CommitJob]) -> None:
         """Take all who wait into the leader's batch."""
+        if not self._queue:
+            return  # whoever comes now is done by the next leader
         with self._guard:
             while self._queue and len(batch) < MOST:
                 if batch[0].alone or self._queue[0].alone:
