@@ -6,7 +6,6 @@ where nothing is said, as they are read (``CompactBounds``, ``CompactSettings``)
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 import time
@@ -152,8 +151,12 @@ def perform(action: Action) -> Any:
     def ask() -> None:
         with question:
             answer = attempt(question.asked.function, action.prompt)
-            # An async function is awaited in this thread, which has no event loop yet.
-            answers.put(attempt(asyncio.run, answer) if inspect.iscoroutine(answer) else answer)
+            if inspect.iscoroutine(answer):
+                # Awaited in this thread, which has no event loop yet; it takes long to import.
+                from asyncio import run  # noqa: PLC0415
+
+                answer = attempt(run, answer)
+            answers.put(answer)
 
     # A callable that never returns must not hold anybody up, at the end of the program either.
     threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
