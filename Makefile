@@ -32,6 +32,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(PYTEST) || { test $$? -eq 1 && $(ALONE) -m tests.again; }
 	$(BIN)/python scripts/generate_docs.py --check
+	$(BIN)/python scripts/house.py --check
 
 # The tests with the newest releases of everything, in an environment of its own.
 test-newest:

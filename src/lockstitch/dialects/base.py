@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -513,3 +514,9 @@ def copy_part(part: Part, raw: Any, **changes: Any) -> Part:
         "text": part.text,
     }
     return Part(raw=raw, **{**fields, **changes})
+
+
+def same_or(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that was received where nothing of it had to go."""
+    is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
+    return old if is_whole else new

@@ -171,12 +171,6 @@ def read_each(
     return [wrap(values)] if blocks and len(blocks) == len(values) else []
 
 
-def same_or(old: Fields, new: Fields) -> Fields:
-    """Return the object that was received where nothing of it had to go."""
-    is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
-    return old if is_whole else new
-
-
 def is_text(value: Any) -> bool:
     """Whether this is a text that is not empty."""
     return type(value) is str and value != ""

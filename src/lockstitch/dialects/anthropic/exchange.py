@@ -18,6 +18,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.anthropic import EVENTS
+from lockstitch.dialects.base import same_or
 from lockstitch.dialects.exchange import (
     Exchange,
     Spoken,
@@ -25,7 +26,6 @@ from lockstitch.dialects.exchange import (
     is_sealed,
     is_text,
     read_each,
-    same_or,
     unsealed_citations,
     with_raw,
 )

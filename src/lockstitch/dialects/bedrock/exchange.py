@@ -17,7 +17,7 @@ from lockstitch.conversation.parts import (
     USER,
     Part,
 )
-from lockstitch.dialects.base import replace_at
+from lockstitch.dialects.base import replace_at, same_or
 from lockstitch.dialects.bedrock.event_stream import EventDecoder
 from lockstitch.dialects.exchange import (
     Exchange,
@@ -25,7 +25,6 @@ from lockstitch.dialects.exchange import (
     TextResult,
     is_worded,
     read_each,
-    same_or,
 )
 from lockstitch.dialects.profiles import Profile
 from lockstitch.dialects.script import (

@@ -16,14 +16,13 @@ from lockstitch.conversation.parts import (
     USER,
     Part,
 )
-from lockstitch.dialects.base import as_text
+from lockstitch.dialects.base import as_text, same_or
 from lockstitch.dialects.exchange import (
     Exchange,
     Spoken,
     TextResult,
     is_worded,
     read_each,
-    same_or,
     with_raw,
     without,
 )

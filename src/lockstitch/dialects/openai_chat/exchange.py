@@ -16,12 +16,12 @@ from lockstitch.conversation.parts import (
     USER,
     Part,
 )
+from lockstitch.dialects.base import same_or
 from lockstitch.dialects.exchange import (
     Exchange,
     Spoken,
     TextResult,
     is_text,
-    same_or,
     with_raw,
     without,
 )

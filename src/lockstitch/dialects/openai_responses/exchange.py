@@ -17,13 +17,12 @@ from lockstitch.conversation.parts import (
     USER,
     Message,
 )
-from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.base import Dialect, same_or
 from lockstitch.dialects.exchange import (
     Exchange,
     Spoken,
     TextResult,
     is_worded,
-    same_or,
     without,
 )
 from lockstitch.dialects.openai_chat.exchange import decode_object
