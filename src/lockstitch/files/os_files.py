@@ -442,7 +442,7 @@ def _start_by_ps(pid: int) -> str | None:
 
 
 def processes_named(names: Collection[str]) -> Iterator[Process]:
-    """Give the running processes of a program, as far as this user may look; Linux only."""
+    """Return the running processes of a program, as far as this user may look; Linux only."""
     if sys.platform != "linux" or not names:
         return
     for entry in Path("/proc").glob("[0-9]*"):
@@ -507,7 +507,7 @@ def require_closed(title: str, users: Iterable[SessionUser], way: str = "") -> N
 
 
 def writers_of_file(path: Path) -> Iterator[SessionUser]:
-    """Give the processes that have a file open for writing: a session's own, or a lock's."""
+    """Return the processes that have a file open for writing: a session's own, or a lock's."""
     with suppress(OSError):
         handle = os.open(path, READING)
         try:
@@ -519,7 +519,7 @@ def writers_of_file(path: Path) -> Iterator[SessionUser]:
 def working_in_folder(
     names: Iterable[str], path: str, is_project: Callable[[str], bool]
 ) -> Iterator[SessionUser]:
-    """Give the processes that work in a session's folder and may have written it.
+    """Return the processes that work in a session's folder and may have written it.
 
     For programs that neither keep the file open nor say which session they have: one that started
     after the last change of the file has not written it.

@@ -384,7 +384,7 @@ def read_stream(stream: IO[bytes]) -> bytes:
 
 @contextmanager
 def reading_errors() -> Iterator[None]:
-    """Say why something cannot be read, without its name."""
+    """Return why something cannot be read, without its name."""
     try:
         yield
     except OSError as error:

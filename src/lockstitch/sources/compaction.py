@@ -80,7 +80,7 @@ def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -
 
 
 def _joined(story: Story, old: Any, new: Any) -> Any:
-    """Give a message with new results, or new words, and the other of both as it was."""
+    """Return a message with new results, or new words, and the other of both as it was."""
     [before], [after] = story.dialect.read([old]), story.dialect.read([new])
     is_result = {part.kind == RESULT for part in after.parts}
     rest = [part for part in before.parts if (part.kind == RESULT) not in is_result]
@@ -149,7 +149,7 @@ class Story:
         self.counter = self._counter()
 
     def _before(self) -> list[Event]:
-        """Give the summary that is in force, as a fact behind what it stands for."""
+        """Return the summary that is in force, as a fact behind what it stands for."""
         if self.sorting.summary == NEW:
             return []
         text = self.sorting.previous.removeprefix(SUMMARY).strip()
@@ -178,7 +178,7 @@ class Story:
         return owners
 
     def _counter(self) -> Counter:
-        """Give a counter that grows as the figures of the provider did, if they say enough.
+        """Return a counter that grows as the figures of the provider did, if they say enough.
 
         Instructions and tools, which no file holds, are in all of the figures alike.
         """
@@ -195,7 +195,7 @@ class Story:
         return Cost(self.counter(messages, self.history.dialect), size_of(messages))
 
     def steps(self, budget: TokenBudget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
-        """Give the way down to a history that fits; raises ``Unmet`` if nothing can."""
+        """Return the way down to a history that fits; raises ``Unmet`` if nothing can."""
         setup = [self.history.messages[n] for n in self.setup]
         fixed = self._cost(setup) if setup else Cost()
         left = TokenBudget(
@@ -233,14 +233,14 @@ class Story:
         )
 
     def _sizes(self) -> tuple[Cost, Cost]:
-        """Give what the messages cost as they are stored, and as the facts in them are sent."""
+        """Return what the messages cost as they are stored, and as the facts in them are sent."""
         bare = structs.replace(self.view, summary=None)
         facts = [one for _, sent in each_item(bare, self.history.dialect) for one in sent]
         stored = [self.history.messages[number] for number in self.owners]
         return self._cost(stored), self._cost(facts)
 
     def _scaled(self, left: TokenBudget) -> TokenBudget:
-        """Give a budget that is to the facts as this one is to the messages, which hold more."""
+        """Return a budget that is to the facts as this one is to the messages, which hold more."""
         real, told = self._sizes()
         return TokenBudget(
             max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
@@ -248,7 +248,7 @@ class Story:
         )
 
     def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
-        """Say what is left; raises ``Unmet`` if that is no less, or too much all the same."""
+        """Return what is left; raises ``Unmet`` if that is no less, or too much all the same."""
         before = self._cost(self.history.messages)
         if done.event is None:
             same = structs.replace(done, before=before, after=before)
@@ -268,7 +268,7 @@ class Story:
         return structs.replace(out, done=structs.replace(done, before=before, after=after))
 
     def listed(self, out: Shortened) -> list[Any]:
-        """Give the messages that are left, the summary among them as words of the user."""
+        """Return the messages that are left, the summary among them as words of the user."""
         front = [self.history.messages[n] for n in out.setup]
         summary = [] if out.text is None else [self.said(out.summary)]
         return [*front, *summary, *(message for _, message in out.kept)]
@@ -279,7 +279,7 @@ class Story:
         return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
 
     def _kept(self, view: JournalView) -> Iterator[tuple[int, Any]]:
-        """Give the messages that no summary stands for; of some only a part."""
+        """Return the messages that no summary stands for; of some only a part."""
         is_cut = view.summary is not None and view.summary.cut > 0
         frees = is_cut and traits_of(self.history.model).binds_reasoning
         less = less_of_results(self, view) if self.sorting.shortens else {}
@@ -338,7 +338,7 @@ class Condensed(Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Tell whether there is anything to write."""
+        """Return whether there is anything to write."""
         return self.left.done.event is not None
 
 
@@ -471,7 +471,7 @@ def condensed(
 
 
 def shorter(session: Opened, made: Condensed) -> Shorter:
-    """Say what a compaction would come to, without writing it."""
+    """Return what a compaction would come to, without writing it."""
     changes = list(made.draft.mended.changes) if made.changed else []
     report = session.source.describe(session.transcript)
     return Shorter(report, made.left.done, made.left.turns, changes)

@@ -111,7 +111,7 @@ class SourcedMessage(Struct):
 
 
 def parts_of(message: Any) -> list[Any]:
-    """Give the parts of a message: the blocks of its content, or the message itself."""
+    """Return the parts of a message: the blocks of its content, or the message itself."""
     content = message.get("content") if type(message) is dict else None
     return content if type(content) is list and content else [message]
 
@@ -228,7 +228,7 @@ class HealthProof(Protocol):
         """Look at more whole lines; false if anything in them is not known here."""
 
     def verdict(self) -> Quick | None:
-        """Say what the file is if all of it is proven healthy and nothing is under way."""
+        """Return what the file is if all of it is proven healthy and nothing is under way."""
 
 
 class Glimpse(Struct):
@@ -322,7 +322,7 @@ class Format(ABC):
         """Understand the records of one session."""
 
     def slim(self, data: bytes) -> DecodeLine | None:
-        """Give a way to decode the lines of a large file without what no resume reads."""
+        """Return a way to decode the lines of a large file without what no resume reads."""
         return None
 
     def quick(self, path: str) -> Quick | None:
@@ -330,7 +330,7 @@ class Format(ABC):
         return None
 
     def proof(self) -> HealthProof | None:
-        """Give an empty proof that can be carried on, where the quick pass is such a one."""
+        """Return an empty proof that can be carried on, where the quick pass is such a one."""
         return None
 
     def glimpse(
@@ -340,7 +340,7 @@ class Format(ABC):
         return Glimpse()
 
     def asides(self, transcript: Transcript) -> list[Aside]:
-        """Give the pieces of the conversation that a resume does not send, in file order."""
+        """Return the pieces of the conversation that a resume does not send, in file order."""
         return []
 
     def dropped(self, transcript: Transcript) -> list[Dropped]:
@@ -367,7 +367,7 @@ class Format(ABC):
         """Put a healed history into the records: change, add, move and take out what differs."""
 
     def forced(self, transcript: Transcript) -> Transcript:
-        """Give a transcript in which a person is asked as if nobody were."""
+        """Return a transcript in which a person is asked as if nobody were."""
         return structs.replace(transcript, waiting=False, forced=True)
 
     def write_request(
@@ -377,7 +377,7 @@ class Format(ABC):
         return records
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
-        """Give a branch that a resume leaves behind as a session of its own."""
+        """Return a branch that a resume leaves behind as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
 
     def is_part_of(self, own: str | None, session: str) -> bool:
@@ -385,7 +385,7 @@ class Format(ABC):
         return own == session
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Give the processes that have a session's file open, as far as can be told."""
+        """Return the processes that have a session's file open, as far as can be told."""
         try:
             place = os.path.realpath(project or path)
         except ValueError:  # no folder has such a name: a NUL in it, or half a character
@@ -397,26 +397,26 @@ class Format(ABC):
         return False
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Tell what of a history is nobody's words, for a compaction."""
+        """Return what of a history is nobody's words, for a compaction."""
         raise UsageError(
             f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
             "message lists, and stores of Lockstitch's own can"
         )
 
     def compacted(self, transcript: Transcript, story: Any, out: Any) -> list[Record]:
-        """Give the records with a compaction, written as the program writes its own."""
+        """Return the records with a compaction, written as the program writes its own."""
         raise NotImplementedError
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
-        """Give a finding on the history under the rule that says most about this store."""
+        """Return a finding on the history under the rule that says most about this store."""
         return found
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        """Say how bad a finding on the history is for a resume with this program."""
+        """Return how bad a finding on the history is for a resume with this program."""
         return found.severity
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
-        """Say how bad a finding on the records is for a resume with this program."""
+        """Return how bad a finding on the records is for a resume with this program."""
         return ERROR if found.code in self.refused else found.severity
 
 

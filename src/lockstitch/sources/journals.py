@@ -292,7 +292,7 @@ def copy_store(target: str, url: str) -> Iterator[Copied]:
 
 
 def findings_of(found: Salvage) -> list[Finding]:
-    """Say what is wrong with a session, record by record."""
+    """Return what is wrong with a session, record by record."""
     severity = NOTE if is_aside(found.session) else ""
     is_fixable = not ((found.holes or found.lost) and is_thread(found))
     made = [

@@ -236,7 +236,7 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
 
 
 def outlook(session: Opened, mended: RepairPlan | None) -> Repaired:
-    """Say what a repair would come to, without writing it."""
+    """Return what a repair would come to, without writing it."""
     report = described(session)
     if mended is None:
         return Repaired(report)
@@ -473,7 +473,7 @@ def exported(
 def without_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
-    """Give messages without secrets, still valid, and what was taken out of them."""
+    """Return messages without secrets, still valid, and what was taken out of them."""
     from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
     clean, found = redact_value(messages, personal=personal)

@@ -55,12 +55,12 @@ class Record(Struct, eq=False):
 
     @property
     def is_record(self) -> bool:
-        """Tell whether this is an object, as every record of every program is."""
+        """Return whether this is an object, as every record of every program is."""
         return self.kind in (JSON, DOCUMENT) and type(self.value) is dict
 
     @property
     def is_new(self) -> bool:
-        """Tell whether the store does not hold it yet."""
+        """Return whether the store does not hold it yet."""
         return self.start < 0
 
     @property
@@ -70,12 +70,12 @@ class Record(Struct, eq=False):
 
 
 def record_bytes(data: bytes, record: Record) -> bytes:
-    """Give the bytes of a record as they will be written."""
+    """Return the bytes of a record as they will be written."""
     return data[record.start : record.end] if record.fresh is None else record.fresh
 
 
 def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value: Any) -> Record:
-    """Give a record with another value at a path; what is not on the path keeps its bytes."""
+    """Return a record with another value at a path; what is not on the path keeps its bytes."""
     changed = _with(record.value, path, value)
     text = record_bytes(data, record).decode("utf-8", "surrogatepass") if data else ""
     fresh = set_value(text, path, value).encode() if text else encode_record(changed)
@@ -97,7 +97,7 @@ def can_be_key(value: Any) -> bool:
 
 
 def as_str(value: Any) -> str | None:
-    """Give a value that should be text, None if it is anything else."""
+    """Return a value that should be text, None if it is anything else."""
     return value if type(value) is str else None
 
 
@@ -545,7 +545,7 @@ _RESCUED = "[lockstitch] What was stored here was damaged; this could be read of
 
 
 def substitute_text(raw: str) -> str:
-    """Give the text that stands in for an unreadable value, with what could be read of it."""
+    """Return the text that stands in for an unreadable value, with what could be read of it."""
     texts = [unescaped(match[1]) for match in _TEXT.finditer(raw)]
     found = "\n".join(text for text in texts if text.strip())
     return f"{_RESCUED}\n{found}" if found else _LOST

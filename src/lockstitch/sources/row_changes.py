@@ -116,7 +116,7 @@ COUNTERS = "sqlite_sequence"
 
 
 def counters(base: GuardedConnection) -> dict[str, tuple[int, Any]]:
-    """Give SQLite's own counters, by table: the row they stand in, and the last number."""
+    """Return SQLite's own counters, by table: the row they stand in, and the last number."""
     if COUNTERS not in tables_of(base):
         return {}
     found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence ORDER BY rowid DESC")
@@ -127,7 +127,7 @@ def counters(base: GuardedConnection) -> dict[str, tuple[int, Any]]:
 def counter_changes(
     before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
 ) -> Iterator[RowChange]:
-    """Give what is different about counters."""
+    """Return what is different about counters."""
     for name, (rowid, seq) in after.items():
         old = before.get(name)
         image = {"rowid": rowid, "name": name}
@@ -162,7 +162,7 @@ def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
 
 
 def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
-    """Give the columns of an image with the long values that it only has the digests of."""
+    """Return the columns of an image with the long values that it only has the digests of."""
     long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
     if not long:
         return columns
@@ -173,7 +173,7 @@ def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
 
 
 def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Columns | None:
-    """Give a row as it is in the database; None if there is none."""
+    """Return a row as it is in the database; None if there is none."""
     names = ["rowid", *sqlite.names_of(base, table)]
     wanted = ", ".join(map(quoted, names))
     query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names

@@ -97,13 +97,13 @@ class ListedRow(Struct, frozen=True):
 
 
 def table_names(path: str | Path, *, follow: bool = True) -> set[str]:
-    """Give the names of the tables in a database, by which its program is known."""
+    """Return the names of the tables in a database, by which its program is known."""
     with open_reading(path, follow=follow) as base:
         return tables_of(base)
 
 
 def list_sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[ListedRow]:
-    """Give the sessions in a database, the one that was changed last first."""
+    """Return the sessions in a database, the one that was changed last first."""
     with open_reading(path, follow=follow) as base:
         sqlite.require_known(base, checked_form(form))
         found = list(checked_form(form).listed(base))
@@ -126,7 +126,7 @@ def _session_row(own: Any, project: Any, when: Any, title: Any) -> ListedRow:
 def load_rows(
     path: str | Path, form: Any, session: str, *, follow: bool = True, search: bool = False
 ) -> list[Record]:
-    """Give the rows of one session, in the order in which its program reads them.
+    """Return the rows of one session, in the order in which its program reads them.
 
     With ``search``, all else that the session has is looked into, too, as far as its format does.
     """
@@ -364,7 +364,7 @@ def _require_undoable(
 def _followed(
     base: GuardedConnection, before: Sequence[Record], changes: Sequence[RowChange]
 ) -> Iterator[RowChange]:
-    """Give the rows that a trigger of the program itself has changed in the wake of others."""
+    """Return the rows that a trigger of the program itself has changed in the wake of others."""
     if not base.guard.triggers:
         return
     own = {(change.table, change.before["rowid"]) for change in changes if change.before}
@@ -408,7 +408,7 @@ def _changes(
 
 
 def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]:
-    """Give the numbers behind all that were ever given out, one after the other."""
+    """Return the numbers behind all that were ever given out, one after the other."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
     counted = counters(base).get(table.name, (0, 0))[1]

@@ -362,7 +362,7 @@ class Beside(Mapping[str, bytes]):
         return self._names
 
     def __getitem__(self, name: str) -> bytes:
-        """Give the content of one of them."""
+        """Return the content of one of them."""
         if name not in self._listed():
             raise KeyError(name)
         try:
@@ -371,11 +371,11 @@ class Beside(Mapping[str, bytes]):
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
-        """Give their names."""
+        """Return their names."""
         return iter(self._listed())
 
     def __len__(self) -> int:
-        """Give their number."""
+        """Return their number."""
         return len(self._listed())
 
 
@@ -522,7 +522,7 @@ def pasted(path: str, home: str | None = None) -> str:
 
 @contextmanager
 def psycopg_hint() -> Iterator[None]:
-    """Say what to install where psycopg is missing."""
+    """Return what to install where psycopg is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -338,7 +338,7 @@ _UNREADABLE = {
 
 @contextmanager
 def open_reading(path: str | Path, *, follow: bool) -> Iterator[GuardedConnection]:
-    """Give a connection that cannot write; raises Unreadable for what SQLite cannot read."""
+    """Return a connection that cannot write; raises Unreadable for what SQLite cannot read."""
     real = regular_path(path, follow=follow)
     is_bare = not os.path.lexists(f"{real}-wal")
     base = None
@@ -356,7 +356,7 @@ def open_reading(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
 
 @contextmanager
 def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnection]:
-    """Give a connection inside a transaction, which ends with the block: done, or not at all."""
+    """Return a connection inside a transaction, which ends with the block: done, or not at all."""
     real = regular_path(path, follow=follow)
     base = None
     try:
@@ -381,7 +381,7 @@ def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
 
 
 def regular_path(path: str | Path, *, follow: bool) -> str:
-    """Give the path of a regular file; a link only if it may be followed."""
+    """Return the path of a regular file; a link only if it may be followed."""
     real = os.path.realpath(path) if follow else os.fspath(path)
     try:
         found = os.lstat(real)
@@ -399,7 +399,7 @@ def regular_path(path: str | Path, *, follow: bool) -> str:
 
 
 def database_users(path: str) -> list[int]:
-    """Give the other processes that have a database open for writing, where that can be told."""
+    """Return the other processes that have a database open for writing, where that can be told."""
     if sys.platform == "darwin":
         return [pid for pid in os_files.openers(path) if pid != os.getpid()]
     if sys.platform != "linux":
@@ -432,7 +432,7 @@ def explain_error(
     *,
     writing: bool = False,
 ) -> Exception:
-    """Say what SQLite's error means for the one who asked."""
+    """Return what SQLite's error means for the one who asked."""
     name = getattr(error, "sqlite_errorname", None) or ""
     done = "; nothing was written" if writing else ""
     if base is not None and base.reason and name in _OURS:
@@ -473,7 +473,7 @@ def value_slot(value: Any) -> str:
 
 
 def bind_values(values: Iterable[Any]) -> list[Any]:
-    """Give values to SQLite as they came: text by its bytes, which need not be UTF-8."""
+    """Return values to SQLite as they came: text by its bytes, which need not be UTF-8."""
     return [v.encode("utf-8", "surrogateescape") if type(v) is str else v for v in values]
 
 

@@ -66,7 +66,7 @@ class LeftBehind(Struct, frozen=True):
 
 
 def aim(journal: Journal, to: int | str | None) -> int:
-    """Tell which record a rewind would lead to, as :func:`rewind` finds it."""
+    """Return which record a rewind would lead to, as :func:`rewind` finds it."""
     if to is not None:
         return decisions.find_place(journal.state, to)
     [event] = decisions.undo_rewind(journal.state)
@@ -105,7 +105,7 @@ def rewind(
 
 
 def compaction_outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Compaction:
-    """Say what a compaction would come to without a model; nothing is written."""
+    """Return what a compaction would come to without a model; nothing is written."""
     view, dialect = journal.view, journal.dialect
     counter = calibrated(view, dialect, journal.blobs)
     room = budget_of(budget, most_bytes)

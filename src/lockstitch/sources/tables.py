@@ -100,12 +100,12 @@ class RowFormat(Format):
         return True
 
     def listed(self, base: Connection) -> Iterable[tuple[Any, ...]]:
-        """Give the sessions, each with its id, project, time of its last change, and title."""
+        """Return the sessions, each with its id, project, time of its last change, and title."""
         found: Iterable[tuple[Any, ...]] = base.execute(self.layout.sessions)
         return found
 
     def rows(self, base: Connection, session: str) -> list[Row] | None:
-        """Give the rows of a session; None for those that the layout names."""
+        """Return the rows of a session; None for those that the layout names."""
         return None
 
     def search(self, base: Connection, rows: list[Row]) -> None:
@@ -113,12 +113,12 @@ class RowFormat(Format):
         return
 
     def session_of(self, row: Row) -> str:
-        """Give the session that a row belongs to."""
+        """Return the session that a row belongs to."""
         tables = {table.name: table for table in self.layout.tables}
         return str(row.stored[tables[row.table].session])
 
     def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
-        """Tell whether the program has gone on from a row that a repair has added."""
+        """Return whether the program has gone on from a row that a repair has added."""
         return False
 
 
@@ -156,7 +156,7 @@ def new_row(table: ProgramTable, value: Columns) -> Row:
 
 
 def put_value(row: Row, path: Path, new: Any) -> Row:
-    """Give a row with another value at a path of its JSON; the rest keeps its bytes."""
+    """Return a row with another value at a path of its JSON; the rest keeps its bytes."""
     if not path:
         fresh = dump_like(row.text, new).encode() if row.readable else encode_record(new)
         return _with(row, new, fresh)
@@ -166,12 +166,12 @@ def put_value(row: Row, path: Path, new: Any) -> Row:
 
 
 def put_list(row: Row, new: list[Any]) -> Row:
-    """Give a row whose JSON is another list; elements that are in both keep their bytes."""
+    """Return a row whose JSON is another list; elements that are in both keep their bytes."""
     return _with(row, new, replace_list(row.text, (), row.json, new).encode())
 
 
 def put_fields(row: Row, new: dict[str, Any]) -> Row:
-    """Give a row whose JSON is another object; fields that are the same keep their bytes."""
+    """Return a row whose JSON is another object; fields that are the same keep their bytes."""
     old = row.json
     if old.keys() - new.keys():
         return put_value(row, (), new)
@@ -186,7 +186,7 @@ def _with(row: Row, value: Any, fresh: bytes | None) -> Row:
 
 
 def columns_of(row: Row) -> Columns:
-    """Give the columns of a row as they are to be stored."""
+    """Return the columns of a row as they are to be stored."""
     columns = {**row.stored, **{k: v for k, v in row.value.items() if k != row.column}}
     if row.fresh is not None and row.column:
         columns[row.column] = row.text
@@ -194,14 +194,14 @@ def columns_of(row: Row) -> Columns:
 
 
 def rows_in(records: Iterable[Record], table: str) -> list[Row]:
-    """Give the rows of one table."""
+    """Return the rows of one table."""
     return [row for row in records if isinstance(row, Row) and row.table == table]
 
 
 def number_rows(
     table: ProgramTable, rows: Sequence[Row], next_key: Callable[[], int]
 ) -> list[tuple[Row, Columns]]:
-    """Give the columns of rows in the order in which the program must read them.
+    """Return the columns of rows in the order in which the program must read them.
 
     Where the key counts, a new row gets the next number, and so does every row behind it that
     would otherwise be read before it.

@@ -52,7 +52,7 @@ def enter_message(history: History, message: dict[str, Any], home: MessageHome) 
 
 
 def longest_kept_run(origins: Sequence[int]) -> set[int]:
-    """Give the positions of the longest rising run of origins: what keeps its order."""
+    """Return the positions of the longest rising run of origins: what keeps its order."""
     tails: list[int] = []
     ends: list[int] = []
     before = [_FRONT] * len(origins)
@@ -96,7 +96,7 @@ def place_messages(
     strands: Sequence[SourcedMessage],
     make: Make,
 ) -> list[Record]:
-    """Give the records that hold the healed messages; ``make`` makes the record of a new one."""
+    """Return the records that hold the healed messages; ``make`` makes the record of a new one."""
     return _MessagePlacement(transcript, homes, strands, make).records()
 
 
@@ -145,7 +145,7 @@ class _MessagePlacement:
         return out
 
     def _fresh(self, anchor: int, near: Record) -> list[Record]:
-        """Give the lines behind a message: those that moved there, and new ones."""
+        """Return the lines behind a message: those that moved there, and new ones."""
         return [self._made(*found, near) for found in self.behind.get(anchor, ())]
 
     def _made(self, origin: int, message: Any, near: Record) -> Record:
@@ -190,14 +190,14 @@ class _MessagePlacement:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """Give what stands at a path."""
+    """Return what stands at a path."""
     for step in path:
         value = value[step]
     return value
 
 
 def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
-    """Give a record with another list at a path; elements that are in both keep their bytes."""
+    """Return a record with another list at a path; elements that are in both keep their bytes."""
     old = value_at(record.value, path)
     if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
         return record
