@@ -306,7 +306,10 @@ def heal(  # noqa: PLR0913 - options, all by name
     Whenever something was wrong, the logger ``lockstitch`` is told the codes and the places, never
     any content, and ``on_heal`` is called with the plan.
     """
-    made = plan(messages, dialect, model=model, waiting=waiting)
+    given = HealInput(messages, dialect, model, waiting)
+    if given.is_proven:  # nearly every request: not even a plan is made
+        return given.unchanged
+    made = Plan(given)
     if made.findings or made.changes:
         _log(made)
         if on_heal is not None:
