@@ -105,7 +105,7 @@ def _class_page(name: str, value: type, home: str, folder: str) -> str:
     """Write the page of one class: where it is imported from, and all that belongs to it."""
     back = f"Part of [the reference](../{folder}.md). Generated from the code by `make docs`."
     code = f"```python\nfrom {home} import {name}\n```"
-    return "\n\n".join([f"# {name}", code, *_class(value), back]) + "\n"
+    return "\n\n".join([f"# {name}", code, *_class(name, value), back]) + "\n"
 
 
 def _first_sentence(doc: str | None) -> str:
@@ -145,7 +145,7 @@ def entry(name: str, value: Any) -> str:
     return "\n\n".join([f"## {name}", CONSTANTS[name]])
 
 
-def _class(value: type) -> Iterator[str]:
+def _class(public: str, value: type) -> Iterator[str]:
     bases = [base.__name__ for base in value.__bases__ if base not in (object, msgspec.Struct)]
     if issubclass(value, Exception):
         yield f"Is a {' and a '.join(f'`{base}`' for base in bases)}."
@@ -154,7 +154,7 @@ def _class(value: type) -> Iterator[str]:
     if rows:
         yield table(["Field", "Type", "Default"], rows)
     for name, member in members_of(value):
-        yield f"## {value.__name__}.{name}\n\n{_member(name, member, value)}"
+        yield f"## {public}.{name}\n\n{_member(name, member, value)}"
 
 
 def _member(name: str, member: _Member, owner: type) -> str:
