@@ -271,3 +271,11 @@ def test_nothing_else_in_the_source_reads_files_by_name() -> None:
         if any(word in line for word in words) and "def open(" not in line and ">>>" not in line
     ]
     assert found == []
+
+
+def test_the_only_session_of_a_folder_is_named_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / f"{claude.SESSION}.jsonl"
+    path.write_text(claude.broken(), "utf-8")
+    [report] = json.loads(run("check", tmp_path, "--json").stdout)["sessions"]
+    assert report["target"] == str(path)
+    assert f"{path.name}:" in run("check", tmp_path).stdout

@@ -170,7 +170,7 @@ def check_target(
             report = operations.check(source)
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
             report = Report(public(source.path), source.format, error=describe_bug(error))
-        if len(found) == 1 and source.error is None:
+        if len(found) == 1 and source.error is None and not is_folder:
             report.target = target
         yield report
 
