@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,18 @@ def test_text_reads_like_a_linter(lockstitch: Any, saved: Any, broken: Any) -> N
     assert more[1].startswith("  = help: ")
     said = b"Found 1 error (1 fixable).\nTo repair it: lockstitch heal conversation.json\n"
     assert done.stderr == said
+
+
+def test_the_command_that_heals_has_the_options_of_the_check(
+    lockstitch: Any, saved: Any, broken: Any
+) -> None:
+    path = saved(broken)
+    words = ["--dialect", "anthropic:glm", "--model", "my model"]
+    done = lockstitch("check", path.name, *words, cwd=path.parent)
+    last = done.stderr.decode().splitlines()[-1]
+    line = "lockstitch heal conversation.json --dialect anthropic:glm --model 'my model'"
+    assert last == f"To repair it: {line}"
+    assert lockstitch(*shlex.split(line)[1:], cwd=path.parent).returncode == 0
 
 
 def test_text_when_all_is_well(lockstitch: Any, saved: Any, clean: Any) -> None:

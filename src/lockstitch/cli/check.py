@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
@@ -85,7 +86,11 @@ def run(request: CheckRequest) -> int:
                 terminal.say(line)
             for note in report.notes:
                 terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
-    return tally.say()
+    # What the check was told of a list, healing it has to be told as well.
+    asked = {"--dialect": request.dialect, "--model": request.model}
+    return tally.say(
+        "".join(f" {name} {shlex.quote(word)}" for name, word in asked.items() if word)
+    )
 
 
 class CheckTally(Struct):
@@ -113,7 +118,7 @@ class CheckTally(Struct):
                 self.due[public(report.target)] = "heal" if is_list else "repair"
             yield report
 
-    def say(self) -> int:
+    def say(self, heal_options: str) -> int:
         """Print what was counted and which command repairs it; return the exit status."""
         if self.own:
             records = several(self.records, "record")
@@ -124,7 +129,8 @@ class CheckTally(Struct):
             terminal.note(f"Found {count} ({self.fixable} fixable).")
             if STDIN not in self.due and len(self.due) <= _MOST_DUE:
                 for target, verb in self.due.items():
-                    terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}")
+                    options = heal_options if verb == "heal" else ""
+                    terminal.note(f"To repair it: lockstitch {verb} {pasted(target)}{options}")
         elif self.kinds and not self.failed:
             notes = several(self.kinds[NOTE], "note")
             terminal.note(f"Healthy with notes: {notes}, nothing broken.")
