@@ -90,11 +90,16 @@ COMMANDS = {
 }
 
 
+def environment(checkout: Path) -> dict[str, str]:
+    """Return the environment of a checkout; what it compiles is kept, as it is for users."""
+    found = {"PYTHONPATH": str(checkout / "src"), "PYTHONDONTWRITEBYTECODE": "", "NO_COLOR": "1"}
+    return {**os.environ, **found}
+
+
 def seconds(argv: list[str], checkout: Path) -> float:
     """Return the processor seconds of a process and its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "NO_COLOR": "1"}
-    done = subprocess.run(argv, capture_output=True, env=environment, check=False)
+    done = subprocess.run(argv, capture_output=True, env=environment(checkout), check=False)
     if done.returncode not in (0, 1):
         sys.exit(done.stderr.decode(errors="replace"))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -106,10 +111,11 @@ def library(code: str, checkout: Path, folder: Path) -> float:
     place = folder / "library"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     text = PRELUDE.format(benchmarks=str(HERE)) + code
     argv = [sys.executable, "-c", text, str(place)]
-    done = subprocess.run(argv, capture_output=True, env=environment, check=True, text=True)
+    done = subprocess.run(
+        argv, capture_output=True, env=environment(checkout), check=True, text=True
+    )
     return float(done.stdout.split()[-1])
 
 
