@@ -239,7 +239,9 @@ def _repair_or_report(
             return _repair_one(name, source, request, prompt)
         failure = source
     except LockstitchError as error:
-        failure = error
+        # The frames that it came through may hold a cursor, and that holds the database open.
+        failure = error.with_traceback(None)
+        failure.__cause__ = failure.__context__ = None
     except OSError as error:
         failure = Unreadable(error.strerror or type(error).__name__)
     except (RecursionError, MemoryError):
