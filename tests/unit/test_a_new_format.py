@@ -39,12 +39,12 @@ class ToyFormat(Format):
         return Transcript(context, records, history, turns=len(homes), state=homes)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         def make(message: Any, near: Record) -> Record:
             return new_record(near.place, {"toy": 1, "message": message})
 
-        return place_messages(transcript, transcript.state, strands, make)
+        return place_messages(transcript, transcript.state, repaired, make)
 
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}

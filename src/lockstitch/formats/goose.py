@@ -233,10 +233,10 @@ class GooseLine(Struct, eq=False):
 
 
 def write_back(
-    transcript: Transcript, strands: Sequence[SourcedMessage], table: ProgramTable
+    transcript: Transcript, repaired: Sequence[SourcedMessage], table: ProgramTable
 ) -> list[Record]:
     """Return the records in which the conversation is the healed one."""
-    return _GooseWriteBack(transcript, table).write_back(strands)
+    return _GooseWriteBack(transcript, table).write_back(repaired)
 
 
 class _GooseWriteBack:
@@ -255,13 +255,13 @@ class _GooseWriteBack:
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 
-    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
+    def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
         lines: list[GooseLine] = []
         homes: list[int] = []
         seen: set[int] = set()
-        for strand in strands:
-            role = str(strand.message.get("role"))
-            for (source, _), run in groupby(strand.parts, key=_run):
+        for sourced in repaired:
+            role = str(sourced.message.get("role"))
+            for (source, _), run in groupby(sourced.parts, key=_run):
                 # a message may stay in a record of its own role, and only once
                 turn = self.turns.get(source)
                 fits = turn is not None and turn.role == role and source not in seen
@@ -454,9 +454,9 @@ class Goose(RowFormat):
         ]
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back(transcript, strands, _MESSAGE)
+        return write_back(transcript, repaired, _MESSAGE)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code in _STARTS:

@@ -74,26 +74,26 @@ class OpenAIAgents(RowFormat):
         return [row for row in transcript.records if not _is_lost(row)]
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         records, homes = transcript.records, transcript.state
-        stay = longest_kept_run([strand.origin for strand in strands])
+        stay = longest_kept_run([sourced.origin for sourced in repaired])
         kept: dict[int, Record] = {}
         # What is new or moved goes behind what it follows; None: it comes first.
         behind: dict[int | None, list[Record]] = {}
         first = homes[0] if homes else 0
         anchor: int | None = None
-        for place, strand in enumerate(strands):
+        for place, sourced in enumerate(repaired):
             if place in stay:
-                anchor = homes[strand.origin]
+                anchor = homes[sourced.origin]
                 kept[anchor] = row = records[anchor]
-                if isinstance(row, Row) and strand.message is not row.json:
-                    kept[anchor] = put_fields(row, strand.message)
+                if isinstance(row, Row) and sourced.message is not row.json:
+                    kept[anchor] = put_fields(row, sourced.message)
             else:
                 near = records[first if anchor is None else max(anchor, first)].value
                 time = {"created_at": near["created_at"]} if "created_at" in near else {}
                 session = near.get("session_id", transcript.session)
-                value = {"session_id": session, _ITEM: strand.message, **time}
+                value = {"session_id": session, _ITEM: sourced.message, **time}
                 behind.setdefault(anchor, []).append(new_row(_MESSAGE, value))
         out: list[Record] = []
         items = set(homes)

@@ -155,7 +155,7 @@ class PlainList(Format):
         return records
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         data = transcript.context.data
         homes, stored = transcript.state
@@ -163,16 +163,16 @@ class PlainList(Format):
         raw = {id(message): stored[number] for number, message in enumerate(spoken)}
         listed = any(_names_calls(message) for message in stored)
 
-        def written(strand: SourcedMessage) -> SourcedMessage:
-            message = raw.get(id(strand.message), strand.message)
+        def written(sourced: SourcedMessage) -> SourcedMessage:
+            message = raw.get(id(sourced.message), sourced.message)
             message = _listed(message) if listed else message
-            return SourcedMessage(message, strand.origin, strand.parts)
+            return SourcedMessage(message, sourced.origin, sourced.parts)
 
         def make(message: Any, near: Record) -> Record:
             sample = record_bytes(data, near).decode("utf-8", "surrogatepass")
             return Record("", message, fresh=dump_like(sample, message).encode())
 
-        return place_messages(transcript, homes, [*map(written, strands)], make)
+        return place_messages(transcript, homes, [*map(written, repaired)], make)
 
 
 def doubt_of(value: Any) -> str:
@@ -317,7 +317,7 @@ class Requests(Format):
         return records
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError("a file of requests has no conversation of its own")
 

@@ -21,7 +21,7 @@ from msgspec import Struct, field, structs
 from lockstitch.conversation.parts import Path, Place
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
-from lockstitch.repair.draft import Ledger, RepairedMessage, RepairedPart
+from lockstitch.repair.draft import Ledger, RepairedMessage, RepairedPart, earlier_forms
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.records import Pattern, Record
 
@@ -103,11 +103,16 @@ class Aside(Struct):
 
 
 class SourcedMessage(Struct):
-    """One healed message: its parts, each with the record it came from (``NEW``: from none)."""
+    """One repaired message: its parts, each with the record it came from (``NEW``: from none).
+
+    ``origin`` is its number in the history of the store. ``earlier`` says, by the ``id`` of a
+    changed part, which part of the history it was, and None of a new one.
+    """
 
     message: dict[str, Any]
     origin: int
     parts: list[tuple[int, Any]]
+    earlier: dict[int, Any] = field(default_factory=dict)
 
 
 def parts_of(message: Any) -> list[Any]:
@@ -116,7 +121,7 @@ def parts_of(message: Any) -> list[Any]:
     return content if type(content) is list and content else [message]
 
 
-def trace_sources(history: History, repaired: Iterable[RepairedMessage]) -> list[SourcedMessage]:
+def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list[SourcedMessage]:
     """Say of each message of a repaired history, and of each part, from which record it is.
 
     Messages from behind the history, such as the prompt that a resume adds, are left out.
@@ -124,6 +129,7 @@ def trace_sources(history: History, repaired: Iterable[RepairedMessage]) -> list
     # origins count the stored messages only: others were put in from elsewhere
     stored = (number for number, row in enumerate(history.sources) if row != [NEW])
     counted = {number: place for place, number in enumerate(stored)}
+    used = {(part.origin, part.path) for one in repaired for part in one.parts}
     traced: list[SourcedMessage] = []
     for one in repaired:
         origin = one.origin
@@ -135,10 +141,24 @@ def trace_sources(history: History, repaired: Iterable[RepairedMessage]) -> list
         else:
             sources = _sources(history, one, elements)
         number = NEW if origin is None else counted.get(origin, NEW)
-        traced.append(
-            SourcedMessage(one.message, number, list(zip(sources, elements, strict=True)))
-        )
+        parts = list(zip(sources, elements, strict=True))
+        earlier = earlier_forms([one], history.messages)
+        made = next((part.value for part in one.parts if part.origin is None), None)
+        if origin is not None and made and all(part.origin != origin for part in one.parts):
+            # a message of which nothing is left, and which stays, keeps a place that it had
+            earlier[id(made)] = _first_free(history.messages[origin], origin, used)
+        traced.append(SourcedMessage(one.message, number, parts, earlier))
     return traced
+
+
+def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -> Any:
+    """Return the first part of a message that nothing in the repaired list comes from."""
+    for key in ("content", "parts"):
+        elements = message.get(key) if type(message) is dict else None
+        for place, part in enumerate(elements if type(elements) is list else ()):
+            if (number, (key, place)) not in used:
+                return part
+    return None
 
 
 def _sources(history: History, one: RepairedMessage, elements: list[Any]) -> list[int]:
@@ -362,7 +382,7 @@ class Format(ABC):
 
     @abstractmethod
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         """Put a healed history into the records: change, add, move and take out what differs."""
 

@@ -334,8 +334,8 @@ def _repair_once(
     if not plan.healed or (not plan.changed and history is after.history):
         return after
     take_over_changes(plan, history, after, ledger)
-    strands = trace_sources(history, plan.repaired)
-    records = form.write_back(after, strands, ledger)
+    repaired = trace_sources(history, plan.repaired)
+    records = form.write_back(after, repaired, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
         rest = {name: value for name, value in plan.plain.items() if name != key}
@@ -460,8 +460,8 @@ def _keep_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
         ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     kept = [RepairedMessage(message, n) for n, message in enumerate(history.messages[:start])]
-    strands = trace_sources(history, kept)
-    records = form.write_back(transcript, strands, ledger)
+    repaired = trace_sources(history, kept)
+    records = form.write_back(transcript, repaired, ledger)
     return _parse_again(form, transcript, records)
 
 

@@ -93,11 +93,11 @@ class Earlier(Generic[T]):
 def place_messages(
     transcript: Transcript,
     homes: Sequence[MessageHome],
-    strands: Sequence[SourcedMessage],
+    repaired: Sequence[SourcedMessage],
     make: Make,
 ) -> list[Record]:
     """Return the records that hold the healed messages; ``make`` makes the record of a new one."""
-    return _MessagePlacement(transcript, homes, strands, make).records()
+    return _MessagePlacement(transcript, homes, repaired, make).records()
 
 
 class _MessagePlacement:
@@ -107,7 +107,7 @@ class _MessagePlacement:
         self,
         transcript: Transcript,
         homes: Sequence[MessageHome],
-        strands: Sequence[SourcedMessage],
+        repaired: Sequence[SourcedMessage],
         make: Make,
     ) -> None:
         self.data = transcript.context.data
@@ -117,14 +117,14 @@ class _MessagePlacement:
         self.make = make
         self.kept: dict[int, Any] = {}
         self.behind: dict[int, list[tuple[int, Any]]] = {}
-        stay = longest_kept_run([strand.origin for strand in strands])
+        stay = longest_kept_run([sourced.origin for sourced in repaired])
         anchor = _FRONT
-        for position, strand in enumerate(strands):
+        for position, sourced in enumerate(repaired):
             if position in stay:
-                anchor = strand.origin
-                self.kept[anchor] = strand.message
+                anchor = sourced.origin
+                self.kept[anchor] = sourced.message
             else:
-                self.behind.setdefault(anchor, []).append((strand.origin, strand.message))
+                self.behind.setdefault(anchor, []).append((sourced.origin, sourced.message))
 
     def records(self) -> list[Record]:
         at: dict[int, list[int]] = {}

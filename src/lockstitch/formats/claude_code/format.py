@@ -189,9 +189,9 @@ class ClaudeCode(Format):
         return tree.repair_tree(transcript, state.chain, state.faults, ledger)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, transcript.state.chain, strands)
+        return write_back.write_back(transcript, transcript.state.chain, repaired)
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         state: ClaudeState = transcript.state

@@ -73,16 +73,16 @@ class ClaudeUnit(Struct, eq=False):
 
 
 def write_back(
-    transcript: Transcript, chain: ClaudeChain, strands: Sequence[SourcedMessage]
+    transcript: Transcript, chain: ClaudeChain, repaired: Sequence[SourcedMessage]
 ) -> list[Record]:
     """Return the records of the file in which the conversation is the healed one."""
     writer = _ClaudeWriteBack(transcript, chain)
     units: list[ClaudeUnit] = []
     batch = 0
-    for strand in strands:
-        is_model = strand.message.get("role") == ASSISTANT
+    for sourced in repaired:
+        is_model = sourced.message.get("role") == ASSISTANT
         batch += is_model
-        made = list(writer.units_of(strand, units))
+        made = list(writer.units_of(sourced, units))
         for unit in made:
             unit.batch = batch
         if is_model:
@@ -116,26 +116,26 @@ class _ClaudeWriteBack:
     # One unit a line, in the order of the healed history.
 
     def units_of(
-        self, strand: SourcedMessage, before: Sequence[ClaudeUnit]
+        self, sourced: SourcedMessage, before: Sequence[ClaudeUnit]
     ) -> Iterator[ClaudeUnit]:
         """Make the lines of a message: those that it had, with what is left of them, or new ones.
 
         What was typed while the model was busy stays where it is.
         """
-        role = strand.message.get("role")
-        for source, run in groupby(strand.parts, key=lambda part: part[0]):
+        role = sourced.message.get("role")
+        for source, run in groupby(sourced.parts, key=lambda part: part[0]):
             parts = [part for _, part in run]
             kind = None if source == NEW else self.chain.value(source).get("type")
             if kind == ATTACHMENT:
                 continue
             if source == NEW or kind != role or source in self.used:
                 for part in parts:
-                    yield self._fresh(strand, part, before)
+                    yield self._fresh(sourced, part, before)
                 continue
             self.used.add(source)
             record = self.records[source]
             old = record.value["message"]["content"]
-            new = strand.message["content"] if parts == [strand.message] else parts
+            new = sourced.message["content"] if parts == [sourced.message] else parts
             if type(old) is str or type(new) is str:
                 is_same = new == old
             else:
@@ -146,19 +146,21 @@ class _ClaudeWriteBack:
                 record = amend_record(self.data, record, ("message", "content"), new)
             yield ClaudeUnit(record, source)
 
-    def _fresh(self, strand: SourcedMessage, part: Any, before: Sequence[ClaudeUnit]) -> ClaudeUnit:
+    def _fresh(
+        self, sourced: SourcedMessage, part: Any, before: Sequence[ClaudeUnit]
+    ) -> ClaudeUnit:
         """Make a record that the program would have written for this part.
 
         Its surroundings are those of the line before it, or else of the next one.
         """
-        role = strand.message.get("role")
-        own = [self.chain.value(source) for source, _ in strand.parts if source != NEW]
+        role = sourced.message.get("role")
+        own = [self.chain.value(source) for source, _ in sourced.parts if source != NEW]
         near: dict[str, Any] = {}
         if before:
             near = before[-1].record.value
         elif own or self.sent:
             near = own[0] if own else self.chain.value(self.sent[0])
-        content = part["content"] if part is strand.message else [part]
+        content = part["content"] if part is sourced.message else [part]
         value: dict[str, Any] = {key: near[key] for key in _BEFORE if key in near}
         value["type"] = role
         message: dict[str, Any] = {"role": role}

@@ -153,9 +153,9 @@ class Codex(Format):
         return repair.repair_tree(transcript, ledger)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return repair.write_back(transcript, strands)
+        return repair.write_back(transcript, repaired)
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
         """Return those that have the rollout open, or the lock of the thread that is in it."""

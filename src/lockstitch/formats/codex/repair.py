@@ -288,11 +288,12 @@ def renumbered(thread: CodexThread, data: bytes) -> list[Record]:
     ]
 
 
-def write_back(transcript: Transcript, strands: Sequence[SourcedMessage]) -> list[Record]:
+def write_back(transcript: Transcript, repaired: Sequence[SourcedMessage]) -> list[Record]:
     """Return the lines of the file whose items are the healed ones."""
     thread: CodexThread = transcript.state
     laid = [
-        SourcedMessage(spelled(strand.message), strand.origin, strand.parts) for strand in strands
+        SourcedMessage(spelled(sourced.message), sourced.origin, sourced.parts)
+        for sourced in repaired
     ]
     records = place_messages(transcript, thread.homes, laid, _line)
     return renumbered(CodexThread(records), transcript.context.data)

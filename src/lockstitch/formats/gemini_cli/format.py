@@ -127,9 +127,9 @@ class GeminiCli(Format):
         return Path(path).name.startswith("session-") and _is_project(path, folder)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, strands, ledger)
+        return write_back.write_back(transcript, repaired, ledger)
 
 
 def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:

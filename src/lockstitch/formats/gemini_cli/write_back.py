@@ -233,10 +233,10 @@ class Patch(Struct):
 
 
 def write_back(
-    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
     """Return the records of the file whose contents are the healed ones."""
-    return _GeminiWriteBack(transcript, ledger).write_back(strands)
+    return _GeminiWriteBack(transcript, ledger).write_back(repaired)
 
 
 class _GeminiWriteBack:
@@ -258,30 +258,40 @@ class _GeminiWriteBack:
         for content in self.old:
             yield from content["parts"]
 
-    def write_back(self, strands: Sequence[SourcedMessage]) -> list[Record]:
-        kept = {id(part) for strand in strands for part in strand.message["parts"]}
-        spare = [part for part in self._old_parts() if id(part) not in kept]
-        slots = [slot for strand in strands for slot in self._slots(strand.message, spare)]
+    def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
+        slots = [slot for sourced in repaired for slot in self._slots(sourced)]
         self._settle(slots)
         self._sweep(slots)
         return self._file()
 
     # Which part stands where.
 
-    def _slots(self, content: dict[str, Any], spare: list[Part]) -> Iterator[ChatSlot]:
+    def _slots(self, sourced: SourcedMessage) -> Iterator[ChatSlot]:
         """Return the parts of a content, those that were rewritten with the place they had."""
-        role = str(content.get("role"))
-        for part in content["parts"]:
-            place = self.chat.places.get(id(part))
-            # Nobody's words become another's: what is new in front of them is not what they were.
-            same = [old for old in spare if self.roles[id(old)] == role]
-            before = _before(part, same) if place is None else None
-            if before is None:
-                yield ChatSlot(part, role, place)
+        role = str(sourced.message.get("role"))
+        for part in sourced.message["parts"]:
+            before = sourced.earlier.get(id(part), part)
+            place = self.chat.places.get(id(before))
+            if before is part or place is None or not self._can_hold(before, place, part, role):
+                yield ChatSlot(part, role, self.chat.places.get(id(part)))
                 continue
-            spare[:] = [old for old in spare if old is not before]
             self.order[id(part)] = self.order[id(before)]
-            yield ChatSlot(part, role, self.chat.places[id(before)], changed=True)
+            yield ChatSlot(part, role, place, changed=True)
+
+    def _can_hold(self, before: Part, place: ChatPlace, part: Part, role: str) -> bool:
+        """Whether what a part became can stand where it stood.
+
+        Nobody's words become another's; a call's record holds a call, and what is all of its
+        result is a response, or has to make room for one.
+        """
+        if self.roles[id(before)] != role:
+            return False
+        match place.path[len(self._owner(place).path) :]:
+            case ("toolCalls", _):
+                return "functionCall" in part
+            case ("toolCalls", _, "result"):
+                return "functionResponse" in part
+        return True
 
     def _settle(self, slots: Sequence[ChatSlot]) -> None:
         """Write what changed in its place, and find a place for what is new or moved."""
@@ -450,23 +460,6 @@ def _key(named: dict[str, Any]) -> Any:
     """Return by what a call and its response know each other."""
     name = named.get("id")
     return name if type(name) is str else (named.get("name"),)
-
-
-def _before(part: Part, spare: Sequence[Part]) -> Part | None:
-    """Return the part that another one was rewritten from: of its kind, or text from a response."""
-    kind = next((key for key in _KINDS if key in part), "")
-    for old in spare:
-        if kind == "functionResponse" and kind in old and _same(part[kind], old[kind]):
-            return old
-        if kind != "functionResponse" and kind in old:
-            return old
-        if kind == "text" and "functionResponse" in old:
-            return old
-    return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is dict and type(other) is dict and _key(one) == _key(other)
 
 
 def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:

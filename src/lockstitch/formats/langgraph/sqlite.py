@@ -136,10 +136,12 @@ class ThreadFormat(Format):
         return self.write_back(transcript, trace_sources(transcript.history, kept), ledger)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         try:
-            new = repair_checkpoint(transcript, strands, {change.code for change in ledger.changes})
+            new = repair_checkpoint(
+                transcript, repaired, {change.code for change in ledger.changes}
+            )
         except Undecodable:
             return list(transcript.records)
         return list(transcript.records) if new is None else self.added(transcript.records, new)

@@ -137,10 +137,10 @@ class OpenCode(RowFormat):
         return [rebuilt.get(id(record), record) for record in transcript.records]
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _RowEditor(transcript.records)
-        write_back(transcript.state, strands, editor)
+        write_back(transcript.state, repaired, editor)
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
@@ -381,10 +381,10 @@ class OpenCodeExport(Format):
         return transcript_of(transcript, {})
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _DocumentEditor(transcript)
-        write_back(transcript.state, strands, editor)
+        write_back(transcript.state, repaired, editor)
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:

@@ -8,7 +8,7 @@ nothing changes on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from lockstitch.conversation.parts import Path
@@ -23,7 +23,7 @@ from lockstitch.formats.opencode.history import (
     is_open,
     state_of,
 )
-from lockstitch.sources.interface import NEW, SourcedMessage, parts_of
+from lockstitch.sources.interface import NEW, SourcedMessage
 
 
 class OpenCodeEditor(Protocol):
@@ -42,72 +42,63 @@ class OpenCodeEditor(Protocol):
         """Put a new message with one part behind another message, or in front."""
 
 
-def write_back(telling: Telling, strands: Sequence[SourcedMessage], editor: OpenCodeEditor) -> None:
+def write_back(
+    telling: Telling, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
+) -> None:
     """Tell an editor what to change so that the healed history is what is sent."""
-    _OpenCodeWriteBack(telling, strands, editor).write_back()
+    _OpenCodeWriteBack(telling, repaired, editor).write_back()
 
 
 class _OpenCodeWriteBack:
     def __init__(
-        self, telling: Telling, strands: Sequence[SourcedMessage], editor: OpenCodeEditor
+        self, telling: Telling, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
     ) -> None:
         self.telling = telling
-        self.strands = strands
+        self.repaired = repaired
         self.editor = editor
         self.kept: set[int] = set()
         self.ends: dict[str, int] = {}
-        self.present = {id(block) for strand in strands for block in parts_of(strand.message)}
 
     def write_back(self) -> None:
         last: OpenCodeEntry | None = None
-        for strand in self.strands:
-            entry = self._entry(strand, last)
-            self._strand(strand, entry, last)
+        for sourced in self.repaired:
+            entry = self._entry(sourced)
+            self._write_message(sourced, entry, last)
             last = entry or last
         self._end_messages()
         self._drop()
 
-    def _entry(self, strand: SourcedMessage, last: OpenCodeEntry | None) -> OpenCodeEntry | None:
-        """Find the stored message of a healed one: by its parts, or as the next that is gone."""
-        for _, block in strand.parts:
-            piece = self.telling.homes.get(id(block)) or self._answered(block)
+    def _entry(self, sourced: SourcedMessage) -> OpenCodeEntry | None:
+        """Find the stored message of a repaired one: that of its parts, or the one it was."""
+        for _, block in sourced.parts:
+            piece = self._piece(sourced, block)
             if piece is not None:
                 return self.telling.entry_of[id(piece)]
-        if all(source == NEW for source, _ in strand.parts):
-            return None
-        owners = self.telling.owners
-        start = max((n + 1 for n, owner in enumerate(owners) if owner is last), default=0)
-        later = zip(self.telling.history.messages[start:], owners[start:], strict=True)
-        return next((owner for told, owner in later if self._became(told, strand)), None)
+        return None if sourced.origin == NEW else self.telling.owners[sourced.origin]
 
-    def _became(self, told: Fields, strand: SourcedMessage) -> bool:
-        gone = all(id(block) not in self.present for block in told["content"])
-        return gone and told["role"] == strand.message.get("role")
+    def _piece(self, sourced: SourcedMessage, block: Fields) -> OpenCodePiece | None:
+        """Return the stored part that a block was, or that of the call which it answers."""
+        before = sourced.earlier.get(id(block), block)
+        piece = self.telling.homes.get(id(before))
+        if piece is None or before is block or "tool_use_id" in block:
+            return piece or self._answered(block)
+        # a result is stored in its call: as words in its place it would be the model's
+        owner = self.telling.entry_of[id(piece)]
+        return piece if owner.info.get("role") == sourced.message.get("role") else None
 
-    def _strand(
-        self, strand: SourcedMessage, entry: OpenCodeEntry | None, last: OpenCodeEntry | None
+    def _write_message(
+        self, sourced: SourcedMessage, entry: OpenCodeEntry | None, last: OpenCodeEntry | None
     ) -> None:
         before: OpenCodePiece | None = None
-        for source, block in strand.parts:
-            piece = self.telling.homes.get(id(block)) or self._answered(block)
-            if piece is None and entry is not None and source != NEW:
-                piece = next(self._spare(entry), None)
+        for _, block in sourced.parts:
+            piece = self._piece(sourced, block)
             if piece is None:
-                self._add(strand, entry, last, before, block)
+                self._add(sourced, entry, last, before, block)
                 continue
             if id(block) not in self.telling.homes:
                 self._write(piece, block)
             self.kept.add(id(piece))
             before = piece
-
-    def _spare(self, entry: OpenCodeEntry) -> Iterator[OpenCodePiece]:
-        """Return the parts of a message whose blocks are gone: what they became stands there."""
-        told = zip(self.telling.history.messages, self.telling.owners, strict=True)
-        for message, owner in told:
-            for block in message["content"] if owner is entry else ():
-                piece = self.telling.homes[id(block)]
-                if id(block) not in self.present and id(piece) not in self.kept:
-                    yield piece
 
     def _answered(self, block: Fields) -> OpenCodePiece | None:
         """Return the part of the call that a new result, or a changed call, belongs to."""
@@ -181,17 +172,17 @@ class _OpenCodeWriteBack:
 
     def _add(
         self,
-        strand: SourcedMessage,
+        sourced: SourcedMessage,
         entry: OpenCodeEntry | None,
         last: OpenCodeEntry | None,
         before: OpenCodePiece | None,
         block: Fields,
     ) -> None:
         data = words_block(words(block))
-        if entry is not None and entry.info.get("role") == strand.message.get("role"):
+        if entry is not None and entry.info.get("role") == sourced.message.get("role"):
             self.editor.add_part(entry, before, data)
         else:
-            self.editor.add_message(last, str(strand.message.get("role")), data)
+            self.editor.add_message(last, str(sourced.message.get("role")), data)
 
     def _drop(self) -> None:
         told = {id(piece) for piece in self.telling.homes.values()}

@@ -107,9 +107,9 @@ class Pi(Format):
         return repair_tree.repair_tree(transcript, ledger)
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, strands, ledger)
+        return write_back.write_back(transcript, repaired, ledger)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code in _ANSWERED else found.severity

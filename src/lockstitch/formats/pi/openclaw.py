@@ -221,7 +221,7 @@ class OpenClaw(RowFormat):
         return [one for one in transcript.state.asides() if one.history.messages]
 
     def write_back(
-        self, transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+        self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         raise UsageError(_HELP)
 

@@ -49,10 +49,10 @@ class PiUnit(Struct, eq=False):
 
 
 def write_back(
-    transcript: Transcript, strands: Sequence[SourcedMessage], ledger: Ledger
+    transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
     """Return the records of the file in which the conversation is the healed one."""
-    return _PiWriteBack(transcript).write_back(strands, ledger)
+    return _PiWriteBack(transcript).write_back(repaired, ledger)
 
 
 class _PiWriteBack:
@@ -69,9 +69,9 @@ class _PiWriteBack:
         self.used: set[int] = set()
         self.made = 0
 
-    def write_back(self, strands: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
+    def write_back(self, repaired: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
         session = self.session
-        units = [unit for strand in strands for unit in self._units(strand)]
+        units = [unit for sourced in repaired for unit in self._units(sourced)]
         # What is new is like the old entry before it, or like the first that there is.
         old = (unit.number for unit in units if not unit.is_new)
         last = next(old, session.entries[0])
@@ -98,10 +98,10 @@ class _PiWriteBack:
 
     # Which entry holds which blocks.
 
-    def _units(self, strand: SourcedMessage) -> list[PiUnit]:
-        role = str(strand.message.get("role"))
+    def _units(self, sourced: SourcedMessage) -> list[PiUnit]:
+        role = str(sourced.message.get("role"))
         units: list[PiUnit] = []
-        for source, block in strand.parts:
+        for source, block in sourced.parts:
             last = units[-1] if units else None
             kind = RESULT if is_result(block) else role
             fits = last is not None and last.role == kind != RESULT
