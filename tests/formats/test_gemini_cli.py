@@ -219,6 +219,24 @@ def test_a_chat_that_starts_with_the_model_gets_a_start() -> None:
     assert done.values[2] == TURN[2]
 
 
+def test_what_is_put_in_front_takes_no_place_of_what_comes_later() -> None:
+    odd = say("g1", "I do.", call("c1", response("gone", "precious")))
+    done = mend(FORM, joined(HEAD, odd, TURN[2]))
+    assert done.remaining == []
+    assert [value["id"] for value in done.values[2:]] == ["g1", "g2"]
+    answer, text = done.values[2]["toolCalls"][0]["result"]
+    assert answer["functionResponse"]["id"] == "c1"
+    assert "precious" in text["text"]
+
+
+def test_a_message_of_which_nothing_is_left_keeps_its_record() -> None:
+    empty = message("u2", "user", [{"nothing": "known"}])
+    done = mend(FORM, joined(HEAD, *TURN, empty, say("g3", "I see.")))
+    assert done.remaining == []
+    assert [value["id"] for value in done.values[4:]] == ["u2", "g3"]
+    assert done.values[4]["content"] == [{"text": "[lockstitch] This message was empty."}]
+
+
 def test_a_checkpoint_is_mended_inside() -> None:
     broken = [TURN[0], say("g1", "I do.", call("c1")), message("r9", "user", [response("c9")])]
     done = mend(FORM, joined(HEAD, {"$set": {"messages": broken}}, TURN[2]))
