@@ -33,7 +33,7 @@ def bash(command: str) -> str:
 
 
 def read(path: str) -> str:
-    """Give the content of a file."""
+    """Return the content of a file."""
     return Path(path).read_text(encoding="utf-8")
 
 
@@ -71,7 +71,7 @@ def take_turn(session: lockstitch.Session) -> None:
 
 
 def prompts() -> Iterator[tuple[str, str | None]]:
-    """Give each line of the input, with a key if the same input may come again.
+    """Yield each line of the input, with a key if the same input may come again.
 
     A file that is fed in is the same when this program is started again, so each of its lines is
     said once. What a person types is new each time.

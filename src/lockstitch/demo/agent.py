@@ -71,7 +71,7 @@ def take_turn(session: lockstitch.Session) -> None:
 
 
 def prompts() -> Iterator[tuple[str, str | None]]:
-    """Return each line of the input, with a key if the same input may come again.
+    """Yield each line of the input, with a key if the same input may come again.
 
     A file that is fed in is the same when this program is started again, so each of its lines is
     said once. What a person types is new each time.

@@ -51,7 +51,7 @@ def filled(path: Path, sessions: int, records: int) -> None:
         for name in range(sessions):
             number = rows.add_session(connection, f"s{name:06}", Head(), 1, name * 30_000)
             if name % 3 == 0:
-                listing.describe(connection, number, [ABOUT])
+                listing.describe(connection, number, ABOUT)
 
     with SqliteBackend(path) as store:
         store._writer.do(fill)  # type: ignore[union-attr]  # noqa: SLF001
