@@ -153,7 +153,7 @@ def _dispatch(words: Sequence[str]) -> int:
 
 
 def _describe_unknown(word: str) -> str:
-    """Return that there is no such command, and what may be meant: another one, or a session."""
+    """Return the error for an unknown command, and what may be meant: another one, or a session."""
     from lockstitch.stores.addresses import public
 
     hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."

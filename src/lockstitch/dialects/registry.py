@@ -160,7 +160,7 @@ def find_doubt(messages: Sequence[Any], dialect: str) -> str:
 
 
 def _foreign_calls(messages: Sequence[Any], view: Dialect) -> str:
-    """Return that most calls or results are written in another way; empty if they are not."""
+    """Return the doubt that most calls or results are written in another way, or nothing."""
     verdicts = [
         verdict
         for message in messages

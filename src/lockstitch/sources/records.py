@@ -177,7 +177,8 @@ def read_lines(
         found[-1].ending = data[found[-1].end : stop + 1]
         records += found
         start = stop + 1
-    _note_missing_newline(records)
+    if records and b"\n" not in records[-1].ending and records[-1].kind == JSON:
+        records[-1].codes = (*records[-1].codes, "LS608")
     return records
 
 
@@ -234,12 +235,6 @@ def _read_line(
         return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
     codes = codes if type(value) is dict else ("LS606",)
     return [Record(place, value, JSON, start, stop, codes=codes)]
-
-
-def _note_missing_newline(records: list[Record]) -> None:
-    if records and b"\n" not in records[-1].ending and records[-1].kind == JSON:
-        last = records[-1]
-        last.codes = (*last.codes, "LS608")
 
 
 class _Joining:

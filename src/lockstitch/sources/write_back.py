@@ -431,7 +431,7 @@ class TreeRepair:
         return [*self.head, *(self.values.get(n, self.records[n]) for n in order)]
 
     def set(self, number: int, path: tuple[str | int, ...], value: Any) -> None:
-        """Return a record another value at a path."""
+        """Set the value at a path of a record."""
         record = self.values.get(number, self.records[number])
         self.values[number] = amend_record(self.data, record, path, value)
 

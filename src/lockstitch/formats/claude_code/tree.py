@@ -393,7 +393,7 @@ class _ClaudeTreeRepair(TreeRepair):
                 self.set(child.number, ("parentUuid",), node.parent)
 
     def wrap_replies(self) -> None:
-        """Return replies that are a text the list of blocks that every client reads."""
+        """Turn replies that are a text into the list of blocks that every client reads."""
         for fault in self.of(BARE_REPLY):
             text = self.chain.value(fault.number)["message"]["content"]
             blocks = [{"type": "text", "text": text}] if text else []
@@ -401,7 +401,7 @@ class _ClaudeTreeRepair(TreeRepair):
             self.note("LS610", "rewritten", fault.number, "the text became a block")
 
     def rename_repeats(self) -> None:
-        """Return the second of two different records an id of its own, and its children with it."""
+        """Give the second of two different records an id of its own, and its children with it."""
         speaks = self.chain.is_spoken
         # By id: the records that children follow, each up to the next one.
         heads: dict[str, list[tuple[int, str]]] = {}
@@ -629,7 +629,7 @@ class _ClaudeTreeRepair(TreeRepair):
         return found
 
     def address_results(self) -> None:
-        """Return a result the id of the call that its record names."""
+        """Set the id of a result to that of the call that its record names."""
         for fault in self.of(MISADDRESSED):
             block, call = fault.about
             self.set(fault.number, ("message", "content", block, "tool_use_id"), call)

@@ -191,7 +191,7 @@ class _ClaudeWriteBack:
         return {name: value.get("uuid") for value in values for name in call_ids_in(value)}
 
     def rename_message(self, units: Sequence[ClaudeUnit]) -> None:
-        """Return the second half of a message that was split an id of its own."""
+        """Give the second half of a message that was split an id of its own."""
         name = next((u.record.value["message"].get("id") for u in units), None)
         if type(name) is not str:
             return

@@ -220,7 +220,7 @@ class _CodexRepair(TreeRepair):
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
     def give_times(self) -> None:
-        """Return records that the program skips the time of their neighbour, and no odd ordinal."""
+        """Set the time of records that the program skips to their neighbour's, and drop odd ordinals."""
         wrong = set(skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
@@ -270,7 +270,7 @@ class _CodexRepair(TreeRepair):
             self.gone.add(number)
 
     def number_anew(self) -> None:
-        """Return the records of a paginated file ordinals that count on."""
+        """Renumber the records of a paginated file so that their ordinals count on."""
         wrong = numbering(self.thread)
         if wrong:
             text = f"{len(wrong)} ordinals were renumbered"

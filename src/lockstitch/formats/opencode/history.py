@@ -200,7 +200,7 @@ def _medium(data: Fields) -> Fields:
 
 
 def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
-    """Return an answer step by step: what is said, the calls, then their results."""
+    """Add an answer step by step: what is said, the calls, then their results."""
     said: list[tuple[OpenCodePiece, Fields]] = []
     results: list[tuple[OpenCodePiece, Fields]] = []
 

@@ -227,7 +227,7 @@ class _PiTreeRepair(TreeRepair):
                     self.ledger.set_aside(RULES["LS607"], place, value)
 
     def rename_repeats(self) -> None:
-        """Return a second entry with an id its own, and hang on it what was written behind it."""
+        """Give a second entry of the same id its own, and hang on it what was written behind it."""
         second: dict[str, int] = {}
         names: dict[int, str] = {}
         for node in self.session.graph.repeats:
@@ -255,7 +255,7 @@ class _PiTreeRepair(TreeRepair):
                 self._remove(number)
 
     def name_entries(self) -> None:
-        """Return messages without an id one, behind the entry before; take out what is no entry."""
+        """Give messages without an id one, behind the entry before; take out what is no entry."""
         for number in _unnamed(self.session):
             value = self.session.value(number)
             if not message_of(value):

@@ -353,13 +353,13 @@ class OwnClaim:
         return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
 
     def drop(self) -> None:
-        """Return the claim up: all that was written is durable."""
+        """Give the claim up: all that was written is durable."""
         self._close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Return the claim up, but leave its file, because something may not be durable."""
+        """Give the claim up, but leave its file, because something may not be durable."""
         self._claim = structs.replace(self._claim, seconds=-clock())
         with suppress(OSError):
             self.beat()

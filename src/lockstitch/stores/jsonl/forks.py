@@ -133,7 +133,7 @@ def _made(files: Files, target: str, lines: bytes) -> bool:
 
 
 def place_file(draft: Path, target: Path) -> bool:
-    """Return a file its name without ever taking that of another."""
+    """Give a file its name without ever taking that of another."""
     try:
         os.link(draft, target, follow_symlinks=False)
     except FileExistsError:
@@ -173,7 +173,7 @@ class UnneededBase(Struct, frozen=True):
 
 
 def keep_shared(files: Files, session: str) -> None:
-    """Return what forks of a session share a file of its own, before that of the session goes."""
+    """Put what forks of a session share into a file of its own, before the session's file goes."""
     found = files.log(session).lstat()
     name = _name_of(files, found)
     if name is None:

@@ -98,7 +98,7 @@ def _is_behind(line: Line | None, seq: int) -> bool:
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
-    """Return a session's file another name and its own to another file, under both locks."""
+    """Give a session's file another name, and its own name to another file, under both locks."""
     with files.reading(session) as handle:
         if stamp and stamp != _stamp(handle):
             raise Moved(f"session {session}: it went on since it was read: read it again")

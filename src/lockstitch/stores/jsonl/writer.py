@@ -196,7 +196,7 @@ class LogWriter:
                 self._claim.beat()
 
     def close(self) -> None:
-        """Return the claim up and let go of the file."""
+        """Give the claim up and let go of the file."""
         if self._is_unsure:
             self._claim.leave()
         else:

@@ -223,7 +223,7 @@ def cut(connection: Connection, number: int, upto: int) -> None:
 
 
 def move(connection: Connection, number: int, other: int) -> None:
-    """Return the records that an earlier version wrote, and all large values, to another number."""
+    """Move the records that an earlier version wrote, and all large values, to another number."""
     connection.execute("update events set session = ? where session = ?", (other, number))
     connection.execute("update uses set session = ? where session = ?", (other, number))
 

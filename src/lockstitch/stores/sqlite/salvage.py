@@ -348,7 +348,7 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
     is_held: Callable[[SessionHeadRow], bool],
     where: str,
 ) -> None:
-    """Return a session another name and its own to another one; see ``Backend.exchange``."""
+    """Give a session another name, and its own to another one; see ``Backend.exchange``."""
     old = _row(connection, session, where)
     new = _row(connection, successor, where)
     for name in (session, successor, aside):
