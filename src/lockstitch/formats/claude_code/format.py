@@ -118,7 +118,7 @@ class ClaudeCode(Format):
         return any(map(_is_own, values)) and not self.doubt(head)
 
     def doubt(self, head: Sequence[Any]) -> str:
-        """Return what is odd about messages of another shape, as of programs whose lines look alike."""
+        """Return what is odd about messages of another shape; other programs' lines look alike."""
         foreign = spoken = 0
         for value in head:
             message = value.get("message") if type(value) is dict else None

@@ -220,7 +220,7 @@ class _CodexRepair(TreeRepair):
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
     def give_times(self) -> None:
-        """Set the time of records that the program skips to their neighbour's, and drop odd ordinals."""
+        """Set the time of records that the program skips to a neighbour's; drop odd ordinals."""
         wrong = set(skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
