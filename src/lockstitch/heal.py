@@ -257,10 +257,11 @@ class Plan:
         if outcome is None or not self.changed:
             return self._given.plain
         messages: list[Any] = []
+        gaps = self._given.excerpt.gaps if self._given.excerpt is not None else {}
         for one in outcome.messages:
             messages.append(one.message)
-            gap = self._gap_behind(one)
-            messages += raw[gap.start : gap.stop]
+            if one.origin in gaps:  # behind it come messages that needed no look
+                messages += raw[one.origin + 1 : gaps[one.origin]]
         if outcome.body is None:
             return messages
         return {**outcome.body, self._given.profile.list_key: messages}
