@@ -17,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres.shallow import AsyncShallowPostgresSaver, ShallowPostgresSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.graph import START, MessagesState, StateGraph
 
 from lockstitch.errors import Conflict, UsageError
 from lockstitch.integrations.langgraph import Guard, reconcile
@@ -395,3 +396,18 @@ def test_a_look_makes_no_objects(serde: Any) -> None:
 def test_a_saver_that_nobody_knows_is_looked_at_as_it_is() -> None:
     saver = Old()
     assert header_reader(saver) is saver
+
+
+def test_large_metadata_is_no_obstacle() -> None:
+    """Metadata above some size is read in another way where only a header is asked for."""
+    saver = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "t"}, "metadata": {"big": "y" * 1000}}
+    for _ in range(2):  # two guards, so that each has to look at what the other one put
+        for guard in (Guard(saver), Guard(saver)):
+            builder: Any = StateGraph(MessagesState)
+            builder.add_node("speak", lambda _state: {"messages": [("ai", "Done.")]})
+            builder.add_edge(START, "speak")
+            builder.compile(checkpointer=guard).invoke({"messages": [("user", "Hi.")]}, config)
+    held = saver.get_tuple(config)
+    assert held is not None
+    assert len(held.checkpoint["channel_values"]["messages"]) == 8
