@@ -40,7 +40,7 @@ LIMITS = {
 }
 # Calls of a saver that the first turn of a graph with one node may take under a guard: one or two
 # more than later turns; 6 without one. Fewer would let two runs begin on two first checkpoints.
-SAVER_CALLS = 13
+SAVER_CALLS = 12
 
 
 class Way:

@@ -75,9 +75,10 @@ def _is_small(raw: Sequence[Any], profile: Profile) -> bool:
     for chunk in chunks:
         try:
             packed = _PACKER.encode(chunk)
+            # A zero byte is in a text, or in the length of something: JSON spells the first out.
+            if packed.find(0, _PACKED_HEAD) >= 0 and b"\\u0000" in _ENCODER.encode(chunk):
+                return False
         except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
-            return False
-        if packed.find(0, _PACKED_HEAD) >= 0 and encoded_size(chunk) < 0:
             return False
         size = _LONGEST * len(packed)
         if size > _UNREMARKABLE:

@@ -473,7 +473,7 @@ def value_slot(value: Any) -> str:
 
 
 def bind_values(values: Iterable[Any]) -> list[Any]:
-    """Return values to SQLite as they came: text by its bytes, which need not be UTF-8."""
+    """Return values as SQLite gets them: text by its bytes, which need not be UTF-8."""
     return [v.encode("utf-8", "surrogateescape") if type(v) is str else v for v in values]
 
 
