@@ -36,7 +36,6 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.sources import compaction, operations
 from lockstitch.sources.repair import file_bytes
 from lockstitch.sources.source import pasted
-from lockstitch.sources.targets import open_source
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -129,19 +128,19 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
     output, follow = request.output, request.follow_symlinks
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
-    session = open_source(source, follow_symlinks=follow)
+    session = source.open(follow_symlinks=follow)
     outlook = compaction.shorter(session, compaction.condensed(session, **request.limits))
     if output is None:
         return CompactionPlan(
             outlook,
             lambda options: compaction.compact(source, follow_symlinks=follow, **options),
-            lambda: operations.require_closed(session, operations.COPY),
+            lambda: session.source.require_closed(session, operations.COPY),
         )
     if session.before is None:
         raise UsageError("is in a database; a copy of one session of it cannot be written")
 
     def write(options: dict[str, Any]) -> Shorter:
-        again = open_source(source, follow_symlinks=follow)
+        again = source.open(follow_symlinks=follow)
         made = compaction.condensed(again, **options)
         write_copy(output, file_bytes(made.after), source.path, force=request.force)
         return compaction.shorter(again, made)

@@ -26,7 +26,6 @@ from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
-from lockstitch.sources.targets import open_source
 from lockstitch.transcript import several
 from lockstitch.transcript.messages import MessageTranscript
 from lockstitch.transcript.parts import PartsLayout, join_results
@@ -98,7 +97,7 @@ def run(request: ExportRequest) -> int:
         return _export_journal(target, wanted, request)
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
-    stored = open_source(source, follow_symlinks=True)
+    stored = source.open(follow_symlinks=True)
     messages, dialect, left = operations.exported(
         stored, wanted, raw=request.raw, on_heal=_say_healed
     )

@@ -90,12 +90,11 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
     from lockstitch import stored as stores
     from lockstitch.session.copying import system_in
     from lockstitch.sources import operations
-    from lockstitch.sources.targets import open_source
 
     try:
         if source.error is not None:
             return source.error
-        opened = open_source(source, follow_symlinks=True)
+        opened = source.open(follow_symlinks=True)
         messages, dialect, left = operations.exported(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))

@@ -36,7 +36,7 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import listing, operations
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
 from lockstitch.sources.source import Opened, may_hold_many, pasted
-from lockstitch.sources.targets import open_source, resolve_sources, session_paths
+from lockstitch.sources.targets import resolve_sources, session_paths
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def open_picked(summary: SessionSummary) -> PickedSession:
     try:
         own = summary.session if may_hold_many(summary.target) else None
         found = resolve_sources(summary.target, session=own)
-        session = open_source(found[0])
+        session = found[0].open()
         plan = operations.planned(session)
         report = operations.outlook(session, plan).report
     except LockstitchError as error:
@@ -158,7 +158,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     if view.session is None or view.plan is None:
         return view, ["Nothing was changed."]
     try:
-        operations.require_closed(view.session, is_named=True)
+        view.session.source.require_closed(view.session, is_named=True)
         done = write_repair(view.session, view.plan)
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]

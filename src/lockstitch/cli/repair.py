@@ -58,7 +58,6 @@ from lockstitch.sources.targets import (
     STORE,
     THREADS,
     classify,
-    open_source,
     searched_folders,
     session_paths,
 )
@@ -256,7 +255,7 @@ def _repair_one(
     name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
     """Plan, show, ask and write the repair of one session."""
-    session = open_source(source, follow_symlinks=request.follow_symlinks)
+    session = source.open(follow_symlinks=request.follow_symlinks)
     output = request.output
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
@@ -278,7 +277,7 @@ def _repair_one(
         _show_plan(label, session, plan, request, is_done=True)
         return SessionOutcome(name, outlook, is_written=True)
     # Asked before anything is shown: nothing is told as done that is then refused.
-    operations.require_closed(session, operations.COPY, is_named=request.session is not None)
+    session.source.require_closed(session, operations.COPY, is_named=request.session is not None)
     if not request.yes:
         _show_plan(label, session, plan, request, is_done=False)
         if not prompt.wants(lambda: _show_difference(label, plan)):

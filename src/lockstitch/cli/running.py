@@ -81,19 +81,18 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
     from lockstitch.sources import operations
-    from lockstitch.sources.targets import open_source
 
     name = render.session_name(source.path, source.format, source.session)
     try:
         if operations.check(source).status in ("ok", "notes"):
             return False
-        session = open_source(source)
+        session = source.open()
         planned = operations.planned(session)
         if not planned.changed:
             count = render.count_findings(planned.findings)
             terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
             return True
-        operations.require_closed(session, is_named=False)
+        session.source.require_closed(session, is_named=False)
         _apply(name, session, planned, yes=yes)
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")

@@ -31,7 +31,6 @@ from lockstitch.rules.rule import is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.repair import findings_in, findings_in_history
 from lockstitch.sources.source import OWN, Opened
-from lockstitch.sources.targets import open_source
 from lockstitch.transcript import several, size
 from lockstitch.transcript.messages import Marks, MessageTranscript, last_turns, turns_around
 
@@ -293,7 +292,7 @@ def run(request: ShowRequest) -> int:
                 "--dropped is for the sessions of other programs; nothing is dropped here"
             )
         return _show_journal(str(target), session, width, request)
-    stored = open_source(find_one(target, request.form, session), follow_symlinks=True)
+    stored = find_one(target, request.form, session).open(follow_symlinks=True)
     if request.dropped:
         page_lines(dropped_lines(stored, terminal.width(), full=request.full))
         return CLEAN

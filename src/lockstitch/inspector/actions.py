@@ -24,7 +24,7 @@ from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import operations, repair
 from lockstitch.sources import source as places
 from lockstitch.sources.source import OWN, Opened, Report, Source
-from lockstitch.sources.targets import open_source, resolve_sources, session_paths
+from lockstitch.sources.targets import resolve_sources, session_paths
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
 _NO_SUCH = "there is no such session any more"
@@ -128,7 +128,7 @@ def read_session(subject: Subject) -> SessionReading:
     if source.error is not None:
         return SessionReading(operations.check(source), Timeline([]), [])
     try:
-        found = open_source(source, follow_symlinks=True, search=True)
+        found = source.open(follow_symlinks=True, search=True)
     except LockstitchError:
         return SessionReading(
             operations.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
@@ -175,7 +175,7 @@ def export_session(
         journal = stored.read(subject.target, subject.session)
         messages, name = journal.messages(dialect), dialect or journal.dialect
     else:
-        found = open_source(source_of(subject), follow_symlinks=True)
+        found = source_of(subject).open(follow_symlinks=True)
         messages, name, _ = operations.exported(found, dialect, raw=raw)
     if redact:
         messages, _ = operations.without_secrets(messages, name, personal=redact == "all")
@@ -184,7 +184,7 @@ def export_session(
 
 def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
     """Return a branch that a resume leaves behind as a session's file of its own, and its name."""
-    found: Opened = open_source(source_of(subject), follow_symlinks=True)
+    found: Opened = source_of(subject).open(follow_symlinks=True)
     data = found.source.form.fork(found.transcript, place)
     stem = Path(found.source.path).name.partition(".")[0]
     return data, f"{stem}-branch-{place}.jsonl"

@@ -35,7 +35,6 @@ from lockstitch.sources.listing import Difference, problems
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import Opened, Report, Shorter, Source
-from lockstitch.sources.targets import open_source
 from lockstitch.stored import DAMAGED, Journal
 from lockstitch.transcript import several, size
 
@@ -191,7 +190,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     if strategy not in _STRATEGIES:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
-    found = open_source(source)
+    found = source.open()
     plan = operations.planned(found, wanted)
     outlook = operations.outlook(found, plan)
     different = list(listing.differences(plan))
@@ -243,7 +242,7 @@ def _counted(different: list[Difference], found: Opened) -> str:
 
 def _in_use(found: Opened) -> str:
     try:
-        operations.require_closed(found)
+        found.source.require_closed(found)
     except LockstitchError as error:
         return str(error)
     return ""
@@ -313,7 +312,7 @@ def _undo_threads(source: Source) -> list[str]:
 
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
-    found = open_source(source)
+    found = source.open()
     condensed = compaction.condensed(found, budget=budget)
     outlook = compaction.shorter(found, condensed)
     before, after = outlook.done.before, outlook.done.after

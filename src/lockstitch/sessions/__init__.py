@@ -45,10 +45,10 @@ from lockstitch.sources.operations import (
     undoable,
     without_secrets,
 )
+from lockstitch.sources.operations import open_source as opened
 from lockstitch.sources.repair import RepairOptions as Options
 from lockstitch.sources.repair import RepairPlan as Mended
 from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint
-from lockstitch.sources.targets import open_source as opened
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
 from lockstitch.sources.targets import session_paths as paths

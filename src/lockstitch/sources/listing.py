@@ -35,7 +35,6 @@ from lockstitch.sources.interface import (
 from lockstitch.sources.records import Record, encode_record, record_bytes
 from lockstitch.sources.repair import RepairPlan
 from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
-from lockstitch.sources.targets import open_source
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
@@ -424,7 +423,7 @@ def search(source: Source, words: SearchWords) -> Iterator[Match]:
     """
     if source.error is not None:
         raise Unreadable(source.error)
-    session = open_source(source, follow_symlinks=True)
+    session = source.open(follow_symlinks=True)
     history = session.transcript.history
     name = session.transcript.session or source.session or ""
     spoken = said_in(history.dialect.partition(":")[0], history.messages)

@@ -35,6 +35,7 @@ from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import Finding
 from lockstitch.sources import source as places
 from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
+from lockstitch.sources.records import write_lines
 from lockstitch.sources.repair import (
     ROLLED_BACK,
     RepairOptions,
@@ -128,6 +129,11 @@ def scan_file(
         return [] if part else [Report(path, error=str(error), is_unknown=is_unknown)]
 
 
+def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
+    """Read a session, once, and parse it; ``search`` looks into all that a database has."""
+    return source.open(follow_symlinks=follow_symlinks, search=search)
+
+
 def check(source: Source) -> Report:
     """Return what is wrong with a session; changes nothing."""
     return source.check()
@@ -176,29 +182,25 @@ def planned(session: Opened, options: RepairOptions = RepairOptions()) -> Repair
         plan = plan_repair(session.source.form, session.transcript, options)
     if not plan.changed:
         return plan
-    if session.before is not None and _is_unknown_after(session.source, plan):
-        held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
-        return RepairPlan(held, held, plan.findings, plan.findings, [], [])
+    if session.before is not None:
+        source, data = session.source, plan.before.context.data
+        after = write_lines(data, plan.after.records)
+        is_told = not is_recognized(source, data) or is_recognized(source, after)
+        try:
+            if source.kind == DOCUMENT:
+                parse_file(source, after)  # it may have become lines
+            require_records(source, plan.after)
+        except Unreadable:
+            # It is known by the place where it lies, and nothing of it is left there.
+            is_told = False
+        if not is_told:
+            held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
+            return RepairPlan(held, held, plan.findings, plan.findings, [], [])
     is_rolled_back = any(change.action == ROLLED_BACK for change in plan.changes)
     if options.strategy == "rollback" and not is_rolled_back:
         held = structs.replace(plan.before, notes=[*plan.before.notes, _NOT_ROLLED_BACK])
         return structs.replace(plan, before=held)
     return plan
-
-
-def _is_unknown_after(source: Source, plan: RepairPlan) -> bool:
-    """Whether a file would no longer be told as a session once it is repaired."""
-    after = file_bytes(plan.after)
-    if is_recognized(source, plan.before.context.data) and not is_recognized(source, after):
-        return True
-    try:
-        if source.kind == DOCUMENT:
-            parse_file(source, after)  # it may have become lines
-        require_records(source, plan.after)
-    except Unreadable:
-        # It is known by the place where it lies, and nothing of it is left there.
-        return True
-    return False
 
 
 def repair(
@@ -237,7 +239,7 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
 
 def outlook(session: Opened, mended: RepairPlan | None) -> Repaired:
     """Return what a repair would come to, without writing it."""
-    report = described(session)
+    report = session.source.describe(session.transcript)
     if mended is None:
         return Repaired(report)
     report.findings, report.notes = mended.findings, list(mended.before.notes)

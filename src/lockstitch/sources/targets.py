@@ -33,9 +33,7 @@ from lockstitch.sources.source import (
     MAGIC,
     OWN,
     POSTGRES,
-    Opened,
     Source,
-    is_postgres,
     may_be,
     names_schema,
     place_of,
@@ -171,7 +169,20 @@ def classify(target: str, form: str | None = None) -> str:
     return SESSIONS
 
 
-def resolve(  # noqa: PLR0913 - options, all by name
+def resolve(target: str, **how: Any) -> list[Source]:
+    """Return the sessions that a target names, whatever holds them.
+
+    A target is a file, a folder, an id or its beginning, or the address of a store. ``how`` may
+    name a ``format`` and a ``session``; a database may hold millions, and ``most`` are given of it.
+    """
+    if may_be(target) and how.get("format") in (None, OWN) and place_of(target):
+        from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
+
+        return list(islice(StoreSource.find(target, how.get("session")), how.get("most")))
+    return resolve_sources(target, **how)
+
+
+def resolve_sources(  # noqa: PLR0913 - options, all by name
     target: str,
     *,
     format: str | None = None,  # noqa: A002 - the word that the command line has for it
@@ -180,18 +191,15 @@ def resolve(  # noqa: PLR0913 - options, all by name
     environ: Mapping[str, str] | None = None,
     most: int | None = None,
 ) -> list[Source]:
-    """Return the sessions that a target names, whatever holds them.
+    """Return the sessions of other programs that a target names, as :func:`resolve` does.
 
-    A target is a file, a folder, an id or its beginning, or the address of a store. A database
-    may hold millions; ``most`` are given of it.
+    Raises ``UsageError`` for a store of Lockstitch's own.
     """
     if may_be(target) and format in (None, OWN) and place_of(target):
-        from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
-
-        return list(islice(StoreSource.find(target, session), most))
+        raise UsageError(_OWN)
     where = os.environ if environ is None else environ
     path = target.removeprefix("sqlite:///")
-    if is_postgres(target):
+    if target.startswith(POSTGRES):
         with psycopg_hint():
             work = format_module("langgraph.postgres.work")
             threads: Iterator[Source] = work.find_threads(target, session)
@@ -212,21 +220,6 @@ def resolve(  # noqa: PLR0913 - options, all by name
         for one in found
         if one.session == session or (one.format and one.form.is_part_of(one.session, session))
     ]
-
-
-def resolve_sources(target: str, **how: Any) -> list[Source]:
-    """Return the sessions of other programs that a target names, as :func:`resolve` does.
-
-    Raises ``UsageError`` for a store of Lockstitch's own.
-    """
-    if may_be(target) and how.get("format") in (None, OWN) and place_of(target):
-        raise UsageError(_OWN)
-    return resolve(target, **how)
-
-
-def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-    """Read a session, once, and parse it; ``search`` looks into all that a database has."""
-    return source.open(follow_symlinks=follow_symlinks, search=search)
 
 
 def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
@@ -368,6 +361,8 @@ def _values_in(data: bytes) -> list[Any]:
     """Return the values on the first lines, as far as these are whole."""
     values: list[Any] = []
     for line in data.removeprefix(_BOM).split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
+        if not line:
+            continue
         try:
             values.append(decode_json(line.strip(b"\0")))
         except ValueError:

@@ -23,7 +23,7 @@ from lockstitch.sources import operations
 from lockstitch.sources.interface import SQLITE, format_named
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source
-from lockstitch.sources.targets import open_source, sources_in
+from lockstitch.sources.targets import sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
 from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
@@ -229,8 +229,8 @@ class Watcher:
         source = entry.followed.source
         event = Notice(REFUSED, report, command_for("repair", report, source))
         try:
-            session = open_source(source)
-            operations.require_closed(session, is_named=False)
+            session = source.open()
+            session.source.require_closed(session, is_named=False)
             done = operations.repair(source)
         except (Busy, Conflict):
             entry.wake = now + max(entry.ask, self._idle)
