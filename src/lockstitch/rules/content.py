@@ -205,14 +205,17 @@ ODD_RESULT = rule(
 )
 
 
-@finder("anthropic", "bedrock", "gemini", "langchain")
+_ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
+
+
+@finder("anthropic", "bedrock", "gemini", "langchain", having=(TEXT, RESULT))
 def blank_texts(case: Case) -> Iterator[Finding]:
     """LS401."""
     if case.profile.rejects_text == ANYTHING:
         return
     last = len(case.messages) - 1
     for part in case.parts.texts:
-        if not is_blank(part, case.profile):
+        if (part.text and not part.text.isspace()) or not is_blank(part, case.profile):
             continue
         message = case.messages[part.home]
         if part.home == last and message.role == ASSISTANT and message.raw.get("content") == "":
@@ -258,6 +261,8 @@ def cache_markers(case: Case) -> Iterator[Finding]:
                     what = "thinking" if part.kind == REASONING else "empty text"
                     text = f"cache marker on {what}"
                     yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
+    if not marked:
+        return
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
@@ -325,7 +330,7 @@ def _chat_lacks_content(case: Case, message: Message) -> bool:
     return not message.has(CALL) and not beside
 
 
-@finder()
+@finder(having=(RESULT,))
 def odd_results(case: Case) -> Iterator[Finding]:
     """LS416."""
     payload, is_payload = case.dialect.payload, case.dialect.is_payload
@@ -363,7 +368,7 @@ def lacks_text_beside_document(message: Message) -> bool:
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
 
 
-@finder("anthropic", "bedrock", "gemini")
+@finder("anthropic", "bedrock", "gemini", having=(CALL, RESULT, *_ASSISTANT_ONLY))
 def misplaced_parts(case: Case) -> Iterator[Finding]:
     """LS413."""
     parts = case.parts
@@ -375,7 +380,7 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
             yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
 
 
-@finder("openai-chat", "langchain")
+@finder("openai-chat", "langchain", having=(BROKEN,))
 def misplaced_calls(case: Case) -> Iterator[Finding]:
     """LS413 for formats in which the calls of a message are a field of their own."""
     for part in case.parts.rest:
@@ -397,9 +402,6 @@ def owner_of(part: Part, dialect: str) -> str:
     if part.kind == CALL or (dialect != "gemini" and part.kind in _ASSISTANT_ONLY):
         return ASSISTANT
     return ""
-
-
-_ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
 
 
 @finder()

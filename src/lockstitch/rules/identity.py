@@ -266,7 +266,7 @@ TOOL_NAME = rule(
 )
 
 
-@finder()
+@finder(having=(CALL,))
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
@@ -293,7 +293,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
             yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(SERVER_CALL,))
 def server_ids(case: Case) -> Iterator[Finding]:
     """LS202 for tools the provider runs itself."""
     seen: set[str | None] = set()
@@ -305,7 +305,7 @@ def server_ids(case: Case) -> Iterator[Finding]:
             seen.add(part.id)
 
 
-@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
+@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain", having=(RESULT,))
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""
     pairing = case.paired.pairing
@@ -376,7 +376,7 @@ def _names_a_call(message: Message) -> bool:
     return part is not None and part.kind == RESULT and part.raw.get("id") == part.id
 
 
-@finder()
+@finder(having=(CALL,))
 def arguments(case: Case) -> Iterator[Finding]:
     """LS207."""
     for call in case.parts.calls:
@@ -475,7 +475,7 @@ def argument_fault(case: Case, call: Part) -> str:
     return "" if isinstance(decoded, dict) else "not a JSON object"
 
 
-@finder()
+@finder(having=(CALL, RESULT))
 def tool_names(case: Case) -> Iterator[Finding]:
     """LS210."""
     pattern = re.compile(case.profile.name_pattern)
@@ -514,7 +514,7 @@ def needs_name(call: Part) -> bool:
     )
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(CALL, RESULT), when=lambda case: case.body is not None)
 def tools_defined(case: Case) -> Iterator[Finding]:
     """LS209."""
     body = case.body
@@ -528,7 +528,7 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     )
 
 
-@finder("anthropic")
+@finder("anthropic", when=lambda case: case.body is not None)
 def tool_references(case: Case) -> Iterator[Finding]:
     """LS208."""
     tools = (case.body or {}).get("tools")

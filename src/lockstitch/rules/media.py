@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.conversation.parts import MEDIA, Path, Place
+from lockstitch.conversation.parts import MEDIA, RESULT, Path, Place
 from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
     ACCEPTED,
@@ -159,7 +159,7 @@ GIANT_RESULT = rule(
 )
 
 
-@finder()
+@finder(having=(MEDIA, RESULT))
 def images(case: Case) -> Iterator[Finding]:
     """LS501 and LS502."""
     found = all_images(case)
@@ -226,7 +226,7 @@ def can_relabel(image: Image, head: bytes) -> bool:
     return sniff(head) in ACCEPTED and is_decodable(image.data)
 
 
-@finder("anthropic")
+@finder("anthropic", having=(RESULT,))
 def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
     for part in case.parts.results:
@@ -242,13 +242,10 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
-@finder()
+@finder(when=lambda case: case.profile.max_bytes)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
-    limit = case.profile.max_bytes
-    if not limit:
-        return
-    size = case.encoded_size
+    limit, size = case.profile.max_bytes, case.encoded_size
     if size > limit:
         found = all_images(case)
         place = case.place(found[0].part) if found else case.place_at(0)
@@ -265,11 +262,9 @@ def request_bytes(case: Case) -> Iterator[Finding]:
         )
 
 
-@finder()
+@finder(when=lambda case: case.encoded_size < 0)
 def characters(case: Case) -> Iterator[Finding]:
     """LS505 and LS506."""
-    if case.encoded_size >= 0:
-        return
     for message in case.messages:
         for path, text in bad_texts(message.raw):
             kind = LONE_SURROGATE if _SURROGATE.search(text) else NUL
@@ -321,11 +316,9 @@ def unsendable(value: Any) -> list[Rule]:
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
 
 
-@finder()
+@finder(having=(RESULT,), when=lambda case: not 0 <= case.encoded_size <= GIANT)
 def giant_results(case: Case) -> Iterator[Finding]:
     """LS507."""
-    if 0 <= case.encoded_size <= GIANT:
-        return
     for part in case.parts.results:
         size = len(case.dialect.result_text(part))
         if size > GIANT:

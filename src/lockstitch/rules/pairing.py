@@ -285,7 +285,7 @@ TWO_RECORDS = rule(
 )
 
 
-@finder()
+@finder(having=(CALL,))
 def open_calls(case: Case) -> Iterator[Finding]:
     """LS101 and LS102."""
     paired = case.paired
@@ -311,7 +311,7 @@ def _named(case: Case, call: Part) -> dict[str, Any]:
     return {"id": call.id, "kind": kind, "next": case.request.number(call.home) + 1}
 
 
-@finder()
+@finder(having=(RESULT,))
 def stray_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
     pairing = case.paired.pairing
@@ -363,7 +363,7 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
     )
 
 
-@finder()
+@finder(having=(RESULT,))
 def displaced_results(case: Case) -> Iterator[Finding]:
     """LS104 for results outside their zone."""
     paired = case.paired
@@ -381,7 +381,7 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
     return case.find(DISPLACED_RESULT, place, text, wording=wording, **_named(case, call))
 
 
-@finder("anthropic", "bedrock", "gemini")
+@finder("anthropic", "bedrock", "gemini", having=(RESULT,))
 def scattered_results(case: Case) -> Iterator[Finding]:
     """LS104 and LS105 for results inside their zone, but not first and together."""
     if case.profile.layout != GROUPED:
@@ -446,10 +446,10 @@ def _call_by_result(case: Case) -> dict[int, Part]:
     }
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(SERVER_CALL, SERVER_RESULT))
 def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
-    for part in lone_server_parts(case.messages) if case.parts.servers else ():
+    for part in lone_server_parts(case.messages):
         is_call = part.kind == SERVER_CALL
         text = f"server tool {label(part)} has no {'result' if is_call else 'call'}"
         yield case.find(
@@ -512,7 +512,7 @@ def _fits_server(call: Part, result: Part) -> bool:
     return not known or result.flavor == wanted
 
 
-@finder("openai-responses")
+@finder("openai-responses", having=(RESULT,))
 def output_kinds(case: Case) -> Iterator[Finding]:
     """LS109."""
     paired = case.paired
@@ -526,7 +526,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
             yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(CALL,))
 def text_after_call(case: Case) -> Iterator[Finding]:
     """LS110."""
     seen = NOWHERE

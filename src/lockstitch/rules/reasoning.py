@@ -258,11 +258,9 @@ REASONING_REQUIRED = rule(
 )
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def collapsed_steps(case: Case) -> Iterator[Finding]:
     """LS301."""
-    if not case.parts.reasoning:
-        return
     for message in case.messages:
         for start in step_starts(message)[:1] if message.role == ASSISTANT else ():
             place = case.place(message.parts[start])
@@ -282,7 +280,7 @@ def step_starts(message: Message) -> list[int]:
     return starts
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def signatures(case: Case) -> Iterator[Finding]:
     """LS302 and LS303."""
     if not case.profile.signed_reasoning:
@@ -317,11 +315,11 @@ def _filled(value: Any) -> bool:
     return isinstance(value, (str, bytes)) and bool(value)
 
 
-@finder("anthropic", "openai-responses", "bedrock", "langchain")
+@finder("anthropic", "openai-responses", "bedrock", "langchain", having=(REASONING,))
 def foreign_reasoning(case: Case) -> Iterator[Finding]:
     """LS304."""
     asked = issuer_of(case.model)
-    if not asked or not case.parts.reasoning:
+    if not asked:
         return
     for message in case.messages:
         if is_foreign(message, asked):
@@ -349,7 +347,7 @@ def _model_of(raw: Any) -> Any:
     return raw.get("model")
 
 
-@finder("anthropic")
+@finder("anthropic", having=(RESULT,))
 def thinking_first(case: Case) -> Iterator[Finding]:
     """LS305."""
     if not wants_thinking_first(case.body):
@@ -376,10 +374,10 @@ def wants_thinking_first(body: dict[str, Any] | None) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def thinking_last(case: Case) -> Iterator[Finding]:
     """LS306."""
-    if not case.parts.reasoning or not case.profile.signed_reasoning:
+    if not case.profile.signed_reasoning:
         return
     for message, ends in zip(case.messages, turn_ends(case.messages), strict=True):
         if ends and ends_with_thinking(message):
@@ -479,11 +477,9 @@ def item_ends_before(message: Message, *, behind: bool) -> bool:
     return message.role != ASSISTANT
 
 
-@finder("gemini")
+@finder("gemini", having=(CALL,), when=lambda case: case.traits.thought_signatures)
 def thought_signatures(case: Case) -> Iterator[Finding]:
     """LS311."""
-    if not case.traits.thought_signatures:
-        return
     for part in unsigned_first_calls(case.messages):
         text = "the first function call of this step has no thought signature"
         position = part.home + 1
@@ -505,11 +501,11 @@ def _is_prompt(message: Message) -> bool:
     return message.role == USER and message.has(TEXT) and not message.has(RESULT)
 
 
-@finder("openai-chat", "anthropic")
+@finder(
+    "openai-chat", "anthropic", having=(CALL,), when=lambda case: case.profile.reasoning_required
+)
 def reasoning_required(case: Case) -> Iterator[Finding]:
     """LS312."""
-    if not case.profile.reasoning_required:
-        return
     for message in case.messages:
         if lacks_reasoning(message, case.profile.dialect):
             text = "this assistant turn has no reasoning to hand back"

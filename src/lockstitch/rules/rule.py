@@ -72,9 +72,6 @@ def is_broken(findings: Iterable[Finding]) -> bool:
 
 Find = Callable[["Case"], Iterator[Finding]]
 
-RULES: dict[str, Rule] = {}
-FINDERS: list[tuple[tuple[str, ...], Find]] = []
-
 
 def rule(**fields: Any) -> Rule:
     """Register a rule in the catalogue."""
@@ -83,11 +80,30 @@ def rule(**fields: Any) -> Rule:
     return entry
 
 
-def finder(*dialects: str) -> Callable[[Find], Find]:
-    """Register a function that finds breaches, for these dialects (none named: for all)."""
+class Finder(Struct, frozen=True):
+    """A function that finds breaches, and where there can be any for it to find."""
+
+    find: Find
+    dialects: tuple[str, ...]
+    having: frozenset[str]
+    when: Callable[[Case], Any] | None
+
+
+RULES: dict[str, Rule] = {}
+FINDERS: list[Finder] = []
+
+
+def finder(
+    *dialects: str, having: Iterable[str] = (), when: Callable[[Case], Any] | None = None
+) -> Callable[[Find], Find]:
+    """Register a function that finds breaches, for these dialects (none named: for all).
+
+    It runs only on a case with a part of one of the kinds in ``having``, or a message of one of the
+    roles in it (none named: on all), and only ``when`` that says so of the case.
+    """
 
     def register(find: Find) -> Find:
-        FINDERS.append((dialects, find))
+        FINDERS.append(Finder(find, dialects, frozenset(having), when))
         return find
 
     return register

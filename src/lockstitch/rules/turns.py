@@ -209,12 +209,10 @@ WRONG_ROLE = rule(
 )
 
 
-@finder("bedrock", "openai-chat", "langchain")
+@finder("bedrock", "openai-chat", "langchain", when=lambda case: case.profile.alternates)
 def alternation(case: Case) -> Iterator[Finding]:
     """LS405 and LS408."""
     profile = case.profile
-    if not profile.alternates:
-        return
     before: Message | None = None
     previous: Message | None = None
     for message in case.messages:
@@ -253,18 +251,25 @@ def _clash(before: Message, message: Message, previous: Message | None, profile:
     return profile.template or previous is before
 
 
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
+@finder(
+    "anthropic",
+    "gemini",
+    "bedrock",
+    "openai-chat",
+    "langchain",
+    when=lambda case: case.profile.starts_with_user,
+)
 def start(case: Case) -> Iterator[Finding]:
     """LS406."""
-    if not case.profile.starts_with_user:
-        return
     first = next((m for m in case.messages if m.role != SYSTEM), None)
     if first is not None and first.role in (ASSISTANT, TOOL):
         text = f"the history starts with the {first.role}"
         yield case.find(BAD_START, case.place_at(first.index), text)
 
 
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
+@finder(
+    "anthropic", "gemini", "bedrock", "openai-chat", "langchain", when=lambda case: case.is_request
+)
 def end(case: Case) -> Iterator[Finding]:
     """LS407."""
     if ends_badly(case):
@@ -304,7 +309,7 @@ def is_mixed(message: Message) -> bool:
     return kinds == {True, False}
 
 
-@finder("anthropic", "openai-chat")
+@finder("anthropic", "openai-chat", having=(SYSTEM,))
 def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
     for position, message in enumerate(case.messages):
@@ -331,7 +336,7 @@ def is_system_misplaced(case: Case, position: int) -> bool:
     return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
 
 
-@finder()
+@finder(having=(UNKNOWN,))
 def roles(case: Case) -> Iterator[Finding]:
     """LS412."""
     for message in case.messages:
