@@ -33,6 +33,7 @@ BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
     code="LS401",
     name="blank-text",
+    counted=("blank text", "blank texts"),
     dialects=(*BLOCKS, "langchain:anthropic"),
     errors=(
         ("anthropic", "messages: text content blocks must be non-empty"),
@@ -58,6 +59,7 @@ BLANK_TEXT = rule(
 CACHE_MARKER = rule(
     code="LS402",
     name="misplaced-cache-marker",
+    counted=("misplaced cache marker", "misplaced cache markers"),
     dialects=("anthropic",),
     errors=(
         (
@@ -79,6 +81,7 @@ CACHE_MARKER = rule(
 CACHE_MARKERS = rule(
     code="LS403",
     name="too-many-cache-markers",
+    counted=("cache marker too many", "cache markers too many"),
     dialects=("anthropic",),
     errors=(("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),),
     summary="more cache markers than the provider takes",
@@ -91,6 +94,7 @@ CACHE_MARKERS = rule(
 EMPTY_CONTENT = rule(
     code="LS404",
     name="empty-content",
+    counted=("empty message", "empty messages"),
     dialects=ALL,
     errors=(
         (
@@ -126,6 +130,7 @@ EMPTY_CONTENT = rule(
 MISPLACED_PART = rule(
     code="LS413",
     name="part-in-wrong-role",
+    counted=("part in the wrong message", "parts in the wrong message"),
     dialects=(*BLOCKS, "openai-chat", "langchain"),
     errors=(
         ("anthropic", "messages.<N>: `tool_use` blocks can only be in `assistant` messages"),
@@ -146,6 +151,7 @@ MISPLACED_PART = rule(
 MALFORMED = rule(
     code="LS414",
     name="malformed",
+    counted=("malformed message", "malformed messages"),
     dialects=ALL,
     lossy=True,
     errors=(
@@ -166,6 +172,7 @@ MALFORMED = rule(
 DOCUMENT_TEXT = rule(
     code="LS415",
     name="document-without-text",
+    counted=("document without a text", "documents without a text"),
     dialects=("bedrock",),
     errors=(
         (
@@ -186,6 +193,7 @@ DOCUMENT_TEXT = rule(
 ODD_RESULT = rule(
     code="LS416",
     name="odd-result",
+    counted=("malformed tool result", "malformed tool results"),
     dialects=ALL,
     errors=(
         (

@@ -23,6 +23,7 @@ from lockstitch.rules.rule import Case, Finding, finder, rule, word
 ALTERNATION = rule(
     code="LS405",
     name="roles-do-not-alternate",
+    counted=("message out of turn", "messages out of turn"),
     dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(
         (
@@ -48,6 +49,7 @@ ALTERNATION = rule(
 BAD_START = rule(
     code="LS406",
     name="bad-start",
+    counted=("wrong first message", "wrong first messages"),
     dialects=(
         "anthropic",
         "gemini",
@@ -77,6 +79,7 @@ BAD_START = rule(
 BAD_END = rule(
     code="LS407",
     name="bad-end",
+    counted=("wrong last message", "wrong last messages"),
     dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
     errors=(
         (
@@ -112,6 +115,7 @@ BAD_END = rule(
 USER_AFTER_TOOL = rule(
     code="LS408",
     name="user-after-tool",
+    counted=("user message right after a result", "user messages right after results"),
     dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
     summary="a user message follows tool results directly",
@@ -124,6 +128,7 @@ USER_AFTER_TOOL = rule(
 CALL_TURN = rule(
     code="LS409",
     name="misplaced-call-turn",
+    counted=("call turn out of place", "call turns out of place"),
     dialects=("gemini",),
     errors=(
         (
@@ -142,6 +147,7 @@ CALL_TURN = rule(
 MIXED_RESPONSES = rule(
     code="LS410",
     name="mixed-response-turn",
+    counted=("mixed response turn", "mixed response turns"),
     dialects=("gemini",),
     errors=(
         (
@@ -162,6 +168,7 @@ _SYSTEM_BLOCKS = ("tool_addition", "tool_removal")
 SYSTEM_PLACE = rule(
     code="LS411",
     name="misplaced-system",
+    counted=("system message out of place", "system messages out of place"),
     dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
     errors=(
         ("openai-chat:strict", "System message must be at the beginning."),
@@ -184,6 +191,7 @@ SYSTEM_PLACE = rule(
 WRONG_ROLE = rule(
     code="LS412",
     name="unknown-role",
+    counted=("message of an unknown role", "messages of an unknown role"),
     dialects=ALL,
     errors=(
         ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
