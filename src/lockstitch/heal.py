@@ -54,7 +54,15 @@ class HealInput:
         if self.excerpt is None and not is_plain(self.plain):
             self.plain, self.freeze = to_plain(value)
         self.profile = profile_named(dialect or dialect_of(self.plain))
-        self.body, self.raw = _opened(self.plain, self.profile.list_key)
+        key, plain = self.profile.list_key, self.plain
+        self.body: dict[str, Any] | None = plain if isinstance(plain, dict) else None
+        listed = plain.get(key) if self.body is not None else plain
+        if not isinstance(listed, list) and (self.body is None or not isinstance(listed, str)):
+            raise UsageError(
+                f"expected a list of messages or a request body with a list under {key!r}, "
+                f"got {type(plain).__name__}"
+            )
+        self.raw: Sequence[Any] = listed if isinstance(listed, list) else []
         named = (self.body or {}).get("model") or (self.body or {}).get("modelId")
         self.model = model if model is not None else named if isinstance(named, str) else None
         self.traits = traits_of(self.model)
@@ -120,19 +128,6 @@ class HealInput:
             for one in outcome.messages
             if one.origin is not None and one.message is raw[one.origin]
         )
-
-
-def _opened(value: Any, list_key: str) -> tuple[dict[str, Any] | None, Sequence[Any]]:
-    if isinstance(value, list):
-        return None, value
-    if isinstance(value, dict) and isinstance(value.get(list_key), list):
-        return value, value[list_key]
-    if isinstance(value, dict) and isinstance(value.get(list_key), str):
-        return value, []
-    raise UsageError(
-        f"expected a list of messages or a request body with a list under {list_key!r}, "
-        f"got {type(value).__name__}"
-    )
 
 
 class Plan:
@@ -238,17 +233,13 @@ class Plan:
         if self._outcome is None or not self.changed:
             return [RepairedMessage(message, number) for number, message in enumerate(raw)]
         whole: list[RepairedMessage] = []
+        gaps = self._given.excerpt.gaps if self._given.excerpt is not None else {}
         for one in self._outcome.messages:
             whole.append(one)
-            behind = self._gap_behind(one)
-            whole += [RepairedMessage(raw[number], number) for number in behind]
+            if one.origin in gaps:  # behind it come messages that needed no look
+                behind = range(one.origin + 1, gaps[one.origin])
+                whole += [RepairedMessage(raw[number], number) for number in behind]
         return whole
-
-    def _gap_behind(self, one: RepairedMessage) -> range:
-        """Return the numbers of the messages behind one that needed no look."""
-        gaps = self._given.excerpt.gaps if self._given.excerpt is not None else {}
-        stop = gaps.get(one.origin) if one.origin is not None else None
-        return range(0) if stop is None or one.origin is None else range(one.origin + 1, stop)
 
     @cached_property
     def plain(self) -> Any:

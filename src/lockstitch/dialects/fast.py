@@ -26,6 +26,8 @@ _PACKED_HEAD = 3
 _LONGEST = 6
 # Below this no result can be a giant one.
 _UNREMARKABLE = 10 * 1024 * 1024
+# Up to so many messages a list is looked at as a whole.
+_SHORT = 8
 # So many messages are encoded at once, in memory that is at hand.
 _CHUNK = 64
 _LONGEST_ID = 64
@@ -57,7 +59,12 @@ def narrow(
     walker = None if profile.name else dialect.walker()
     if walker is None or not raw:
         return None
-    found = find_excerpt(raw, walker, with_ends=with_ends)
+    if len(raw) > _SHORT:
+        found = find_excerpt(raw, walker, with_ends=with_ends)
+    else:
+        # of a short list nothing worth it can be left out: it is fine, or all of it needs a look
+        is_fine = not with_ends and walker.run(raw, 0, []) == len(raw) and walker.is_sound()
+        found = Excerpt([], {}) if is_fine else None
     if found is None or len(found.numbers) * 2 > len(raw):
         return None
     return found if clean or _is_small(raw, profile) else None

@@ -95,8 +95,10 @@ def repair_case(
             return False
         return finding.severity == ERROR or (finding.fixable and not only_errors)
 
-    case, draft = _drafted(case, raw, [f for f in findings if calls_for_repair(f)])
     left = [*filter(calls_for_repair, findings)]
+    # text that cannot be encoded is cleaned in the raw data, before the view
+    is_clean = not any(finding.code in ("LS505", "LS506") for finding in left)
+    draft = RepairDraft(case) if is_clean else _scrubbed_draft(case, raw)
     rendered: list[Any] = list(raw)
     for _ in range(_ROUNDS):
         codes = {finding.code for finding in left if calls_for_repair(finding)}
@@ -115,15 +117,10 @@ def repair_case(
     return RepairOutcome(messages, draft.body, changes, ledger.quarantine, left)
 
 
-def _drafted(
-    case: Case, raw: Sequence[Any], findings: Sequence[Finding]
-) -> tuple[Case, RepairDraft]:
-    """Make the draft; text that cannot be encoded is cleaned in the raw data, before the view."""
-    if not any(finding.code in ("LS505", "LS506") for finding in findings):
-        return case, RepairDraft(case)
+def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
+    """Make the draft of a list with text that cannot be encoded."""
     clean = [_scrubbed(message) for message in raw]
-    fresh = Case(case.request, case.dialect.read(clean))
-    draft = RepairDraft(fresh)
+    draft = RepairDraft(Case(case.request, case.dialect.read(clean)))
     # from the end, since a reasoning item that is hit goes as a whole
     left = reasoning.ItemRemoval(draft)
     for index in range(len(draft.messages) - 1, -1, -1):
@@ -133,7 +130,7 @@ def _drafted(
         else:
             left.unlink()
     left.finish()
-    return fresh, draft
+    return draft
 
 
 def _scrubbed(message: Any) -> Any:

@@ -238,7 +238,7 @@ def _name_responses(draft: RepairDraft) -> None:
 def _with_good_name(
     draft: RepairDraft, pattern: re.Pattern[str], part: Part, copies: dict[str, str | None]
 ) -> Part:
-    if part.kind != CALL or not rules.needs_name(part):
+    if part.kind != CALL or part.flavor in rules.NAMELESS:
         return part
     if part.name and pattern.fullmatch(part.name):
         return part

@@ -25,7 +25,8 @@ def repair_pairs(draft: RepairDraft) -> None:
     _PairRepair(draft, case).repair()
     if draft.profile.layout == FLAT:
         match_output_kinds(draft)
-    drop_lone_server_parts(draft)
+    if draft.origin.parts.servers:
+        drop_lone_server_parts(draft)
 
 
 class _PairRepair:
@@ -120,16 +121,17 @@ class _PairRepair:
 
     def _judge_results(self) -> None:
         pairing = self.paired.pairing
-        strangers = rules.repeated_strangers(self.case)
+        leans = self.case.leans_on_stored_state
+        strangers = rules.repeated_strangers(self.case) if leans else set()
         for number, result in enumerate(self.paired.results):
             verdict = pairing.verdicts[number]
             if verdict == ANSWER:
                 continue
             if verdict == DUPLICATE:
                 self._judge_duplicate(number, result)
-            elif self.case.leans_on_stored_state and number in strangers:
+            elif number in strangers:
                 self._keep_as_text(rules.DUPLICATE_RESULT, result, SECOND_LABEL)
-            elif not self.case.leans_on_stored_state:
+            elif not leans:
                 self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)
 
     def _judge_duplicate(self, number: int, result: Part) -> None:
@@ -195,14 +197,14 @@ class _PairRepair:
             self.placed[zone.caller] = results
 
     def _result_for(self, number: int, answer: int) -> Part | None:
-        call = self.paired.calls[number]
+        draft, call = self.draft, self.paired.calls[number]
         if answer == NOWHERE:
             return self._close(number, call)
         result = self.paired.results[answer]
         self.taken.add(id(result))
         if answer in self.paired.pairing.displaced:
             note = f"the result of call {label(call)} was moved to its call"
-            self._moved(rules.DISPLACED_RESULT, result, note)
+            draft.ledger.note(rules.DISPLACED_RESULT, "moved", draft.place(result), note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
             zone = self.paired.zones[self.paired.call_zone[number]]
@@ -210,7 +212,8 @@ class _PairRepair:
             if zone.caller not in self.wedges:
                 self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
             wedged = self.paired.result_at[answer] > self.wedges[zone.caller]
-            self._moved(rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT, result, note)
+            rule = rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT
+            draft.ledger.note(rule, "moved", draft.place(result), note)
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:
@@ -222,9 +225,6 @@ class _PairRepair:
             heads = parts[: len(self.calls_of[at])]
             self.heads[at] = {id(part) for part in heads if part.kind == RESULT}
         return id(result) not in self.heads[at]
-
-    def _moved(self, rule: Rule, result: Part, note: str) -> None:
-        self.draft.ledger.note(rule, "moved", self.draft.place(result), note)
 
     def _close(self, number: int, call: Part) -> Part | None:
         """Answer an open call with a neutral result, or turn it into text if none can be made."""
@@ -365,7 +365,7 @@ def _become_text(draft: RepairDraft, message: Message, result: Part) -> None:
 
 def drop_lone_server_parts(draft: RepairDraft) -> None:
     """LS108: take out halves of server-side pairs."""
-    if draft.profile.dialect not in rules.BLOCKS or not draft.origin.parts.servers:
+    if draft.profile.dialect not in rules.BLOCKS:
         return
     lone = rules.lone_server_parts(draft.messages)
     for part in lone:

@@ -54,10 +54,14 @@ RULES.update(_IN_ORDER)
 def examine(case: Case) -> list[Finding]:
     """Run every rule that applies to a case; findings in the order of their places."""
     dialect = case.profile.dialect
+    holds = {message.role for message in case.messages}
+    holds.update(part.kind for message in case.messages for part in message.parts)
     findings = [
         finding
-        for dialects, find in FINDERS
-        if not dialects or dialect in dialects
-        for finding in find(case)
+        for one in FINDERS
+        if (not one.dialects or dialect in one.dialects)
+        and (not one.having or not one.having.isdisjoint(holds))
+        and (one.when is None or one.when(case))
+        for finding in one.find(case)
     ]
     return sorted(findings, key=lambda finding: (finding.at.order, finding.code))

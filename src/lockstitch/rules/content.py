@@ -33,6 +33,7 @@ BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
     code="LS401",
     name="blank-text",
+    counted=("blank text", "blank texts"),
     dialects=(*BLOCKS, "langchain:anthropic"),
     errors=(
         ("anthropic", "messages: text content blocks must be non-empty"),
@@ -58,6 +59,7 @@ BLANK_TEXT = rule(
 CACHE_MARKER = rule(
     code="LS402",
     name="misplaced-cache-marker",
+    counted=("misplaced cache marker", "misplaced cache markers"),
     dialects=("anthropic",),
     errors=(
         (
@@ -79,6 +81,7 @@ CACHE_MARKER = rule(
 CACHE_MARKERS = rule(
     code="LS403",
     name="too-many-cache-markers",
+    counted=("cache marker too many", "cache markers too many"),
     dialects=("anthropic",),
     errors=(("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),),
     summary="more cache markers than the provider takes",
@@ -91,6 +94,7 @@ CACHE_MARKERS = rule(
 EMPTY_CONTENT = rule(
     code="LS404",
     name="empty-content",
+    counted=("empty message", "empty messages"),
     dialects=ALL,
     errors=(
         (
@@ -126,6 +130,7 @@ EMPTY_CONTENT = rule(
 MISPLACED_PART = rule(
     code="LS413",
     name="part-in-wrong-role",
+    counted=("part in the wrong message", "parts in the wrong message"),
     dialects=(*BLOCKS, "openai-chat", "langchain"),
     errors=(
         ("anthropic", "messages.<N>: `tool_use` blocks can only be in `assistant` messages"),
@@ -146,6 +151,7 @@ MISPLACED_PART = rule(
 MALFORMED = rule(
     code="LS414",
     name="malformed",
+    counted=("malformed message", "malformed messages"),
     dialects=ALL,
     lossy=True,
     errors=(
@@ -166,6 +172,7 @@ MALFORMED = rule(
 DOCUMENT_TEXT = rule(
     code="LS415",
     name="document-without-text",
+    counted=("document without a text", "documents without a text"),
     dialects=("bedrock",),
     errors=(
         (
@@ -186,6 +193,7 @@ DOCUMENT_TEXT = rule(
 ODD_RESULT = rule(
     code="LS416",
     name="odd-result",
+    counted=("malformed tool result", "malformed tool results"),
     dialects=ALL,
     errors=(
         (
@@ -205,14 +213,17 @@ ODD_RESULT = rule(
 )
 
 
-@finder("anthropic", "bedrock", "gemini", "langchain")
+_ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
+
+
+@finder("anthropic", "bedrock", "gemini", "langchain", having=(TEXT, RESULT))
 def blank_texts(case: Case) -> Iterator[Finding]:
     """LS401."""
     if case.profile.rejects_text == ANYTHING:
         return
     last = len(case.messages) - 1
     for part in case.parts.texts:
-        if not is_blank(part, case.profile):
+        if (part.text and not part.text.isspace()) or not is_blank(part, case.profile):
             continue
         message = case.messages[part.home]
         if part.home == last and message.role == ASSISTANT and message.raw.get("content") == "":
@@ -258,6 +269,8 @@ def cache_markers(case: Case) -> Iterator[Finding]:
                     what = "thinking" if part.kind == REASONING else "empty text"
                     text = f"cache marker on {what}"
                     yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
+    if not marked:
+        return
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
@@ -325,7 +338,7 @@ def _chat_lacks_content(case: Case, message: Message) -> bool:
     return not message.has(CALL) and not beside
 
 
-@finder()
+@finder(having=(RESULT,))
 def odd_results(case: Case) -> Iterator[Finding]:
     """LS416."""
     payload, is_payload = case.dialect.payload, case.dialect.is_payload
@@ -363,7 +376,7 @@ def lacks_text_beside_document(message: Message) -> bool:
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
 
 
-@finder("anthropic", "bedrock", "gemini")
+@finder("anthropic", "bedrock", "gemini", having=(CALL, RESULT, *_ASSISTANT_ONLY))
 def misplaced_parts(case: Case) -> Iterator[Finding]:
     """LS413."""
     parts = case.parts
@@ -375,7 +388,7 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
             yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
 
 
-@finder("openai-chat", "langchain")
+@finder("openai-chat", "langchain", having=(BROKEN,))
 def misplaced_calls(case: Case) -> Iterator[Finding]:
     """LS413 for formats in which the calls of a message are a field of their own."""
     for part in case.parts.rest:
@@ -397,9 +410,6 @@ def owner_of(part: Part, dialect: str) -> str:
     if part.kind == CALL or (dialect != "gemini" and part.kind in _ASSISTANT_ONLY):
         return ASSISTANT
     return ""
-
-
-_ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
 
 
 @finder()

@@ -50,6 +50,7 @@ INVALID = "invalid_tool_calls"
 REPEATED_CALL = rule(
     code="LS201",
     name="repeated-call",
+    counted=("tool call id used twice", "tool call ids used twice"),
     dialects=ALL,
     errors=_UNIQUE_IN_TURN,
     summary="two calls of one turn share an id",
@@ -63,6 +64,7 @@ REPEATED_CALL = rule(
 REUSED_ID = rule(
     code="LS202",
     name="reused-id",
+    counted=("tool call id used again", "tool call ids used again"),
     dialects=(
         "anthropic",
         "openai-responses",
@@ -84,6 +86,7 @@ REUSED_ID = rule(
 MISSING_ID = rule(
     code="LS203",
     name="missing-id",
+    counted=("tool call without an id", "tool calls without ids"),
     dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
     errors=(
         (
@@ -101,6 +104,7 @@ MISSING_ID = rule(
 ID_ALPHABET = rule(
     code="LS204",
     name="id-alphabet",
+    counted=("id the provider refuses", "ids the provider refuses"),
     dialects=(
         "anthropic",
         "bedrock",
@@ -129,6 +133,7 @@ ID_ALPHABET = rule(
 ID_LENGTH = rule(
     code="LS205",
     name="id-too-long",
+    counted=("tool call id that is too long", "tool call ids that are too long"),
     dialects=("openai-responses", "bedrock"),
     errors=(
         (
@@ -147,6 +152,7 @@ ID_LENGTH = rule(
 ITEM_ID = rule(
     code="LS206",
     name="bad-item-id",
+    counted=("bad item id", "bad item ids"),
     dialects=("openai-responses",),
     errors=(
         (
@@ -175,6 +181,7 @@ ITEM_ID = rule(
 BAD_ARGUMENTS = rule(
     code="LS207",
     name="bad-arguments",
+    counted=("tool call with broken arguments", "tool calls with broken arguments"),
     dialects=ALL,
     lossy=True,
     errors=(
@@ -203,6 +210,7 @@ BAD_ARGUMENTS = rule(
 TOOL_REFERENCE = rule(
     code="LS208",
     name="dead-tool-reference",
+    counted=("reference to a missing tool", "references to missing tools"),
     lossy=True,
     dialects=("anthropic",),
     errors=(
@@ -219,6 +227,7 @@ TOOL_REFERENCE = rule(
 TOOLS_MISSING = rule(
     code="LS209",
     name="tools-missing",
+    counted=("tool that is not declared", "tools that are not declared"),
     dialects=("anthropic", "bedrock"),
     errors=(
         (
@@ -243,6 +252,7 @@ TOOLS_MISSING = rule(
 TOOL_NAME = rule(
     code="LS210",
     name="bad-tool-name",
+    counted=("bad tool name", "bad tool names"),
     dialects=ALL,
     lossy=True,
     errors=(
@@ -266,7 +276,7 @@ TOOL_NAME = rule(
 )
 
 
-@finder()
+@finder(having=(CALL,))
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
@@ -293,7 +303,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
             yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(SERVER_CALL,))
 def server_ids(case: Case) -> Iterator[Finding]:
     """LS202 for tools the provider runs itself."""
     seen: set[str | None] = set()
@@ -305,7 +315,7 @@ def server_ids(case: Case) -> Iterator[Finding]:
             seen.add(part.id)
 
 
-@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain")
+@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain", having=(RESULT,))
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""
     pairing = case.paired.pairing
@@ -376,7 +386,7 @@ def _names_a_call(message: Message) -> bool:
     return part is not None and part.kind == RESULT and part.raw.get("id") == part.id
 
 
-@finder()
+@finder(having=(CALL,))
 def arguments(case: Case) -> Iterator[Finding]:
     """LS207."""
     for call in case.parts.calls:
@@ -475,13 +485,23 @@ def argument_fault(case: Case, call: Part) -> str:
     return "" if isinstance(decoded, dict) else "not a JSON object"
 
 
-@finder()
+# Shell, patch and computer calls have no name by nature.
+NAMELESS = (
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+    "computer_call",
+    "tool_search_call",
+)
+
+
+@finder(having=(CALL, RESULT))
 def tool_names(case: Case) -> Iterator[Finding]:
     """LS210."""
     pattern = re.compile(case.profile.name_pattern)
     good: set[str] = set()
     for call in case.parts.calls:
-        if call.name in good or not needs_name(call):
+        if call.name in good or call.flavor in NAMELESS:
             continue
         if call.name and pattern.fullmatch(call.name):
             good.add(call.name)
@@ -503,18 +523,7 @@ def unnamed_responses(case: Case) -> list[Part]:
     return [part for part in case.parts.results if not part.name]
 
 
-def needs_name(call: Part) -> bool:
-    """Shell, patch and computer calls have no name by nature."""
-    return call.flavor not in (
-        "local_shell_call",
-        "shell_call",
-        "apply_patch_call",
-        "computer_call",
-        "tool_search_call",
-    )
-
-
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(CALL, RESULT), when=lambda case: case.body is not None)
 def tools_defined(case: Case) -> Iterator[Finding]:
     """LS209."""
     body = case.body
@@ -528,7 +537,7 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     )
 
 
-@finder("anthropic")
+@finder("anthropic", when=lambda case: case.body is not None)
 def tool_references(case: Case) -> Iterator[Finding]:
     """LS208."""
     tools = (case.body or {}).get("tools")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.conversation.parts import MEDIA, Path, Place
+from lockstitch.conversation.parts import MEDIA, RESULT, Path, Place
 from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
     ACCEPTED,
@@ -28,6 +28,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 IMAGE_TOO_LARGE = rule(
     code="LS501",
     name="image-too-large",
+    counted=("image that is too large", "images that are too large"),
     dialects=("anthropic", "bedrock"),
     lossy=True,
     errors=(
@@ -48,6 +49,7 @@ IMAGE_TOO_LARGE = rule(
 BAD_IMAGE = rule(
     code="LS502",
     name="bad-image",
+    counted=("broken image", "broken images"),
     dialects=ALL,
     lossy=True,
     errors=(
@@ -75,6 +77,7 @@ BAD_IMAGE = rule(
 ERROR_MEDIA = rule(
     code="LS503",
     name="media-in-error-result",
+    counted=("image in an error result", "images in error results"),
     dialects=("anthropic",),
     errors=(("anthropic", "all content must be type `text` if `is_error` is true"),),
     summary="an error result holds something other than text",
@@ -87,6 +90,7 @@ ERROR_MEDIA = rule(
 TOO_MANY_BYTES = rule(
     code="LS504",
     name="request-too-large",
+    counted=("request that is too large", "requests that are too large"),
     dialects=("anthropic", "bedrock", "openai-responses:copilot"),
     lossy=True,
     errors=(
@@ -108,6 +112,7 @@ TOO_MANY_BYTES = rule(
 LONE_SURROGATE = rule(
     code="LS505",
     name="lone-surrogate",
+    counted=("broken character", "broken characters"),
     dialects=ALL,
     errors=(
         (
@@ -127,6 +132,7 @@ LONE_SURROGATE = rule(
 NUL = rule(
     code="LS506",
     name="nul-character",
+    counted=("NUL character", "NUL characters"),
     dialects=ALL,
     errors=(
         (
@@ -147,6 +153,7 @@ NUL = rule(
 GIANT_RESULT = rule(
     code="LS507",
     name="giant-result",
+    counted=("tool result over 10 MB", "tool results over 10 MB"),
     severity=WARNING,
     dialects=ALL,
     fixable=False,
@@ -159,7 +166,7 @@ GIANT_RESULT = rule(
 )
 
 
-@finder()
+@finder(having=(MEDIA, RESULT))
 def images(case: Case) -> Iterator[Finding]:
     """LS501 and LS502."""
     found = all_images(case)
@@ -226,7 +233,7 @@ def can_relabel(image: Image, head: bytes) -> bool:
     return sniff(head) in ACCEPTED and is_decodable(image.data)
 
 
-@finder("anthropic")
+@finder("anthropic", having=(RESULT,))
 def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
     for part in case.parts.results:
@@ -242,13 +249,10 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
-@finder()
+@finder(when=lambda case: case.profile.max_bytes)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
-    limit = case.profile.max_bytes
-    if not limit:
-        return
-    size = case.encoded_size
+    limit, size = case.profile.max_bytes, case.encoded_size
     if size > limit:
         found = all_images(case)
         place = case.place(found[0].part) if found else case.place_at(0)
@@ -265,11 +269,9 @@ def request_bytes(case: Case) -> Iterator[Finding]:
         )
 
 
-@finder()
+@finder(when=lambda case: case.encoded_size < 0)
 def characters(case: Case) -> Iterator[Finding]:
     """LS505 and LS506."""
-    if case.encoded_size >= 0:
-        return
     for message in case.messages:
         for path, text in bad_texts(message.raw):
             kind = LONE_SURROGATE if _SURROGATE.search(text) else NUL
@@ -321,11 +323,9 @@ def unsendable(value: Any) -> list[Rule]:
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
 
 
-@finder()
+@finder(having=(RESULT,), when=lambda case: not 0 <= case.encoded_size <= GIANT)
 def giant_results(case: Case) -> Iterator[Finding]:
     """LS507."""
-    if 0 <= case.encoded_size <= GIANT:
-        return
     for part in case.parts.results:
         size = len(case.dialect.result_text(part))
         if size > GIANT:

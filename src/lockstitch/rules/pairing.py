@@ -129,6 +129,7 @@ _EARLY = tuple((f"{who} (early)", text) for who, text in _NO_CALL)
 ORPHAN_CALL = rule(
     code="LS101",
     name="orphan-call",
+    counted=("tool call without a result", "tool calls without results"),
     dialects=ALL,
     errors=_NO_RESULT,
     summary="a tool call has no result",
@@ -146,6 +147,7 @@ ORPHAN_CALL = rule(
 PARTIAL_BATCH = rule(
     code="LS102",
     name="partial-batch",
+    counted=("tool call without a result", "tool calls without results"),
     dialects=ALL,
     errors=_NO_RESULT,
     summary="one of several parallel calls has no result",
@@ -158,6 +160,7 @@ PARTIAL_BATCH = rule(
 ORPHAN_RESULT = rule(
     code="LS103",
     name="orphan-result",
+    counted=("tool result without a call", "tool results without calls"),
     dialects=ALL,
     errors=_NO_CALL,
     summary="a tool result answers no call",
@@ -171,6 +174,7 @@ ORPHAN_RESULT = rule(
 DISPLACED_RESULT = rule(
     code="LS104",
     name="displaced-result",
+    counted=("tool result in the wrong place", "tool results in the wrong place"),
     dialects=ALL,
     errors=(*_NO_RESULT, *_EARLY),
     summary="the result exists, but not where the provider looks for it",
@@ -184,6 +188,7 @@ DISPLACED_RESULT = rule(
 RESULT_LAYOUT = rule(
     code="LS105",
     name="result-layout",
+    counted=("set of results in the wrong order", "sets of results in the wrong order"),
     dialects=("anthropic", "bedrock", "gemini"),
     errors=_NO_RESULT,
     summary="results are not first and together in the message after their calls",
@@ -196,6 +201,7 @@ RESULT_LAYOUT = rule(
 DUPLICATE_RESULT = rule(
     code="LS106",
     name="duplicate-result",
+    counted=("tool call with two results", "tool calls with two results"),
     dialects=ALL,
     errors=_TWICE,
     summary="a call is answered more than once",
@@ -209,6 +215,7 @@ DUPLICATE_RESULT = rule(
 MASKED_RESULT = rule(
     code="LS107",
     name="masked-result",
+    counted=("tool result hidden by a placeholder", "tool results hidden by placeholders"),
     dialects=ALL,
     errors=_TWICE,
     summary="a placeholder answers a call whose real result is in the list",
@@ -221,6 +228,7 @@ MASKED_RESULT = rule(
 SERVER_PAIR = rule(
     code="LS108",
     name="broken-server-pair",
+    counted=("half of a server tool call", "halves of server tool calls"),
     dialects=BLOCKS,
     lossy=True,
     errors=(
@@ -247,6 +255,7 @@ SERVER_PAIR = rule(
 OUTPUT_KIND = rule(
     code="LS109",
     name="wrong-output-kind",
+    counted=("tool result of the wrong kind", "tool results of the wrong kind"),
     lossy=True,
     dialects=("openai-responses",),
     errors=(("openai-responses", "No tool output found for <kind> <id>."),),
@@ -262,6 +271,7 @@ OUTPUT_KIND = rule(
 TEXT_AFTER_CALL = rule(
     code="LS110",
     name="text-after-call",
+    counted=("text after a tool call", "texts after tool calls"),
     dialects=BLOCKS,
     errors=_NO_RESULT,
     summary="text follows a tool call inside one assistant message",
@@ -274,6 +284,7 @@ TEXT_AFTER_CALL = rule(
 TWO_RECORDS = rule(
     code="LS111",
     name="calls-disagree",
+    counted=("tool call missing from its list", "tool calls missing from their list"),
     dialects=("langchain",),
     errors=_NO_RESULT,
     summary="a content block holds a call that `tool_calls` does not list",
@@ -285,7 +296,7 @@ TWO_RECORDS = rule(
 )
 
 
-@finder()
+@finder(having=(CALL,))
 def open_calls(case: Case) -> Iterator[Finding]:
     """LS101 and LS102."""
     paired = case.paired
@@ -311,7 +322,7 @@ def _named(case: Case, call: Part) -> dict[str, Any]:
     return {"id": call.id, "kind": kind, "next": case.request.number(call.home) + 1}
 
 
-@finder()
+@finder(having=(RESULT,))
 def stray_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
     pairing = case.paired.pairing
@@ -363,7 +374,7 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
     )
 
 
-@finder()
+@finder(having=(RESULT,))
 def displaced_results(case: Case) -> Iterator[Finding]:
     """LS104 for results outside their zone."""
     paired = case.paired
@@ -381,7 +392,7 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
     return case.find(DISPLACED_RESULT, place, text, wording=wording, **_named(case, call))
 
 
-@finder("anthropic", "bedrock", "gemini")
+@finder("anthropic", "bedrock", "gemini", having=(RESULT,))
 def scattered_results(case: Case) -> Iterator[Finding]:
     """LS104 and LS105 for results inside their zone, but not first and together."""
     if case.profile.layout != GROUPED:
@@ -446,10 +457,10 @@ def _call_by_result(case: Case) -> dict[int, Part]:
     }
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(SERVER_CALL, SERVER_RESULT))
 def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
-    for part in lone_server_parts(case.messages) if case.parts.servers else ():
+    for part in lone_server_parts(case.messages):
         is_call = part.kind == SERVER_CALL
         text = f"server tool {label(part)} has no {'result' if is_call else 'call'}"
         yield case.find(
@@ -512,7 +523,7 @@ def _fits_server(call: Part, result: Part) -> bool:
     return not known or result.flavor == wanted
 
 
-@finder("openai-responses")
+@finder("openai-responses", having=(RESULT,))
 def output_kinds(case: Case) -> Iterator[Finding]:
     """LS109."""
     paired = case.paired
@@ -526,7 +537,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
             yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(CALL,))
 def text_after_call(case: Case) -> Iterator[Finding]:
     """LS110."""
     seen = NOWHERE

@@ -29,6 +29,7 @@ _INVALID_SIGNATURE = "messages.<N>.content.<M>: Invalid `signature` in `thinking
 COLLAPSED_STEPS = rule(
     code="LS301",
     name="collapsed-steps",
+    counted=("message with several steps glued together", "messages with steps glued together"),
     dialects=SIGNED,
     errors=(("anthropic", _CHANGED_TEXT),),
     summary="several steps of a tool loop are glued into one assistant message",
@@ -41,6 +42,7 @@ COLLAPSED_STEPS = rule(
 UNSIGNED_THINKING = rule(
     code="LS302",
     name="unsigned-thinking",
+    counted=("thinking block without a signature", "thinking blocks without signatures"),
     dialects=SIGNED,
     lossy=True,
     errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
@@ -54,6 +56,7 @@ UNSIGNED_THINKING = rule(
 EMPTY_THINKING = rule(
     code="LS303",
     name="empty-thinking",
+    counted=("empty thinking block", "empty thinking blocks"),
     dialects=SIGNED,
     errors=(
         (
@@ -72,6 +75,7 @@ EMPTY_THINKING = rule(
 FOREIGN_REASONING = rule(
     code="LS304",
     name="foreign-reasoning",
+    counted=("reasoning block from another vendor", "reasoning blocks from another vendor"),
     dialects=("anthropic", "openai-responses", "bedrock", "langchain"),
     lossy=True,
     errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
@@ -87,6 +91,7 @@ FOREIGN_REASONING = rule(
 THINKING_FIRST = rule(
     code="LS305",
     name="thinking-first",
+    counted=("turn that does not start with thinking", "turns that do not start with thinking"),
     dialects=("anthropic",),
     errors=(
         (
@@ -110,6 +115,7 @@ THINKING_FIRST = rule(
 THINKING_LAST = rule(
     code="LS306",
     name="thinking-last",
+    counted=("turn that ends with thinking", "turns that end with thinking"),
     dialects=SIGNED,
     lossy=True,
     errors=(
@@ -133,6 +139,7 @@ THINKING_LAST = rule(
 LONE_REASONING = rule(
     code="LS307",
     name="lone-reasoning",
+    counted=("reasoning item without its output", "reasoning items without their output"),
     dialects=("openai-responses",),
     lossy=True,
     errors=(
@@ -154,6 +161,7 @@ LONE_REASONING = rule(
 STORED_STATE = rule(
     code="LS308",
     name="state-not-stored",
+    counted=("reference to state nobody kept", "references to state nobody kept"),
     dialects=("openai-responses",),
     lossy=True,
     errors=(
@@ -175,6 +183,7 @@ STORED_STATE = rule(
 BOUND_REASONING = rule(
     code="LS309",
     name="bound-reasoning",
+    counted=("thinking block that no longer fits", "thinking blocks that no longer fit"),
     dialects=("anthropic", "bedrock"),
     lossy=True,
     errors=(
@@ -198,6 +207,7 @@ BOUND_REASONING = rule(
 REASONING_SHAPE = rule(
     code="LS310",
     name="reasoning-shape",
+    counted=("incomplete reasoning item", "incomplete reasoning items"),
     dialects=("openai-responses",),
     errors=(
         ("openai-responses", "Input[<N>] missing required field `summary`"),
@@ -213,6 +223,7 @@ REASONING_SHAPE = rule(
 THOUGHT_SIGNATURE = rule(
     code="LS311",
     name="missing-thought-signature",
+    counted=("missing thought signature", "missing thought signatures"),
     dialects=("gemini",),
     errors=(
         (
@@ -237,6 +248,7 @@ THOUGHT_SIGNATURE = rule(
 REASONING_REQUIRED = rule(
     code="LS312",
     name="reasoning-required",
+    counted=("turn without its reasoning", "turns without their reasoning"),
     dialects=("openai-chat:deepseek", "anthropic:deepseek"),
     errors=(
         (
@@ -258,11 +270,9 @@ REASONING_REQUIRED = rule(
 )
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def collapsed_steps(case: Case) -> Iterator[Finding]:
     """LS301."""
-    if not case.parts.reasoning:
-        return
     for message in case.messages:
         for start in step_starts(message)[:1] if message.role == ASSISTANT else ():
             place = case.place(message.parts[start])
@@ -282,7 +292,7 @@ def step_starts(message: Message) -> list[int]:
     return starts
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def signatures(case: Case) -> Iterator[Finding]:
     """LS302 and LS303."""
     if not case.profile.signed_reasoning:
@@ -317,11 +327,11 @@ def _filled(value: Any) -> bool:
     return isinstance(value, (str, bytes)) and bool(value)
 
 
-@finder("anthropic", "openai-responses", "bedrock", "langchain")
+@finder("anthropic", "openai-responses", "bedrock", "langchain", having=(REASONING,))
 def foreign_reasoning(case: Case) -> Iterator[Finding]:
     """LS304."""
     asked = issuer_of(case.model)
-    if not asked or not case.parts.reasoning:
+    if not asked:
         return
     for message in case.messages:
         if is_foreign(message, asked):
@@ -349,7 +359,7 @@ def _model_of(raw: Any) -> Any:
     return raw.get("model")
 
 
-@finder("anthropic")
+@finder("anthropic", having=(RESULT,))
 def thinking_first(case: Case) -> Iterator[Finding]:
     """LS305."""
     if not wants_thinking_first(case.body):
@@ -376,10 +386,10 @@ def wants_thinking_first(body: dict[str, Any] | None) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
-@finder("anthropic", "bedrock")
+@finder("anthropic", "bedrock", having=(REASONING,))
 def thinking_last(case: Case) -> Iterator[Finding]:
     """LS306."""
-    if not case.parts.reasoning or not case.profile.signed_reasoning:
+    if not case.profile.signed_reasoning:
         return
     for message, ends in zip(case.messages, turn_ends(case.messages), strict=True):
         if ends and ends_with_thinking(message):
@@ -479,11 +489,9 @@ def item_ends_before(message: Message, *, behind: bool) -> bool:
     return message.role != ASSISTANT
 
 
-@finder("gemini")
+@finder("gemini", having=(CALL,), when=lambda case: case.traits.thought_signatures)
 def thought_signatures(case: Case) -> Iterator[Finding]:
     """LS311."""
-    if not case.traits.thought_signatures:
-        return
     for part in unsigned_first_calls(case.messages):
         text = "the first function call of this step has no thought signature"
         position = part.home + 1
@@ -505,11 +513,11 @@ def _is_prompt(message: Message) -> bool:
     return message.role == USER and message.has(TEXT) and not message.has(RESULT)
 
 
-@finder("openai-chat", "anthropic")
+@finder(
+    "openai-chat", "anthropic", having=(CALL,), when=lambda case: case.profile.reasoning_required
+)
 def reasoning_required(case: Case) -> Iterator[Finding]:
     """LS312."""
-    if not case.profile.reasoning_required:
-        return
     for message in case.messages:
         if lacks_reasoning(message, case.profile.dialect):
             text = "this assistant turn has no reasoning to hand back"

@@ -72,22 +72,40 @@ def is_broken(findings: Iterable[Finding]) -> bool:
 
 Find = Callable[["Case"], Iterator[Finding]]
 
-RULES: dict[str, Rule] = {}
-FINDERS: list[tuple[tuple[str, ...], Find]] = []
 
-
-def rule(**fields: Any) -> Rule:
-    """Register a rule in the catalogue."""
+def rule(*, counted: tuple[str, str], **fields: Any) -> Rule:
+    """Register a rule in the catalogue; ``counted`` is one and several of what it finds."""
     entry = Rule(**fields)
     RULES[entry.code] = entry
+    COUNTED[entry.code] = counted
     return entry
 
 
-def finder(*dialects: str) -> Callable[[Find], Find]:
-    """Register a function that finds breaches, for these dialects (none named: for all)."""
+class Finder(Struct, frozen=True):
+    """A function that finds breaches, and where there can be any for it to find."""
+
+    find: Find
+    dialects: tuple[str, ...]
+    having: frozenset[str]
+    when: Callable[[Case], Any] | None
+
+
+RULES: dict[str, Rule] = {}
+COUNTED: dict[str, tuple[str, str]] = {}
+FINDERS: list[Finder] = []
+
+
+def finder(
+    *dialects: str, having: Iterable[str] = (), when: Callable[[Case], Any] | None = None
+) -> Callable[[Find], Find]:
+    """Register a function that finds breaches, for these dialects (none named: for all).
+
+    It runs only on a case with a part of one of the kinds in ``having``, or a message of one of the
+    roles in it (none named: on all), and only ``when`` that says so of the case.
+    """
 
     def register(find: Find) -> Find:
-        FINDERS.append((dialects, find))
+        FINDERS.append(Finder(find, dialects, frozenset(having), when))
         return find
 
     return register
@@ -116,103 +134,6 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
 
 
-# One and several of what a rule finds; the number is put in front.
-COUNTED: dict[str, tuple[str, str]] = {
-    "LS101": ("tool call without a result", "tool calls without results"),
-    "LS102": ("tool call without a result", "tool calls without results"),
-    "LS103": ("tool result without a call", "tool results without calls"),
-    "LS104": ("tool result in the wrong place", "tool results in the wrong place"),
-    "LS105": ("set of results in the wrong order", "sets of results in the wrong order"),
-    "LS106": ("tool call with two results", "tool calls with two results"),
-    "LS107": ("tool result hidden by a placeholder", "tool results hidden by placeholders"),
-    "LS108": ("half of a server tool call", "halves of server tool calls"),
-    "LS109": ("tool result of the wrong kind", "tool results of the wrong kind"),
-    "LS110": ("text after a tool call", "texts after tool calls"),
-    "LS111": ("tool call missing from its list", "tool calls missing from their list"),
-    "LS201": ("tool call id used twice", "tool call ids used twice"),
-    "LS202": ("tool call id used again", "tool call ids used again"),
-    "LS203": ("tool call without an id", "tool calls without ids"),
-    "LS204": ("id the provider refuses", "ids the provider refuses"),
-    "LS205": ("tool call id that is too long", "tool call ids that are too long"),
-    "LS206": ("bad item id", "bad item ids"),
-    "LS207": ("tool call with broken arguments", "tool calls with broken arguments"),
-    "LS208": ("reference to a missing tool", "references to missing tools"),
-    "LS209": ("tool that is not declared", "tools that are not declared"),
-    "LS210": ("bad tool name", "bad tool names"),
-    "LS301": ("message with several steps glued together", "messages with steps glued together"),
-    "LS302": ("thinking block without a signature", "thinking blocks without signatures"),
-    "LS303": ("empty thinking block", "empty thinking blocks"),
-    "LS304": ("reasoning block from another vendor", "reasoning blocks from another vendor"),
-    "LS305": ("turn that does not start with thinking", "turns that do not start with thinking"),
-    "LS306": ("turn that ends with thinking", "turns that end with thinking"),
-    "LS307": ("reasoning item without its output", "reasoning items without their output"),
-    "LS308": ("reference to state nobody kept", "references to state nobody kept"),
-    "LS309": ("thinking block that no longer fits", "thinking blocks that no longer fit"),
-    "LS310": ("incomplete reasoning item", "incomplete reasoning items"),
-    "LS311": ("missing thought signature", "missing thought signatures"),
-    "LS312": ("turn without its reasoning", "turns without their reasoning"),
-    "LS401": ("blank text", "blank texts"),
-    "LS402": ("misplaced cache marker", "misplaced cache markers"),
-    "LS403": ("cache marker too many", "cache markers too many"),
-    "LS404": ("empty message", "empty messages"),
-    "LS405": ("message out of turn", "messages out of turn"),
-    "LS406": ("wrong first message", "wrong first messages"),
-    "LS407": ("wrong last message", "wrong last messages"),
-    "LS408": ("user message right after a result", "user messages right after results"),
-    "LS409": ("call turn out of place", "call turns out of place"),
-    "LS410": ("mixed response turn", "mixed response turns"),
-    "LS411": ("system message out of place", "system messages out of place"),
-    "LS412": ("message of an unknown role", "messages of an unknown role"),
-    "LS413": ("part in the wrong message", "parts in the wrong message"),
-    "LS414": ("malformed message", "malformed messages"),
-    "LS415": ("document without a text", "documents without a text"),
-    "LS416": ("malformed tool result", "malformed tool results"),
-    "LS501": ("image that is too large", "images that are too large"),
-    "LS502": ("broken image", "broken images"),
-    "LS503": ("image in an error result", "images in error results"),
-    "LS504": ("request that is too large", "requests that are too large"),
-    "LS505": ("broken character", "broken characters"),
-    "LS506": ("NUL character", "NUL characters"),
-    "LS507": ("tool result over 10 MB", "tool results over 10 MB"),
-    "LS601": ("torn line", "torn lines"),
-    "LS602": ("line with records glued together", "lines with records glued together"),
-    "LS603": ("run of NUL bytes", "runs of NUL bytes"),
-    "LS604": ("byte order mark", "byte order marks"),
-    "LS605": ("line that is not UTF-8", "lines that are not UTF-8"),
-    "LS606": ("line that is not a record", "lines that are not records"),
-    "LS607": ("repeated line", "repeated lines"),
-    "LS608": ("missing line break", "missing line breaks"),
-    "LS609": ("broken line", "broken lines"),
-    "LS610": ("incomplete record", "incomplete records"),
-    "LS611": ("damaged record", "damaged records"),
-    "LS612": ("record spread over several lines", "records spread over several lines"),
-    "LS613": ("value too large to read", "values too large to read"),
-    "LS701": ("missing link to an earlier message", "missing links to earlier messages"),
-    "LS702": ("circular link between messages", "circular links between messages"),
-    "LS703": ("record id used twice", "record ids used twice"),
-    "LS704": ("break in the conversation", "breaks in the conversation"),
-    "LS705": ("reply a resume would drop", "replies a resume would drop"),
-    "LS706": ("branch from a second window", "branches from a second window"),
-    "LS707": ("turn attached to a sub-agent", "turns attached to a sub-agent"),
-    "LS708": ("misplaced real result", "misplaced real results"),
-    "LS709": ("result with the wrong address", "results with the wrong address"),
-    "LS710": ("last message without a time", "last messages without a time"),
-    "LS711": ("last message with an old time", "last messages with an old time"),
-    "LS801": ("unfinished compaction", "unfinished compactions"),
-    "LS802": ("prompt that bypasses a compaction", "prompts that bypass a compaction"),
-    "LS803": ("call split from its result", "calls split from their results"),
-    "LS804": ("compaction with missing records", "compactions with missing records"),
-    "LS805": ("turn lost by a compaction", "turns lost by a compaction"),
-    "LS901": ("tool result the model never sees", "tool results the model never sees"),
-    "LS902": ("unsafe stored value", "unsafe stored values"),
-    "LS903": ("missing stored value", "missing stored values"),
-    "LS904": ("missing earlier checkpoint", "missing earlier checkpoints"),
-    "LS905": ("turn on a lost branch", "turns on lost branches"),
-    "LS906": ("message id used twice", "message ids used twice"),
-    "LS907": ("value that cannot be decoded", "values that cannot be decoded"),
-    "LS908": ("message that was never taken up", "messages that were never taken up"),
-    "LS909": ("unfinished run", "unfinished runs"),
-}
 _ORDER = {ERROR: 0, WARNING: 1, NOTE: 2}
 
 
@@ -256,7 +177,12 @@ class RequestContext(Struct, frozen=True):
 
     def place(self, index: int, at: Path = ()) -> Place:
         """Return a place in the list that was given, of which this may be an excerpt."""
-        return Place.in_list(self.profile.list_key, self.number(index), at)
+        if index < 0:
+            return Place.in_list(self.profile.list_key, index, at)
+        number = index
+        if self.numbers is not None and index < len(self.numbers):
+            number = self.numbers[index]
+        return Place((self.profile.list_key, number, *at), number)
 
     def number(self, index: int) -> int:
         """Return the index in the list that was given."""
@@ -341,40 +267,31 @@ class Case:
         How bad it is, whether it can be mended, and whether that loses anything, is the rule's
         word unless this very place is known to be different.
         """
+        who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
+        if wording:
+            who = (*(f"{name} ({wording})" for name in who), *who)
+        texts = dict(reversed(rule.errors))
+        text = next((texts[name] for name in who if name in texts), None)
+        if text is not None:
+            # fill the provider's error text with what it would name here
+            numbers = [str(step) for step in place.steps if type(step) is int]
+            known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
+            known["place"] = str(place)
+            known.update(fills)
+            for key, value in known.items():
+                mark = f"<{key}>"
+                if mark in text:
+                    text = text.replace(mark, shown(value))
+            if "<" in text:
+                text = _UNFILLED.sub("…", text)
         return Finding(
             code=rule.code,
             name=rule.name,
             severity=severity or rule.severity,
             place=place,  # type: ignore[arg-type]  # its text is made in Placed
             message=message,
-            error=self.predicted(rule, place, wording, fills),
+            error=text,
             fixable=rule.fixable if fixable is None else fixable,
             lossy=rule.lossy if lossy is None else lossy,
             help=rule.help,
         )
-
-    def predicted(
-        self, rule: Rule, place: Place, wording: str, fills: dict[str, object]
-    ) -> str | None:
-        """Fill the provider's error text with what it would name here."""
-        text = self._template(rule.errors, wording)
-        if text is None:
-            return None
-        numbers = [str(step) for step in place.steps if type(step) is int]
-        known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
-        known["place"] = str(place)
-        known.update(fills)
-        for key, value in known.items():
-            mark = f"<{key}>"
-            if mark in text:
-                text = text.replace(mark, shown(value))
-        return _UNFILLED.sub("…", text) if "<" in text else text
-
-    def _template(self, errors: Sequence[tuple[str, str]], wording: str) -> str | None:
-        names = (self.profile.full_name, self.profile.dialect)
-        special = [f"{name} ({wording})" for name in names] if wording else []
-        for name in (*special, *names):
-            for who, text in errors:
-                if who == name:
-                    return text
-        return None

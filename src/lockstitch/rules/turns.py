@@ -23,6 +23,7 @@ from lockstitch.rules.rule import Case, Finding, finder, rule, word
 ALTERNATION = rule(
     code="LS405",
     name="roles-do-not-alternate",
+    counted=("message out of turn", "messages out of turn"),
     dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(
         (
@@ -48,6 +49,7 @@ ALTERNATION = rule(
 BAD_START = rule(
     code="LS406",
     name="bad-start",
+    counted=("wrong first message", "wrong first messages"),
     dialects=(
         "anthropic",
         "gemini",
@@ -77,6 +79,7 @@ BAD_START = rule(
 BAD_END = rule(
     code="LS407",
     name="bad-end",
+    counted=("wrong last message", "wrong last messages"),
     dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
     errors=(
         (
@@ -112,6 +115,7 @@ BAD_END = rule(
 USER_AFTER_TOOL = rule(
     code="LS408",
     name="user-after-tool",
+    counted=("user message right after a result", "user messages right after results"),
     dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
     summary="a user message follows tool results directly",
@@ -124,6 +128,7 @@ USER_AFTER_TOOL = rule(
 CALL_TURN = rule(
     code="LS409",
     name="misplaced-call-turn",
+    counted=("call turn out of place", "call turns out of place"),
     dialects=("gemini",),
     errors=(
         (
@@ -142,6 +147,7 @@ CALL_TURN = rule(
 MIXED_RESPONSES = rule(
     code="LS410",
     name="mixed-response-turn",
+    counted=("mixed response turn", "mixed response turns"),
     dialects=("gemini",),
     errors=(
         (
@@ -162,6 +168,7 @@ _SYSTEM_BLOCKS = ("tool_addition", "tool_removal")
 SYSTEM_PLACE = rule(
     code="LS411",
     name="misplaced-system",
+    counted=("system message out of place", "system messages out of place"),
     dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
     errors=(
         ("openai-chat:strict", "System message must be at the beginning."),
@@ -184,6 +191,7 @@ SYSTEM_PLACE = rule(
 WRONG_ROLE = rule(
     code="LS412",
     name="unknown-role",
+    counted=("message of an unknown role", "messages of an unknown role"),
     dialects=ALL,
     errors=(
         ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
@@ -209,12 +217,10 @@ WRONG_ROLE = rule(
 )
 
 
-@finder("bedrock", "openai-chat", "langchain")
+@finder("bedrock", "openai-chat", "langchain", when=lambda case: case.profile.alternates)
 def alternation(case: Case) -> Iterator[Finding]:
     """LS405 and LS408."""
     profile = case.profile
-    if not profile.alternates:
-        return
     before: Message | None = None
     previous: Message | None = None
     for message in case.messages:
@@ -253,18 +259,25 @@ def _clash(before: Message, message: Message, previous: Message | None, profile:
     return profile.template or previous is before
 
 
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
+@finder(
+    "anthropic",
+    "gemini",
+    "bedrock",
+    "openai-chat",
+    "langchain",
+    when=lambda case: case.profile.starts_with_user,
+)
 def start(case: Case) -> Iterator[Finding]:
     """LS406."""
-    if not case.profile.starts_with_user:
-        return
     first = next((m for m in case.messages if m.role != SYSTEM), None)
     if first is not None and first.role in (ASSISTANT, TOOL):
         text = f"the history starts with the {first.role}"
         yield case.find(BAD_START, case.place_at(first.index), text)
 
 
-@finder("anthropic", "gemini", "bedrock", "openai-chat", "langchain")
+@finder(
+    "anthropic", "gemini", "bedrock", "openai-chat", "langchain", when=lambda case: case.is_request
+)
 def end(case: Case) -> Iterator[Finding]:
     """LS407."""
     if ends_badly(case):
@@ -304,7 +317,7 @@ def is_mixed(message: Message) -> bool:
     return kinds == {True, False}
 
 
-@finder("anthropic", "openai-chat")
+@finder("anthropic", "openai-chat", having=(SYSTEM,))
 def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
     for position, message in enumerate(case.messages):
@@ -331,7 +344,7 @@ def is_system_misplaced(case: Case, position: int) -> bool:
     return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
 
 
-@finder()
+@finder(having=(UNKNOWN,))
 def roles(case: Case) -> Iterator[Finding]:
     """LS412."""
     for message in case.messages:
