@@ -21,7 +21,12 @@ from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.codec import Codec, StoredMessage, Undecodable, codec_of, is_role
-from lockstitch.formats.langgraph.messages import call_in, failed_call, merge_messages
+from lockstitch.formats.langgraph.messages import (
+    call_in,
+    failed_call,
+    fold_updates,
+    merge_messages,
+)
 from lockstitch.formats.langgraph.snapshot import (
     END,
     ERROR,
@@ -62,17 +67,14 @@ def apply_writes(
     left: Sequence[StoredMessage], writes: Iterable[StoredWrite], codings: Mapping[str, Codec]
 ) -> list[StoredMessage]:
     """Merge writes, in the order in which LangGraph applies them."""
-    found = list(left)
+    updates: list[tuple[bool, list[StoredMessage]]] = []
     for write in sorted(writes, key=lambda write: write.order):
-        if write.value.tag in _EMPTY:
-            continue
-        coding = codec_of(codings, write.value)
-        instead = coding.overwriting(write.value.data)
-        if instead is None:
-            found = merge_messages(found, read_update(coding, write.value.data, write.record))
-        else:
-            found = read_update(coding, instead, write.record)
-    return found
+        if write.value.tag not in _EMPTY:
+            coding = codec_of(codings, write.value)
+            instead = coding.overwriting(write.value.data)
+            data = write.value.data if instead is None else instead
+            updates.append((instead is not None, read_update(coding, data, write.record)))
+    return fold_updates(left, updates)
 
 
 def read_update(

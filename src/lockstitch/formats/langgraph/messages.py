@@ -8,7 +8,7 @@ gives the same ids, and the same bytes; and an answer has the same id whoever wr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
@@ -154,6 +154,14 @@ def merge_messages(left: Sequence[M], right: Sequence[M]) -> list[M]:
                 places[one.id] = len(out)
             out.append(one)
     return [one for one in out if one.id is None or one.id not in gone]
+
+
+def fold_updates(left: Sequence[M], updates: Iterable[tuple[bool, Sequence[M]]]) -> list[M]:
+    """Merge updates one after the other; each says whether it replaces what there was."""
+    found = list(left)
+    for replaces, new in updates:
+        found = list(new) if replaces else merge_messages(found, new)
+    return found
 
 
 def failed_call(

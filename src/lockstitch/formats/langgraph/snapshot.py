@@ -79,6 +79,11 @@ def is_control(channel: str) -> bool:
     return channel in own or is_trigger(channel)
 
 
+def is_returned(task: str, channel: str) -> bool:
+    """Whether a write is what a task returned to the state, and not said or steered by others."""
+    return task != NO_TASK and not is_control(channel)
+
+
 def joined_nodes(channel: str) -> set[str]:
     """Return the nodes that an edge from several nodes waits for; its name lists them."""
     return set(channel.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
@@ -133,7 +138,7 @@ def waiting_tasks(writes: Iterable[tuple[str, str]]) -> set[str]:
     for task, channel in writes:
         if channel == INTERRUPT:
             asking.add(task)
-        elif not is_control(channel) and task != NO_TASK:
+        elif is_returned(task, channel):
             returned.add(task)
     return asking - returned
 

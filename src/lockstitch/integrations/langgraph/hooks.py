@@ -175,16 +175,12 @@ def sendable(
     given = messages if _are(whole, messages) else whole
     made = plan(given, dialect or DIALECT, model=model)
     sent = add_ids(made.messages, given, always=True) if made.healed and made.changed else given
-    return _opened(sent) if is_opened else sent
-
-
-def _opened(messages: list[BaseMessage]) -> list[BaseMessage]:
-    """Put words of the user's first where the beginning was cut off."""
-    spoken = (n for n, one in enumerate(messages) if not isinstance(one, SystemMessage))
-    first = next(spoken, len(messages))
-    if first == len(messages) or isinstance(messages[first], HumanMessage):
-        return messages
-    return [*messages[:first], HumanMessage(START, id=_OPENING), *messages[first:]]
+    spoken = (n for n, one in enumerate(sent) if not isinstance(one, SystemMessage))
+    first = next(spoken, len(sent)) if is_opened else len(sent)
+    if first == len(sent) or isinstance(sent[first], HumanMessage):
+        return sent
+    # The beginning was cut off.
+    return [*sent[:first], HumanMessage(START, id=_OPENING), *sent[first:]]
 
 
 def opens_with_user(model: Any) -> bool:

@@ -222,7 +222,20 @@ def _count(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | Non
         return None
     above = _parent_of(saved)
     if above is None:
-        return (yield from _count_first(place, saved))
+        if run_of(saved) is None or named_by(saved):
+            return ThreadHead(saved)
+        # The first checkpoint of a thread: others may have begun it, too.
+        rivals: list[CheckpointTuple] = []
+        page: list[CheckpointTuple] = yield _page(place, saved)
+        while page:
+            for other in page:
+                if is_lost(other):
+                    continue
+                if _parent_of(other) or run_of(other) is None or named_by(other):
+                    return None
+                rivals.append(other)
+            page = yield _page(place, page[-1])
+        return ThreadHead(saved, rivals=rivals)
     parent: CheckpointTuple | None = yield ReadHeader(place.at(above).config)
     if parent is None:
         return ThreadHead(saved)
@@ -255,22 +268,6 @@ def _count_child(
 def _parent_of(saved: CheckpointTuple) -> str | None:
     config = saved.parent_config
     return place_of(config).checkpoint if config else None
-
-
-def _count_first(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | None]:
-    if run_of(saved) is None or named_by(saved):
-        return ThreadHead(saved)
-    rivals: list[CheckpointTuple] = []
-    page: list[CheckpointTuple] = yield _page(place, saved)
-    while page:
-        for other in page:
-            if is_lost(other):
-                continue
-            if _parent_of(other) or run_of(other) is None or named_by(other):
-                return None
-            rivals.append(other)
-        page = yield _page(place, page[-1])
-    return ThreadHead(saved, rivals=rivals)
 
 
 def outline(found: ThreadHead) -> ThreadHead:

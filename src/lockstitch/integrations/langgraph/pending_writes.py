@@ -22,7 +22,7 @@ from langgraph.pregel import _algo
 from langgraph.types import Overwrite
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids, call_in, failed_call, merge_messages
+from lockstitch.formats.langgraph.messages import add_ids, call_in, failed_call, fold_updates
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
     ERROR,
@@ -37,6 +37,7 @@ from lockstitch.formats.langgraph.snapshot import (
     WITHIN,
     error_text,
     is_control,
+    is_returned,
     is_trigger,
     joined_nodes,
     waiting_tasks,
@@ -267,11 +268,9 @@ def apply_updates(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
 
     Messages that nothing is said about stay the very objects.
     """
-    found: list[BaseMessage] = list(left) if isinstance(left, list) else []
-    for value in writes:
-        is_new, new = _overwriting(value)
-        found = list(new or []) if is_new else merge_messages(found, to_messages(value))
-    return found
+    read = ((_overwriting(value), value) for value in writes)
+    updates = ((is_new, (new or []) if is_new else to_messages(one)) for (is_new, new), one in read)
+    return fold_updates(left if isinstance(left, list) else [], updates)
 
 
 def _overwriting(value: Any) -> tuple[bool, Any]:
@@ -334,7 +333,7 @@ def asking_tasks(saved: CheckpointTuple) -> set[str]:
 
 def finished_writes(saved: CheckpointTuple) -> list[PendingWrite]:
     """Return what finished tasks returned, without what only steers the run."""
-    return [w for w in saved.pending_writes or () if w[0] != NO_TASK and not is_control(w[1])]
+    return [write for write in saved.pending_writes or () if is_returned(*write[:2])]
 
 
 def command_writes(saved: CheckpointTuple) -> list[PendingWrite]:

@@ -9,7 +9,8 @@ of the application's own can read (encrypted, pickled).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -77,15 +78,12 @@ class Comparison:
                 self.same(value, other[name]) for name, value in one.items()
             )
         if isinstance(one, list | tuple):
-            return self._items(one, other)
+            return len(one) == len(other) and all(map(self.same, one, other))
         if isinstance(one, BaseMessage):
             return self._messages(one, other)
         if isinstance(one, str | int | float):
             return bool(one == other) or one != one  # noqa: PLR0124 - not a number
         return self._others(one, other)
-
-    def _items(self, one: Sequence[Any], other: Sequence[Any]) -> bool:
-        return len(one) == len(other) and all(map(self.same, one, other))
 
     def _messages(self, one: BaseMessage, other: BaseMessage) -> bool:
         pair = (id(one), id(other))
@@ -161,7 +159,12 @@ class Staging:
                 advance(1)
             writes = self._write(saver, known, comparison)
             self._compare(saver.store, spots)
-            entries = tuple(self._entries(saver.store, after))
+            store = saver.store
+            holds_any = store.head(self._session) is not None
+            entries = tuple(
+                entry_of(store, record, f"{self._run}-{record.seq}")
+                for record in (store.read(self._session, after) if holds_any else ())
+            )
         return Staged(self._session, after, entries, len(spots), writes)
 
     def _copied(self, store: Backend) -> tuple[ThreadJournal, Head]:
@@ -228,12 +231,6 @@ class Staging:
                 if what:
                     where = f"checkpoint {spot[1]}" if spot[1] else f"the head of {spot[0]!r}"
                     raise Unreadable(f"{where} cannot be kept as it is: its {what} would differ")
-
-    def _entries(self, store: Backend, after: Head) -> Iterator[JournalEntry]:
-        if store.head(self._session) is None:
-            return
-        for record in store.read(self._session, after):
-            yield entry_of(store, record, f"{self._run}-{record.seq}")
 
 
 def entry_of(store: Backend, record: JournalRecord, key: str) -> JournalEntry:
@@ -312,19 +309,15 @@ class CarryingSerializer(SafeSerializer):
     def _part(self, code: int, data: bytes) -> Any:
         found = self._built_before.get((code, data))
         if found is None:
-            found = self._built_before[code, data] = self._read(code, data)
+            before = self._carried
+            inner = ormsgpack.unpackb(data, ext_hook=self._part, option=_OPTION)
+            found = Carried(code, data)
+            if self._carried == before:
+                with suppress(Unreadable):
+                    found = self._built(code, inner)
+            self._built_before[code, data] = found
         self._carried += type(found) is Carried
         return found
-
-    def _read(self, code: int, data: bytes) -> Any:
-        before = self._carried
-        inner = ormsgpack.unpackb(data, ext_hook=self._part, option=_OPTION)
-        if self._carried > before:
-            return Carried(code, data)
-        try:
-            return self._built(code, inner)
-        except Unreadable:
-            return Carried(code, data)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """Write a value; what was carried is written as it was."""

@@ -69,22 +69,19 @@ def sweep_threads(backend: Backend, border: int) -> int:
     for listed in list(backend.sessions(after=_FIRST)):
         if not listed.session.startswith(_FIRST) or not may_be_thread(listed.session):
             continue
-        if listed.changed < border and id_in(backend, listed.session) is not None:
-            count += _swept(backend, listed.session, listed.seq)
+        if listed.changed >= border or id_in(backend, listed.session) is None:
+            continue
+        # One that somebody holds, or that has gone on, stays.
+        try:
+            lease = backend.acquire(listed.session, create=False)
+        except (Conflict, Unreadable):
+            continue
+        if lease.head.seq != listed.seq:
+            backend.release(lease)
+            continue
+        backend.delete(lease)
+        count += 1
     return count
-
-
-def _swept(backend: Backend, session: str, seq: int) -> bool:
-    """Remove a session that nobody holds and that has not gone on."""
-    try:
-        lease = backend.acquire(session, create=False)
-    except (Conflict, Unreadable):
-        return False
-    if lease.head.seq != seq:
-        backend.release(lease)
-        return False
-    backend.delete(lease)
-    return True
 
 
 def copy_thread(backend: Backend, source: str, target: str, id_: str, wait: float) -> None:

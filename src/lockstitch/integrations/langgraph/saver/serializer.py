@@ -224,7 +224,8 @@ class SafeSerializer(JsonPlusSerializer):
             )
         except ValueError as error:
             # The reader hides what its hook raised.
-            raise problems[0] if problems else _unreadable(error) from None
+            damaged = Unreadable(f"a stored value cannot be decoded ({error})")
+            raise problems[0] if problems else damaged from None
 
     def _is_allowed(self, name: Name) -> bool:
         if len(name) > 2:  # noqa: PLR2004 - module, class and method
@@ -276,7 +277,12 @@ class SafeSerializer(JsonPlusSerializer):
             return made(**value)
         if code == jsonplus.EXT_METHOD_SINGLE_ARG:
             return getattr(made, inner[3])(value)
-        return _model(code, made, value)
+        try:
+            return made(**value)
+        except Exception:  # noqa: BLE001 - whatever a model's validators raise
+            # What was valid when it was stored is taken as it is.
+            build = made.construct if code == jsonplus.EXT_PYDANTIC_V1 else made.model_construct
+            return build(**value)
 
     def _class(self, module: str, name: str) -> Any:
         """Return an allowed class; one that a schema names is there, if only in a function."""
@@ -307,15 +313,6 @@ def _named(code: int, inner: Any) -> Name:
     return (module, name, str(inner[3])) if has_method else (module, name)
 
 
-def _model(code: int, made: Any, fields: dict[str, Any]) -> Any:
-    """Build a pydantic model; what was valid when it was stored is taken as it is."""
-    try:
-        return made(**fields)
-    except Exception:  # noqa: BLE001 - whatever its validators raise
-        build = made.construct if code == jsonplus.EXT_PYDANTIC_V1 else made.model_construct
-        return build(**fields)
-
-
 def _array(kind: str, shape: Any, order: Any, data: Any) -> Any:
     numpy = importlib.import_module("numpy")
     return numpy.frombuffer(data, dtype=numpy.dtype(kind)).reshape(shape, order=order)
@@ -328,10 +325,6 @@ def _refusal(name: Name) -> str:
         f" to allow it: Saver(url, allow=[({module!r}, {kind!r})]), or the class itself, or name it"
         " in the graph's schemas"
     )
-
-
-def _unreadable(error: ValueError) -> Unreadable:
-    return Unreadable(f"a stored value cannot be decoded ({error})")
 
 
 def _name_of(one: object) -> Name:
