@@ -303,7 +303,13 @@ def heal(  # noqa: PLR0913 - options, all by name
         return given.unchanged
     made = Plan(given)
     if made.findings or made.changes:
-        _log(made)
+        import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
+
+        log = logging.getLogger("lockstitch")
+        for change in made.changes:
+            log.info("%s: %s %s at %s", made.dialect, change.code, change.action, change.place)
+        for finding in made.remaining:
+            log.info("%s: %s remains at %s", made.dialect, finding.code, finding.place)
         if on_heal is not None:
             on_heal(made)
     if not made.healed:
@@ -313,17 +319,6 @@ def heal(  # noqa: PLR0913 - options, all by name
             raise Unhealed(f"{problem}; nothing was changed", codes)
         warnings.warn(Unhealed(f"{problem}; the original was returned", codes), stacklevel=2)
     return made.messages
-
-
-def _log(made: Plan) -> None:
-    """Log what was done where, and what was left."""
-    import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
-
-    log = logging.getLogger("lockstitch")
-    for change in made.changes:
-        log.info("%s: %s %s at %s", made.dialect, change.code, change.action, change.place)
-    for finding in made.remaining:
-        log.info("%s: %s remains at %s", made.dialect, finding.code, finding.place)
 
 
 def check(

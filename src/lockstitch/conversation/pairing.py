@@ -82,7 +82,7 @@ def pair_slots(
     pairing = Pairing(
         [NOWHERE] * len(calls), [NOWHERE] * len(results), [""] * len(results), set(), {}
     )
-    left = _pair_in_step(calls, results, pairing)
+    left = _pair_in_step(calls, results, pairing) if results else []
     if left:
         _PairingTable(calls, results, contents, pairing, left).pair()
     return pairing
@@ -103,7 +103,15 @@ def _pair_in_step(
             left.append(at)
             at += 1
         end = at + stop - first
-        if _lines_up(calls, results, (first, stop), (at, end)):
+        # exactly one result a call in this zone, in order
+        if (
+            end <= total
+            and (end == total or results[end].zone != zone)
+            and all(
+                result.zone == zone and result.key == call.key
+                for call, result in zip(calls[first:stop], results[at:end], strict=True)
+            )
+        ):
             for call, result in zip(range(first, stop), range(at, end), strict=True):
                 pairing.answers[call] = result
                 pairing.owners[result] = call
@@ -111,24 +119,6 @@ def _pair_in_step(
             at = end
         first = stop
     return left + list(range(at, total))
-
-
-def _lines_up(
-    calls: Sequence[PairingSlot],
-    results: Sequence[PairingSlot],
-    mine: tuple[int, int],
-    theirs: tuple[int, int],
-) -> bool:
-    """Whether a zone holds exactly one result a call, in order."""
-    zone = calls[mine[0]].zone
-    if theirs[1] > len(results):
-        return False
-    if theirs[1] < len(results) and results[theirs[1]].zone == zone:
-        return False
-    return all(
-        results[result].zone == zone and results[result].key == calls[call].key
-        for call, result in zip(range(*mine), range(*theirs), strict=True)
-    )
 
 
 class _PairingTable:

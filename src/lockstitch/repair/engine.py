@@ -26,7 +26,7 @@ Pass = Callable[[RepairDraft], None]
 _ROUNDS = 5
 NONE: frozenset[str] = frozenset()
 
-# Which findings call for which pass; a pass without codes always runs.
+# Which findings call for which pass; one without codes runs wherever there is reasoning.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS404", "LS414"), content.clear_malformed),
     (("LS416",), content.spell_results),
@@ -105,7 +105,7 @@ def repair_case(
         if case.waiting:
             codes.add("LS101")
         for wanted, run in PASSES:
-            if not wanted or any(code.startswith(wanted) for code in codes):
+            if any(code.startswith(wanted) for code in codes) if wanted else draft.parts_before:
                 run(draft)
         rendered = draft.render()
         left = _examined(draft, rendered)

@@ -54,7 +54,8 @@ class _PairRepair:
 
     def repair(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
-        self._judge_results()
+        if self.paired.results:
+            self._judge_results()
         # the zones whose results are missing, displaced, scattered or mixed with others
         paired, pairing = self.paired, self.paired.pairing
         zones = {
@@ -63,12 +64,12 @@ class _PairRepair:
             if answer == NOWHERE or answer in pairing.displaced
         }
         layout = self.case.profile.layout
-        if layout == GROUPED:
+        if layout == GROUPED and paired.results:
             messages = self.draft.messages
             zones.update(
                 n for n, zone in enumerate(paired.zones) if rules.is_scattered(messages, zone)
             )
-        elif layout != FLAT:
+        elif layout not in (GROUPED, FLAT):
             zones.update(
                 zone
                 for zone, result in zip(paired.result_zone, paired.results, strict=True)
@@ -188,18 +189,18 @@ class _PairRepair:
             answer = self.paired.pairing.answers[number]
             if flat and answer != NOWHERE and answer not in displaced:
                 continue
-            result = self._result_for(number, answer)
-            if result is not None:
-                results.append(result)
+            if answer != NOWHERE:
+                results.append(self._result_for(number, answer))
+            elif (closed := self._close(number)) is not None:
+                results.append(closed)
         if not moved and all(id(result) in self.result_number for result in results):
             results.sort(key=lambda result: self.result_number[id(result)])
         if results:
             self.placed[zone.caller] = results
 
-    def _result_for(self, number: int, answer: int) -> Part | None:
+    def _result_for(self, number: int, answer: int) -> Part:
+        """Return the result of a call, taken from where it stands."""
         draft, call = self.draft, self.paired.calls[number]
-        if answer == NOWHERE:
-            return self._close(number, call)
         result = self.paired.results[answer]
         self.taken.add(id(result))
         if answer in self.paired.pairing.displaced:
@@ -226,9 +227,9 @@ class _PairRepair:
             self.heads[at] = {id(part) for part in heads if part.kind == RESULT}
         return id(result) not in self.heads[at]
 
-    def _close(self, number: int, call: Part) -> Part | None:
+    def _close(self, number: int) -> Part | None:
         """Answer an open call with a neutral result, or turn it into text if none can be made."""
-        draft = self.draft
+        draft, call = self.draft, self.paired.calls[number]
         waits = call.id in self.case.waiting
         result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
         partial = self.paired.call_zone[number] in self.answered

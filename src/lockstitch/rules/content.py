@@ -289,7 +289,9 @@ def cannot_be_marked(part: Part) -> bool:
 def empty_contents(case: Case) -> Iterator[Finding]:
     """LS404."""
     for position, message in enumerate(case.messages):
-        if not message.flaw and lacks_content(case, position):
+        if message.flaw or (message.parts and case.profile.dialect in BLOCKS):
+            continue
+        if lacks_content(case, position):
             place = case.place_at(message.index)
             content = message.raw.get("content") if isinstance(message.raw, dict) else None
             wording = "array" if content == [] else ""

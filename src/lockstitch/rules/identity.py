@@ -511,7 +511,7 @@ def tool_names(case: Case) -> Iterator[Finding]:
             pattern_text = case.profile.name_pattern
             text = f"the tool name of call {shown(call.id)} does not match {pattern_text}"
         yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
-    for result in unnamed_responses(case):
+    for result in unnamed_responses(case) if case.parts.results else ():
         text = f"the function response for {shown(result.id)} has no name"
         yield case.find(TOOL_NAME, case.place(result), text, id=result.id)
 

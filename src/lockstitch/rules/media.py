@@ -249,24 +249,23 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
-@finder(when=lambda case: case.profile.max_bytes)
+@finder(when=lambda case: 0 < case.profile.max_bytes < case.encoded_size)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
     limit, size = case.profile.max_bytes, case.encoded_size
-    if size > limit:
-        found = all_images(case)
-        place = case.place(found[0].part) if found else case.place_at(0)
-        some = bool(found)
-        text = f"{size} bytes, {limit} are taken"
-        yield case.find(
-            TOO_MANY_BYTES,
-            place,
-            text,
-            fixable=some,
-            lossy=some,
-            size=f"{size / 2**20:.1f}",
-            limit=f"{limit / 2**20:.1f}",
-        )
+    found = all_images(case)
+    place = case.place(found[0].part) if found else case.place_at(0)
+    some = bool(found)
+    text = f"{size} bytes, {limit} are taken"
+    yield case.find(
+        TOO_MANY_BYTES,
+        place,
+        text,
+        fixable=some,
+        lossy=some,
+        size=f"{size / 2**20:.1f}",
+        limit=f"{limit / 2**20:.1f}",
+    )
 
 
 @finder(when=lambda case: case.encoded_size < 0)

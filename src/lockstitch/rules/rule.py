@@ -270,8 +270,11 @@ class Case:
         who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
         if wording:
             who = (*(f"{name} ({wording})" for name in who), *who)
-        texts = dict(reversed(rule.errors))
-        text = next((texts[name] for name in who if name in texts), None)
+        text = None
+        for name in who:
+            for issuer, said in rule.errors:
+                if issuer == name and text is None:
+                    text = said
         if text is not None:
             # fill the provider's error text with what it would name here
             numbers = [str(step) for step in place.steps if type(step) is int]

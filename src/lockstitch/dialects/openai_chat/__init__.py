@@ -60,7 +60,8 @@ _CONTENT = ("content",)
 _CALL_WORDS = frozenset(
     {"name", "tool_name", "toolName", "arguments", "arguments_json", "args", "input"}
 )
-_PLAIN_ROLES = ("user", "assistant", "system")
+_ALSO_PLAIN = ("assistant", "system")
+_SAID_OR_NOT = (str, type(None))
 _DECODE = msgspec.json.Decoder().decode
 SEVERAL = -1
 
@@ -275,20 +276,18 @@ class ChatWalker:
                 if type(message) is not dict:
                     return index
                 role, content = message["role"], message["content"]
-                if role == "tool":
-                    if not waiting or type(content) is not str or "tool_calls" in message:
+                if waiting:
+                    if role != "tool" or type(content) is not str or "tool_calls" in message:
                         return index
                     if message["tool_call_id"] != waiting.pop():
                         return index
-                elif waiting:
-                    return index
                 elif "tool_calls" in message:
                     calls = message["tool_calls"]
-                    if role != "assistant" or type(calls) is not list or not calls:
+                    if role != "assistant" or type(content) not in _SAID_OR_NOT:
                         return index
-                    if content is not None and type(content) is not str:
+                    if type(calls) is not list or not calls:
                         return index
-                    for call in reversed(calls):
+                    for call in reversed(calls) if len(calls) > 1 else calls:
                         # what is missing or does not parse raises
                         function = call["function"] if type(call) is dict else None
                         if type(function) is not dict or call["type"] != "function":
@@ -299,15 +298,17 @@ class ChatWalker:
                             return index
                         if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
                             return index
-                        if number in waiting or number in noted:
+                        if number in homes and (number in waiting or number in noted):
                             return index
                         homes[number] = SEVERAL if number in homes else index
                         waiting.append(number)
                         names.add(name)
-                elif type(content) is not str or not content or role not in _PLAIN_ROLES:
+                elif not content or type(content) is not str:
                     return index
                 elif role == "user":
                     seams.append(index)
+                elif role not in _ALSO_PLAIN:
+                    return index
         except (KeyError, ValueError, RecursionError):
             return index
         return len(raw) - 1 if waiting else len(raw)
