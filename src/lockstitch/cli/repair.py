@@ -50,7 +50,7 @@ from lockstitch.errors import (
 from lockstitch.files import backup
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
-from lockstitch.sources.listing import summary_of_report
+from lockstitch.sources.listing import resume_line_of
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import OWN, SCHEMES, Report, brief, pasted, status_of_findings
@@ -407,8 +407,8 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         places = undo_places(paths, request.targets, known)
         what = "it" if len(reports) == 1 else f"all {len(reports)}"
         terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
-        line = summary_of_report(reports[0]).resume_line(current_folder())
-        if line and len(reports) == 1:
+        line = resume_line_of(reports[0], current_folder()) if len(reports) == 1 else ""
+        if line:
             terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
         return FAILED

@@ -179,6 +179,13 @@ def summary_of_report(report: Report, title: str = "") -> SessionSummary:
     return with_check(summary, report)
 
 
+def resume_line_of(report: Report, here: str = "") -> str:
+    """Return the line that resumes the session of a report from a folder; empty if none does."""
+    _, words, is_local = resuming(report.format, report.session, report.target)
+    known = SessionSummary(report.target, project=report.project, words=words, is_local=is_local)
+    return known.resume_line(here)
+
+
 def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
     """Return a program's name, the words that resume a session of it, and whether by folder."""
     if not form or form == OWN:

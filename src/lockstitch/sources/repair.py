@@ -274,7 +274,9 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
     if best is transcript:
         return unchanged
     is_cut = options.force_cleanup or options.strategy == "rollback"
-    why = unread_refusal(transcript, best) or ("" if is_cut else loss_refusal(transcript, best))
+    is_unread = any(one.code == UNREAD for one in findings)
+    why = unread_refusal(transcript, best) if is_unread else ""
+    why = why or ("" if is_cut else loss_refusal(transcript, best))
     if why:
         held = structs.replace(transcript, notes=[*transcript.notes, why])
         return RepairPlan(held, held, findings, findings, [], [])
@@ -323,7 +325,7 @@ def _repair_once(
         after = straight
     if options.strategy == "rollback":
         after = _roll_back(form, after, ledger)
-    history = _with_evidence(after, form.survived, ledger)
+    history = _with_evidence(after, form.survived, ledger) if after.evidence else after.history
     if history is not transcript.history:
         plan = plan_history(history, form.tolerated)
     else:
@@ -398,8 +400,6 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
 def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:
     """Return the history with results that survived elsewhere behind calls without a real one."""
     history, evidence = transcript.history, transcript.evidence
-    if not evidence:
-        return history
     dialect = new_dialect(history.dialect)
     views = dialect.read(history.messages)
     parts = [part for view in views for part in view.parts if part.id]
@@ -507,9 +507,9 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
     """Return why a repair is refused that would leave less than half; empty if it is not."""
     # Where all that was sent is still the same object nothing is lost, and need not be counted.
     dialect = new_dialect(before.history.dialect)
-    there = {id(one) for message in after.history.messages for one in parts_of(message)}
+    there = {one for message in after.history.messages for one in _identities(message)}
     said = before.history.messages
-    if all(id(one) in there for message in said for one in parts_of(message)) and any(
+    if all(one in there for message in said for one in _identities(message)) and any(
         word
         for message in said
         for part in dialect.read([message])[0].parts
@@ -552,6 +552,17 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
     if 2 * share > 1:
         return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
     return ""
+
+
+def _identities(message: Any) -> list[Any]:
+    """Return what tells the parts of a message, as objects, from copies of them.
+
+    A message that is one part is told by its values: a format may wrap them anew as it parses.
+    """
+    parts = parts_of(message)
+    if parts[0] is message and type(message) is dict:
+        return [tuple(map(id, message.values()))]
+    return [*map(id, parts)]
 
 
 def _weight(record: Record) -> int:
