@@ -22,7 +22,14 @@ from langgraph.checkpoint.base import (
 
 from lockstitch.conversation.steps import adrive, drive
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.snapshot import MESSAGES, PREVIOUS, TASK, WITHIN, successor
+from lockstitch.formats.langgraph.snapshot import (
+    MESSAGES,
+    PREVIOUS,
+    TASK,
+    WITHIN,
+    is_run_in,
+    successor,
+)
 from lockstitch.integrations.langgraph import pending_writes
 from lockstitch.integrations.langgraph.apply_pending import apply_pending, unfinished_tasks
 from lockstitch.integrations.langgraph.checkpoint_repair import (
@@ -314,11 +321,10 @@ class Reconciler:
         found: dict[str, str] = {}
         for one in (yield ListHeaders({"configurable": thread}, _RECENT)):
             name = one.config["configurable"].get("checkpoint_ns", "")
-            node, is_task, number = name.removeprefix(above).partition(TASK)
-            is_below = name.startswith(above) and is_task and WITHIN not in number
+            node, _, number = name.removeprefix(above).partition(TASK)
             parents = one.metadata.get("parents") or {}
             of_head = parents.get(space) == task.saved.checkpoint["id"]
-            if is_below and of_head and number not in returned:
+            if is_run_in(name, space) and of_head and number not in returned:
                 found[name] = node
         return [(node, name) for name, node in sorted(found.items())]
 

@@ -344,3 +344,28 @@ def test_what_a_new_message_drops_is_logged(
             team.graph.invoke({"talk": [HumanMessage("And now?")]}, THREAD)
         assert any("2 finished results are in" in record.message for record in caplog.records)
         assert "Go." not in caplog.text
+
+
+@both_sources
+def test_a_run_below_a_subgraph_with_a_memory_is_not_the_own_of_the_root(
+    source: str, tmp_path: Path
+) -> None:
+    """Its namespace is ``team|inner:…``, and its metadata name the root's head, too."""
+
+    def fail(_: Any) -> Any:
+        raise RuntimeError
+
+    inner = StateGraph(MessagesState).add_node("think", lambda _: {"messages": AIMessage("Hm.")})
+    inner.add_node("fail", fail).add_edge(START, "think").add_edge("think", "fail")
+    team = StateGraph(MessagesState).add_node("inner", inner.compile()).add_edge(START, "inner")
+    root = StateGraph(MessagesState).add_node("team", team.compile(checkpointer=True))
+    with checkpointer("memory", tmp_path) as saver:
+        graph = root.add_edge(START, "team").compile(checkpointer=saver)
+        with pytest.raises(RuntimeError):
+            graph.invoke(asked("Go."), THREAD)
+        report = reconcile(graph if source == "graph" else saver, THREAD)
+        assert (report.changed, report.next) == (False, ("team",))
+        assert [one.text for one in report.messages] == ["Go."]
+        assert [[one.text for one in below.messages] for below in report.subgraphs] == [
+            ["Go.", "Hm."]
+        ]
