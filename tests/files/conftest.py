@@ -2,14 +2,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from lockstitch.files import os_files
+from lockstitch.files import backup as backups
+from lockstitch.files import os_files, replace
 from lockstitch.files.read import Folder
 
 LINES = b'{"n": 1}\n{"n": 2}\n'
+
+
+def keep_original(
+    before: replace.Snapshot,
+    run: str,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    token: Callable[[], str] = backups.new_run,
+) -> backups.Backup:
+    """Do what a repair does before it replaces a file, and nothing after that."""
+    owner = backups.Owner(before.uid, before.gid)
+    with backups.make_backup_folder(before.path, owner) as vault:
+        return backups.new_backup(before.path, run, now(), token(), vault, before=before)
 
 
 @pytest.fixture

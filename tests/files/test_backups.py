@@ -20,8 +20,7 @@ from lockstitch.files import os_files, replace
 from lockstitch.files.backup import (
     Backup,
     find_undoable,
-    finish_backup,
-    keep_original,
+    finish_rows,
     keep_row_images,
     list_backups,
     list_runs,
@@ -29,7 +28,7 @@ from lockstitch.files.backup import (
     undo_backup,
 )
 from lockstitch.files.read import Folder
-from tests.files.conftest import LINES, leftovers
+from tests.files.conftest import LINES, keep_original, leftovers
 from tests.files.test_replace import MORE, NEW, append
 
 NEWER = b'{"n": 1, "mended": 2}\n{"n": 2}\n'
@@ -170,7 +169,7 @@ def test_a_backup_is_never_overwritten(session: Path) -> None:
         third = manifests.new_backup(session, "run", NOON, "same", vault)
     first.file.with_name(f"{third.stem}.bak").symlink_to(session)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifests, "_stems_of", lambda *_: [])
+        patch.setattr(manifests, "_stems", lambda *_: [])
         with pytest.raises(FileExistsError):
             keep_original(before, "run", now=lambda: first.time, token=lambda: "same")
     assert first.file.read_bytes() == second.file.read_bytes() == LINES
@@ -450,7 +449,7 @@ def test_rows_are_written_down_before_and_settled_after(database: Path) -> None:
     backup = keep_row_images(database, "run", ROWS)
     assert list_backups(database) == [backup]
     assert (backup.status, backup.rows) == ("unfinished", ROWS)
-    settled = finish_backup(backup, None, {"codes": ["LS101"]})
+    settled = finish_rows(backup, {"codes": ["LS101"]})
     assert list_backups(database) == [settled]
     assert (settled.status, settled.rows, settled.file.suffix) == ("done", ROWS, ".json")
     mode = stat.S_IMODE(settled.file.stat().st_mode)
@@ -458,7 +457,7 @@ def test_rows_are_written_down_before_and_settled_after(database: Path) -> None:
 
 
 def test_rows_are_restored_by_their_format(database: Path) -> None:
-    finish_backup(keep_row_images(database, "run", ROWS), None, {})
+    finish_rows(keep_row_images(database, "run", ROWS), {})
     with pytest.raises(UsageError, match="database"):
         undo_backup(database)
     seen: list[Any] = []
@@ -469,7 +468,7 @@ def test_rows_are_restored_by_their_format(database: Path) -> None:
 
 
 def test_rows_that_could_not_be_restored_are_not_marked(database: Path) -> None:
-    finish_backup(keep_row_images(database, "run", ROWS), None, {})
+    finish_rows(keep_row_images(database, "run", ROWS), {})
 
     def refuse(_: Backup) -> None:
         raise Conflict("rows changed")

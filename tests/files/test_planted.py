@@ -16,7 +16,7 @@ import pytest
 
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import backup, os_files, replace
-from tests.files.conftest import LINES, leftovers
+from tests.files.conftest import LINES, keep_original, leftovers
 from tests.files.planted import FOLDER, IS_ROOT, MALLORY, SWAPPING, make_foreign, plant
 from tests.files.test_replace import NEW
 from tests.postgres_server import open_room
@@ -82,7 +82,7 @@ def test_a_folder_that_is_swapped_for_a_link_between_look_and_use(
         end = time.monotonic() + 1.5
         while time.monotonic() < end and (made < 40 or refused < 40):
             try:
-                backup.keep_original(replace.snapshot(session), "run")
+                keep_original(replace.snapshot(session), "run")
                 made += 1
             except (LockstitchError, OSError):
                 refused += 1
@@ -309,13 +309,13 @@ def test_a_file_that_came_back_meanwhile_is_not_replaced(
     session.unlink()
     victim = session.with_name("victim")
     victim.write_bytes(SECRET)
-    real = replace.create_file_in
+    real = replace.write_file_in
 
     def late(*args: object, **options: object) -> None:
         session.symlink_to(victim)
         real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replace, "create_file_in", late)
+    monkeypatch.setattr(replace, "write_file_in", late)
     with pytest.raises(LockstitchError, match="come back meanwhile"):
         backup.undo_backup(session, force=True)
     assert victim.read_bytes() == SECRET

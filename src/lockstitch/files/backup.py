@@ -18,8 +18,9 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class BackupFolder(Struct):
 
     folder: Folder
     owner: Owner
+    status: os.stat_result
 
     def hand_over(self, handle: int) -> None:
         """Give what root has made to the owner of the file that it is of: they may undo, too."""
@@ -71,7 +73,7 @@ class BackupFolder(Struct):
         """Read a file in it; raises Unreadable if somebody else put it there."""
         found = replace.snapshot(name, folder=self.folder)
         if os.name != "nt":
-            own = self.folder.status().st_uid
+            own = self.status.st_uid
             trusted = {own, self.owner.uid} if own == os.geteuid() else {own}
             if found.uid not in trusted:
                 raise Unreadable(
@@ -89,25 +91,26 @@ def open_backup_folder(
     Raises UsageError if it belongs to somebody else, or if others may write to it.
     """
     known = owner_of(path) if owner is None else owner
-    with folder_at(Path(path).parent) as beside:
+    with ExitStack() as stack:
+        beside = stack.enter_context(folder_at(Path(path).parent))
         try:
-            folder = beside.inside(FOLDER)
+            folder = stack.enter_context(folder_at(FOLDER, beside))
         except OSError as error:
             if error.errno not in (*_NO_FOLDER, errno.ENOENT):
                 raise
             yield None
             return
-        with closing(folder):
-            _require_ours(folder, known, "what is in it is not believed and nothing was changed")
-            mode, around = folder.status().st_mode, beside.status().st_mode
+        so = "what is in it is not believed and nothing was changed"
+        vault = BackupFolder(folder, known, _require_ours(folder, known, so))
+        if beside.handle is not None:
+            mode, around = vault.status.st_mode, os.fstat(beside.handle).st_mode
             # Those may write to it who may not write to the folder around it.
-            if os.name != "nt" and mode & 0o022 & ~around and not mode & stat.S_ISVTX:
+            if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
                 raise UsageError(
-                    f"has a folder {FOLDER} beside it that other users may write to: what is in it "
-                    "is not believed and nothing was changed; look into it, and close it with "
-                    "`chmod 700`"
+                    f"has a folder {FOLDER} beside it that other users may write to: {so}; "
+                    "look into it, and close it with `chmod 700`"
                 )
-            yield BackupFolder(folder, known)
+        yield vault
 
 
 @contextmanager
@@ -119,40 +122,44 @@ def make_backup_folder(
     ``around`` is the folder of the file, if that is open already. Raises UsageError if somebody
     else's, or something else, has its name.
     """
-    with folder_at(Path(path).parent) if around is None else nullcontext(around) as beside:
+    with ExitStack() as stack:
+        beside = around or stack.enter_context(folder_at(Path(path).parent))
         is_new = False
         with suppress(FileExistsError):
-            beside.make(FOLDER)
+            own = FOLDER if beside.handle is not None else beside.path / FOLDER
+            os.mkdir(own, 0o700, dir_fd=beside.handle)
             is_new = True
         try:
-            folder = beside.inside(FOLDER)
+            folder = stack.enter_context(folder_at(FOLDER, beside))
         except OSError as error:
             if error.errno not in _NO_FOLDER:
                 raise
             raise UsageError(f"cannot be backed up: {FOLDER} next to it is not a folder") from None
-        with closing(folder):
-            vault = BackupFolder(folder, owner)
-            _require_ours(folder, owner, f"no backup is put there and nothing was written; {_COPY}")
-            if folder.handle is not None and is_new:
-                vault.hand_over(folder.handle)
-            elif folder.handle is not None and folder.status().st_mode & 0o077:
-                os.fchmod(folder.handle, 0o700)
-            if is_new:
-                beside.sync()
-            os_files.remove_stale_drafts(folder)
-            yield vault
+        so = f"no backup is put there and nothing was written; {_COPY}"
+        vault = BackupFolder(folder, owner, _require_ours(folder, owner, so))
+        if folder.handle is not None and is_new:
+            vault.hand_over(folder.handle)
+        elif folder.handle is not None and vault.status.st_mode & 0o077:
+            os.fchmod(folder.handle, 0o700)
+        if is_new:
+            beside.sync()
+        os_files.remove_stale_drafts(folder)
+        yield vault
 
 
-def _require_ours(folder: Folder, owner: Owner, so: str) -> None:
-    """Raise UsageError unless a folder is the user's own, or for root that of the file's owner."""
-    if os.name == "nt":
-        return
-    user = os.geteuid()
-    found = folder.status().st_uid
-    if found != user and not (user == 0 and found == owner.uid):
+def _require_ours(folder: Folder, owner: Owner, so: str) -> os.stat_result:
+    """Return the status of a folder that is the user's own, or for root that of the file's owner.
+
+    Raises UsageError for any other.
+    """
+    found = folder.path.lstat() if folder.handle is None else os.fstat(folder.handle)
+    user = found.st_uid if os.name == "nt" else os.geteuid()
+    if found.st_uid != user and not (user == 0 and found.st_uid == owner.uid):
         raise UsageError(
-            f"has a folder {FOLDER} beside it that belongs to another user (uid {found}): {so}"
+            f"has a folder {FOLDER} beside it that belongs to another user (uid {found.st_uid}): "
+            f"{so}"
         )
+    return found
 
 
 VERSION = 1
@@ -160,6 +167,7 @@ VERSION = 1
 _LONGEST_NAME = 120
 _STAMP = "%Y%m%dT%H%M%S%fZ"
 _RUN = re.compile(r"[\w-]{1,64}", re.ASCII)
+_NO_RUN = "the name of a run is up to 64 letters, digits, - and _"
 _STEM = re.compile(
     r"(?P<label>.+)\.(?P<time>\d{8}T\d{12}Z)-(?P<run>[\w-]{1,64})-\w{1,32}",
     re.ASCII | re.DOTALL,
@@ -208,7 +216,7 @@ class Backup(Struct, frozen=True):
     @property
     def file(self) -> Path:
         """The file that holds the bytes of before; of rows, the manifest that holds them."""
-        kind = "bak" if self.rows is None else "json"
+        kind = "bak" if self.manifest.rows is None else "json"
         return Path(self.path).parent / FOLDER / f"{self.stem}.{kind}"
 
     @property
@@ -231,55 +239,45 @@ class Backup(Struct, frozen=True):
         return self.manifest.rows
 
 
-def require_run(run: str) -> None:
-    """Raise UsageError if a run has a name that cannot be part of the name of a file."""
-    if not _RUN.fullmatch(run):
-        raise UsageError("the name of a run is up to 64 letters, digits, - and _")
-
-
-def new_backup(
-    path: str | Path, run: str, now: datetime, token: str, vault: BackupFolder
+def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
+    path: str | Path,
+    run: str,
+    now: datetime,
+    token: str,
+    vault: BackupFolder,
+    *,
+    before: Snapshot | None = None,
 ) -> Backup:
-    """Name a backup, later than all others of the file whatever the clock says."""
-    require_run(run)
-    stems = _stems_of(path, vault)
-    latest = [_time_of(match) + timedelta(microseconds=1) for match in stems[:1]]
+    """Begin a backup, later than all others of the file whatever the clock says.
+
+    What was read ``before`` is durable when it returns; a file that exists is never touched.
+    """
+    label = backup_label(Path(path).name)
+    latest = [_time_of(match) + timedelta(microseconds=1) for match in _stems(vault, label)[:1]]
     time = max([now.astimezone(UTC), *latest])
-    stem = f"{backup_label(Path(path).name)}.{time.strftime(_STAMP)}-{run}-{token}"
-    return Backup(str(path), stem, time, _bare_manifest(path, run, time))
-
-
-def _bare_manifest(path: str | Path, run: str, time: datetime) -> Manifest:
-    return Manifest(VERSION, run, Path(path).name, time.isoformat())
+    stem = f"{label}.{time.strftime(_STAMP)}-{run}-{token}"
+    known = ("", 0) if before is None else (before.digest, before.size)
+    manifest = Manifest(VERSION, run, Path(path).name, time.isoformat(), *known)
+    if before is not None:
+        name = f"{stem}.bak"
+        handle = vault.folder.open(name, os_files.CREATING)
+        try:
+            os_files.write_all(handle, before.data)
+            vault.hand_over(handle)
+            os_files.sync_file(handle)
+            vault.folder.sync()
+        except BaseException:
+            vault.folder.remove(name)
+            raise
+        finally:
+            os.close(handle)
+    return Backup(str(path), stem, time, manifest)
 
 
 def backup_label(name: str) -> str:
     """A file's name as it begins the names of its backups, which must not get too long."""
     raw = os.fsencode(name)
     return name if len(raw) <= _LONGEST_NAME else f"{name[:20]}~{replace.digest_of(raw)[:16]}"
-
-
-def write_original(backup: Backup, data: bytes, vault: BackupFolder) -> None:
-    """Write the bytes of a backup, durably; a file that exists is never touched."""
-    name = backup.file.name
-    handle = vault.folder.open(name, os_files.CREATING)
-    try:
-        os_files.write_all(handle, data)
-        vault.hand_over(handle)
-        os_files.sync_file(handle)
-        vault.folder.sync()
-    except BaseException:
-        vault.folder.remove(name)
-        raise
-    finally:
-        os.close(handle)
-
-
-def remove_original(backup: Backup, owner: Owner) -> None:
-    """Remove the bytes of a backup of a repair that was not done."""
-    with open_backup_folder(backup.path, owner) as vault:
-        if vault is not None:
-            vault.folder.remove(backup.file.name)
 
 
 def delete_backup(backup: Backup) -> None:
@@ -290,18 +288,17 @@ def delete_backup(backup: Backup) -> None:
     with open_backup_folder(backup.path) as vault:
         if vault is None:
             return
-        for name in dict.fromkeys((backup.file.name, _manifest_of(backup))):
+        for name in dict.fromkeys((backup.file.name, f"{backup.stem}.json")):
             vault.folder.remove(name)
         vault.folder.sync()
 
 
-def write_manifest(backup: Backup, owner: Owner, **changes: Any) -> Backup:
+def write_manifest(backup: Backup, vault: BackupFolder, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)
     # what was valid JSON and could not be read here is kept as the text that it was
     data = encode_manifest(msgspec.to_builtins(changed, builtin_types=(msgspec.Raw,)))
-    with make_backup_folder(backup.path, owner) as vault:
-        replace.write_file_in(vault.folder, _manifest_of(backup), data, vault.hand_over)
+    replace.write_file_in(vault.folder, f"{backup.stem}.json", data, vault.hand_over)
     return msgspec.structs.replace(backup, manifest=changed)
 
 
@@ -346,20 +343,17 @@ def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
     return found
 
 
-def _stems_of(path: str | Path, vault: BackupFolder) -> list[re.Match[str]]:
-    wanted = backup_label(Path(path).name)
-    return [match for match in _stems(vault) if match["label"] == wanted]
-
-
-def _stems(vault: BackupFolder) -> list[re.Match[str]]:
-    """The names of the backups in a folder, newest first."""
-    split = map(os.path.splitext, vault.folder.names())
-    names = {stem for stem, end in split if end in (".bak", ".json")}
+def _stems(vault: BackupFolder, label: str | None = None) -> list[re.Match[str]]:
+    """Return the names of the backups in a folder, all or those with a label, newest first."""
+    folder = vault.folder
+    names = os.listdir(folder.path if folder.handle is None else folder.handle)  # noqa: PTH208
+    stems = {stem for stem, end in map(os.path.splitext, names) if end in (".bak", ".json")}
     found = []
-    for match in filter(None, map(_STEM.fullmatch, names)):
+    for match in filter(None, map(_STEM.fullmatch, stems)):
         with suppress(ValueError):  # digits that are no time
             _time_of(match)
-            found.append(match)
+            if label in (None, match["label"]):
+                found.append(match)
     return sorted(found, key=lambda match: (match["time"], match[0]), reverse=True)
 
 
@@ -369,19 +363,17 @@ def _time_of(match: re.Match[str]) -> datetime:
 
 def _read_backup(path: str | Path, match: re.Match[str], vault: BackupFolder) -> Backup:
     """A backup with its manifest, or with the little that is known without one."""
-    time = _time_of(match)
-    known = _bare_manifest(path, match["run"], time)
-    backup = Backup(str(path), match[0], time, known)
+    stem, time = match[0], _time_of(match)
     with suppress(LockstitchError, RecursionError, ValueError):
         # what was taken out may be what no decoder here takes, and was kept as it is
-        written = json_text.decode(vault.read(_manifest_of(backup)).data.decode())
+        written = json_text.decode(vault.read(f"{stem}.json").data.decode())
         manifest = msgspec.convert(written, Manifest)
         if _is_as_written(manifest, match):
-            return msgspec.structs.replace(backup, manifest=manifest)
-    bytes_of = vault.folder.look(f"{backup.stem}.bak")
-    if bytes_of is not None:
-        known = msgspec.structs.replace(known, before_size=bytes_of.st_size)
-    return msgspec.structs.replace(backup, manifest=known)
+            return Backup(str(path), stem, time, manifest)
+    found = vault.folder.look(f"{stem}.bak")
+    size = 0 if found is None else found.st_size
+    bare = Manifest(VERSION, match["run"], Path(path).name, time.isoformat(), before_size=size)
+    return Backup(str(path), stem, time, bare)
 
 
 def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
@@ -394,10 +386,6 @@ def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
     is_sized = is_sized and manifest.carried <= max(manifest.after_size, 0)
     is_known = manifest.version == VERSION and is_run and is_of and is_sized
     return is_known and is_name and backup_label(target) == match["label"]
-
-
-def _manifest_of(backup: Backup) -> str:
-    return f"{backup.stem}.json"
 
 
 _REFUSALS = {
@@ -440,8 +428,7 @@ Clock = Callable[[], datetime]
 Token = Callable[[], str]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+_now: Clock = partial(datetime.now, UTC)
 
 
 def new_run() -> str:
@@ -465,41 +452,35 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
     before they have kept anything.
     """
     encode_manifest(details)
-    require_run(run)
+    if not _RUN.fullmatch(run):
+        raise UsageError(_NO_RUN)
     owner = Owner(before.uid, before.gid)
-    with files.reopen_locked(before) as old:
-        backup = keep_original(before, run, now=now, token=token, around=old.old.folder)
+    with (
+        files.reopen_locked(before) as old,
+        make_backup_folder(before.path, owner, old.old.folder) as vault,
+    ):
+        backup = new_backup(before.path, run, now(), token(), vault, before=before)
         try:
             replaced = old.replace(data)
         except BaseException:
             if not old.is_replaced:
-                remove_original(backup, owner)
+                vault.folder.remove(f"{backup.stem}.bak")
             raise
         try:
-            return finish_backup(backup, replaced, details, owner, of=of), replaced
+            done = write_manifest(
+                backup,
+                vault,
+                after_digest=replaced.digest,
+                after_size=replaced.size,
+                carried=replaced.carried,
+                finished=True,
+                of=of,
+                details=details,
+            )
         except OSError as error:
             reason = f"{error.strerror}; {_UNSETTLED}"
             raise OSError(error.errno, reason, before.path) from error
-
-
-def keep_original(
-    before: Snapshot,
-    run: str,
-    *,
-    now: Clock = _now,
-    token: Token = new_run,
-    around: Folder | None = None,
-) -> Backup:
-    """Save what was read, before it is replaced; durable when it returns."""
-    require_run(run)
-    owner = Owner(before.uid, before.gid)
-    with files.naming_file(before.path), make_backup_folder(before.path, owner, around) as own:
-        backup = new_backup(before.path, run, now(), token(), own)
-        write_original(backup, before.data, own)
-    known = msgspec.structs.replace(
-        backup.manifest, before_digest=before.digest, before_size=before.size
-    )
-    return msgspec.structs.replace(backup, manifest=known)
+    return done, replaced
 
 
 def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with their defaults
@@ -512,28 +493,17 @@ def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with 
     token: Token = new_run,
 ) -> Backup:
     """Save the images of a session's rows, as JSON values, instead of the whole database."""
-    require_run(run)
-    owner = owner_of(path)
-    with files.naming_file(str(path)):
-        with make_backup_folder(path, owner) as own:
-            backup = new_backup(path, run, now(), token(), own)
-        return write_manifest(backup, owner, rows=rows, session=session)
+    if not _RUN.fullmatch(run):
+        raise UsageError(_NO_RUN)
+    with files.naming_file(str(path)), make_backup_folder(path, owner_of(path)) as vault:
+        backup = new_backup(path, run, now(), token(), vault)
+        return write_manifest(backup, vault, rows=rows, session=session)
 
 
-def finish_backup(
-    backup: Backup,
-    after: Replaced | None,
-    details: dict[str, Any],
-    owner: Owner | None = None,
-    *,
-    of: str | None = None,
-) -> Backup:
-    """Write down how the repair ended; ``after`` is None for rows, which have no digest."""
-    known: dict[str, Any] = {}
-    if after is not None:
-        known = {"after_digest": after.digest, "after_size": after.size, "carried": after.carried}
-    whose = owner_of(backup.path) if owner is None else owner
-    return write_manifest(backup, whose, **known, finished=True, of=of, details=details)
+def finish_rows(backup: Backup, details: dict[str, Any]) -> Backup:
+    """Write down that a repair of rows is done."""
+    with make_backup_folder(backup.path, owner_of(backup.path)) as vault:
+        return write_manifest(backup, vault, finished=True, details=details)
 
 
 def list_backups(path: str | Path) -> list[Backup]:
@@ -543,7 +513,8 @@ def list_backups(path: str | Path) -> list[Backup]:
     with open_backup_folder(path) as vault:
         if vault is None:
             return []
-        return [_read_backup(path, match, vault) for match in _stems_of(path, vault)]
+        stems = _stems(vault, backup_label(Path(path).name))
+        return [_read_backup(path, match, vault) for match in stems]
 
 
 def list_runs(
@@ -633,12 +604,14 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
         kept, _ = replace_with_backup(
             present, data, again, {}, of=backup.stem, now=now, token=token
         )
-    owner = owner_of(backup.path)
-    for other in list_backups(backup.path):
-        # What an undone undo had taken back is in force again.
-        if other.stem == backup.manifest.of:
-            write_manifest(other, owner, undone=None)
-    return Undone(str(path), write_manifest(backup, owner, undone=now().isoformat()), kept)
+    others = list_backups(backup.path)
+    with make_backup_folder(backup.path, owner_of(backup.path)) as vault:
+        for other in others:
+            # What an undone undo had taken back is in force again.
+            if other.stem == backup.manifest.of:
+                write_manifest(other, vault, undone=None)
+        restored = write_manifest(backup, vault, undone=now().isoformat())
+    return Undone(str(path), restored, kept)
 
 
 def _bring_back(path: str | Path, data: bytes) -> None:
@@ -652,7 +625,7 @@ def _bring_back(path: str | Path, data: bytes) -> None:
                 os.fchown(handle, owner.uid, owner.gid)
 
         try:
-            files.create_file_in(folder, own.name, data, dress)
+            files.write_file_in(folder, own.name, data, dress, new=True)
         except FileExistsError:
             raise Conflict("has come back meanwhile; nothing was written") from None
 
@@ -690,6 +663,6 @@ def remove_leftovers(folder: str | Path) -> int:
     """Remove what killed repairs left half written in a folder and among its backups."""
     with folder_at(folder) as own:
         count = os_files.remove_stale_drafts(own)
-        with suppress(OSError), closing(own.inside(FOLDER)) as inner:
+        with suppress(OSError), folder_at(FOLDER, own) as inner:
             count += os_files.remove_stale_drafts(inner)
     return count

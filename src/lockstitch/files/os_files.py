@@ -8,6 +8,7 @@ looks open may be at work there, and its real result would arrive beside the ans
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -33,6 +34,8 @@ PREFIX = ".lockstitch-"
 SUFFIX = ".tmp"
 STALE = 3600.0
 CHUNK = 1 << 20
+_EXCHANGE = 2  # RENAME_EXCHANGE
+_HERE = -100  # AT_FDCWD
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -62,20 +65,17 @@ class OpenFile(Struct):
 
 
 @contextmanager
-def open_draft(folder: Folder | Path) -> Iterator[OpenFile]:
+def open_draft(folder: Folder | Path, flags: int = CREATING) -> Iterator[OpenFile]:
     """Create a private temporary file; whatever has its name in the end is removed."""
-    made = OpenFile(folder if isinstance(folder, Folder) else Folder(folder), _new_name(), -1)
+    where = folder if isinstance(folder, Folder) else Folder(folder)
+    made = OpenFile(where, f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}", -1)
     try:
-        made.handle = made.folder.open(made.name, CREATING)
+        made.handle = where.open(made.name, flags)
         yield made
     finally:
         made.close()
         if not made.kept:
-            made.folder.remove(made.name)
-
-
-def _new_name() -> str:
-    return f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}"
+            where.remove(made.name)
 
 
 def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
@@ -84,7 +84,7 @@ def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
     where = folder if isinstance(folder, Folder) else Folder(folder)
     removed = 0
     with suppress(OSError):
-        for name in where.names():
+        for name in os.listdir(where.path if where.handle is None else where.handle):  # noqa: PTH208
             if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
                 continue
             with suppress(OSError):
@@ -99,38 +99,22 @@ def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
     return removed
 
 
-def read_from(handle: int, start: int = 0) -> bytes:
-    """Everything in an open file from a place on."""
+def read_from(handle: int, start: int = 0, size: int = sys.maxsize) -> bytes:
+    """Return everything in an open file from a place on, or so much of it."""
     pieces = []
-    while piece := _read_at(handle, start):
+    end = start + size
+    while start < end:
+        count = min(CHUNK, end - start)
+        if sys.platform == "win32":
+            os.lseek(handle, start, os.SEEK_SET)
+            piece = os.read(handle, count)
+        else:
+            piece = os.pread(handle, count, start)
+        if not piece:
+            break
         pieces.append(piece)
         start += len(piece)
     return b"".join(pieces)
-
-
-def begins_with(handle: int, data: bytes) -> bool:
-    """Whether an open file begins with these bytes."""
-    place = 0
-    while place < len(data):
-        piece = _read_at(handle, place, min(CHUNK, len(data) - place))
-        # A slice is copied, and still ten times faster to compare than a view of the same bytes.
-        if not piece or piece != data[place : place + len(piece)]:
-            return False
-        place += len(piece)
-    return True
-
-
-def ends_line(handle: int) -> bool:
-    """Whether an open file is empty or ends with a newline."""
-    size = os.fstat(handle).st_size
-    return not size or _read_at(handle, size - 1, 1) == b"\n"
-
-
-def _read_at(handle: int, start: int, count: int = CHUNK) -> bytes:
-    if sys.platform == "win32":
-        os.lseek(handle, start, os.SEEK_SET)
-        return os.read(handle, count)
-    return os.pread(handle, count, start)
 
 
 def write_all(handle: int, data: bytes) -> None:
@@ -138,15 +122,6 @@ def write_all(handle: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
-
-
-def append_to(folder: Folder, name: str, data: bytes) -> None:
-    """Add to the end of a file, as any other program would."""
-    handle = folder.open(name, APPENDING)
-    try:
-        write_all(handle, data)
-    finally:
-        os.close(handle)
 
 
 def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> None:
@@ -202,18 +177,6 @@ def is_locked(handle: int) -> bool:
     return False
 
 
-def name_draft(new: OpenFile, name: str) -> None:
-    """Give a draft its name, which must be free; raises FileExistsError if it is not."""
-    try:
-        new.folder.link(new.name, name)
-    except FileExistsError:
-        raise
-    except (OSError, NotImplementedError):
-        # A file system without second names: the name is taken first, and replaced at once.
-        os.close(new.folder.open(name, CREATING))
-        new.folder.rename(new.name, name)
-
-
 def swap_names(folder: Folder, new: str, target: str) -> bool:
     """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
 
@@ -239,7 +202,20 @@ def swap_names(folder: Folder, new: str, target: str) -> bool:
 
 
 def _exchanged(folder: Folder, one: str, other: str) -> bool:
-    return folder.exchange(one, other)
+    """Exchange two names in one step; False where the file system does not offer that."""
+    if sys.platform != "linux":
+        return False
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    at = _HERE if folder.handle is None else folder.handle
+    names = [os.fsencode(folder.path / n if folder.handle is None else n) for n in (one, other)]
+    if call(at, names[0], at, names[1], _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in inputs.NOT_OFFERED:
+        return False
+    raise OSError(number, os.strerror(number), str(folder.path / other))
 
 
 class WriterWatch(Struct):
@@ -258,18 +234,10 @@ class WriterWatch(Struct):
         if is_leased(handle):
             return False
         if self.leases is None:
-            self.leases = self._grants_leases()
+            # A new file, which nobody can have open for writing, gets one wherever they are given.
+            with open_draft(self.folder, (CREATING & ~os.O_RDWR) | os.O_RDONLY) as new:
+                self.leases = is_leased(new.handle)
         return self.leases or bool(holders(handle))
-
-    def _grants_leases(self) -> bool:
-        """Whether a new file, which nobody can have open for writing, gets a lease here."""
-        name = _new_name()
-        handle = self.folder.open(name, (CREATING & ~os.O_RDWR) | os.O_RDONLY)
-        try:
-            return is_leased(handle)
-        finally:
-            os.close(handle)
-            self.folder.remove(name)
 
 
 def is_leased(handle: int) -> bool:
@@ -367,8 +335,6 @@ def ending_with(parent: int) -> Callable[[], None] | None:
     """
     if sys.platform != "linux":
         return None
-    import ctypes  # noqa: PLC0415 - few need it, and it takes a while to load
-
     library = ctypes.CDLL(None, use_errno=True)
 
     def prepare() -> None:

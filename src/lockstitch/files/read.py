@@ -15,14 +15,12 @@ steps, up to a limit.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -36,9 +34,7 @@ if TYPE_CHECKING:
 
 NOT_OFFERED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM}
 _FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_EXCHANGE = 2  # RENAME_EXCHANGE
-_HERE = -100  # AT_FDCWD
+NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
 
@@ -48,73 +44,35 @@ class Folder(Struct):
     path: Path
     handle: int | None = None
 
-    def close(self) -> None:
-        """Close the descriptor, once."""
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            os.close(handle)
-
-    def status(self) -> os.stat_result:
-        """Return the status of the folder itself."""
-        return self.path.lstat() if self.handle is None else os.fstat(self.handle)
-
-    def names(self) -> list[str]:
-        """Return the names in it."""
-        return os.listdir(self.path if self.handle is None else self.handle)  # noqa: PTH208
-
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
         """Open a file in it."""
-        if self.handle is None:
-            return os.open(self.path / name, flags, mode)
-        return os.open(name, flags, mode, dir_fd=self.handle)
+        path = self.path / name if self.handle is None else name
+        return os.open(path, flags, mode, dir_fd=self.handle)
 
     def look(self, name: str) -> os.stat_result | None:
         """Return the status of what has a name, a link itself; None if nothing has it."""
+        path = self.path / name if self.handle is None else name
         try:
-            if self.handle is None:
-                return (self.path / name).lstat()
-            return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
+            return os.stat(path, dir_fd=self.handle, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def remove(self, name: str) -> None:
         """Remove a name, if it is there."""
-        try:
-            if self.handle is None:
-                os.unlink(self.path / name)  # noqa: PTH108 - the other way is one with a descriptor
-            else:
-                os.unlink(name, dir_fd=self.handle)
-        except FileNotFoundError:
-            pass
+        path = self.path / name if self.handle is None else name
+        with suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=self.handle)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, also one that is taken; a link is replaced, not followed."""
-        if self.handle is None:
-            os.replace(self.path / old, self.path / new)  # noqa: PTH105 - as above
-        else:
-            os.replace(old, new, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+        names = (self.path / old, self.path / new) if self.handle is None else (old, new)
+        os.replace(*names, src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
     def link(self, old: str, new: str) -> None:
         """Give a file a second name."""
-        if self.handle is None:
-            os.link(self.path / old, self.path / new, follow_symlinks=False)
-        else:
-            options = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle}
-            os.link(old, new, follow_symlinks=False, **options)
-
-    def exchange(self, one: str, other: str) -> bool:
-        """Exchange two names in one step; False where the file system does not offer that."""
-        call = None if sys.platform != "linux" else getattr(_libc(), "renameat2", None)
-        if call is None:
-            return False
-        at = _HERE if self.handle is None else self.handle
-        names = [os.fsencode(self.path / n if self.handle is None else n) for n in (one, other)]
-        if call(at, names[0], at, names[1], _EXCHANGE) == 0:
-            return True
-        number = ctypes.get_errno()
-        if number in NOT_OFFERED:
-            return False
-        raise OSError(number, os.strerror(number), str(self.path / other))
+        names = (self.path / old, self.path / new) if self.handle is None else (old, new)
+        at = self.handle
+        os.link(*names, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
 
     def sync(self) -> None:
         """Make the names in it durable; Windows has no way to ask for that."""
@@ -130,29 +88,20 @@ class Folder(Struct):
             if self.handle is None:
                 os.close(handle)
 
-    def make(self, name: str) -> None:
-        """Make a private folder in it."""
-        if self.handle is None:
-            (self.path / name).mkdir(mode=0o700)
-        else:
-            os.mkdir(name, 0o700, dir_fd=self.handle)
-
-    def inside(self, name: str) -> Folder:
-        """Open a folder in it; raises OSError if there is none, or a link in its place."""
-        if self.handle is not None:
-            handle = os.open(name, _FLAGS | _NOFOLLOW, dir_fd=self.handle)
-            return Folder(self.path / name, handle)
-        found = (self.path / name).lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        return Folder(self.path / name)
-
 
 @contextmanager
-def folder_at(path: str | Path) -> Iterator[Folder]:
-    """Open a folder by the path that somebody named, through whatever links are on it."""
-    found = Folder(Path(path))
-    if _BY_DESCRIPTOR and sys.platform != "win32":
+def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder]:
+    """Open a folder by the path that somebody named, through whatever links are on it.
+
+    Or by its name ``inside`` another one; raises OSError if a link has that name.
+    """
+    found = Folder(Path(path) if inside is None else inside.path / path)
+    if inside is not None and inside.handle is None:
+        if not stat.S_ISDIR(found.path.lstat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    elif inside is not None:
+        found.handle = os.open(path, _FLAGS | NOFOLLOW, dir_fd=inside.handle)
+    elif _BY_DESCRIPTOR and sys.platform != "win32":
         try:
             found.handle = os.open(found.path, _FLAGS)
         except ValueError as error:
@@ -160,7 +109,10 @@ def folder_at(path: str | Path) -> Iterator[Folder]:
     try:
         yield found
     finally:
-        found.close()
+        # Whoever keeps the folder must not get what has the number of the descriptor next.
+        handle, found.handle = found.handle, None
+        if handle is not None:
+            os.close(handle)
 
 
 def walk_folders(
@@ -187,11 +139,6 @@ def walk_folders(
         left += [path for path in below if not os.path.islink(path)]  # noqa: PTH114 - as above
 
 
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 LIMIT = 2 << 30
 VARIABLE = "LOCKSTITCH_MAX_BYTES"
 FLAGS = (
@@ -201,7 +148,6 @@ FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
 )
-NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # From so many bytes on, a look at the memory that is left costs less than it may save.
 LARGE = 1 << 25
 _CHUNK = 1 << 20
@@ -257,7 +203,7 @@ def read_head(path: str | os.PathLike[str], size: int) -> bytes:
             found = _identity(os.stat(path))  # noqa: PTH116 - pathlib costs start-up time
             for kept in [one for one, own in _left.items() if own == found]:
                 return os.pread(kept, size, 0)
-    with open_regular(path) as handle, reading_errors():
+    with open_regular(path) as handle:
         # A file of /proc says that it is empty; to read it may take something away, or wait.
         return os.read(handle, size) if os.fstat(handle).st_size else b""
 
@@ -268,7 +214,8 @@ def open_regular(
 ) -> Iterator[int]:
     """Open a regular file for reading, by its path or by its name in a folder.
 
-    Raises Unreadable, or UsageError for a name that no file can have; both without the path.
+    Raises Unreadable, also for what cannot be read then, or UsageError for a name that no file
+    can have; both without the path.
     """
     try:
         handle = os.open(path, flags) if folder is None else folder.open(os.fspath(path), flags)
@@ -277,13 +224,20 @@ def open_regular(
     except ValueError as error:
         raise UsageError("is no possible name of a file") from error
     try:
-        require_regular(status_of(handle))
+        mode = os.fstat(handle).st_mode
+        for is_kind, why in _REFUSED_KINDS:
+            if is_kind(mode):
+                raise Unreadable(why)
+        if not stat.S_ISREG(mode):
+            raise Unreadable("is not a regular file, and was not read")
         yield handle
+    except OSError as error:
+        raise Unreadable(reason_of(error)) from error
     finally:
-        close_safely(handle)
+        _close_safely(handle)
 
 
-def close_safely(handle: int) -> None:
+def _close_safely(handle: int) -> None:
     """Close a file; not yet, if it is a database that this process has open elsewhere.
 
     POSIX drops all locks that a process has on a file as soon as any descriptor of it is closed,
@@ -303,12 +257,6 @@ def close_safely(handle: int) -> None:
     os.close(handle)
 
 
-def status_of(handle: int) -> os.stat_result:
-    """Return the status of an open file; raises Unreadable."""
-    with reading_errors():
-        return os.fstat(handle)
-
-
 def _is_open(found: Identity, besides: int = -1) -> bool:
     """Whether this process has a file open by any descriptor but that one, and those left here."""
     own = {besides, *_left}
@@ -324,15 +272,6 @@ def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
 
 
-def require_regular(found: os.stat_result) -> None:
-    """Raise Unreadable unless this is the status of a regular file."""
-    for is_kind, why in _REFUSED_KINDS:
-        if is_kind(found.st_mode):
-            raise Unreadable(why)
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable("is not a regular file, and was not read")
-
-
 def require_size(size: int) -> None:
     """Raise Unreadable if a file of this size is over the budget of bytes."""
     limit = byte_budget()
@@ -343,27 +282,26 @@ def require_size(size: int) -> None:
         )
 
 
-def require_room(size: int) -> None:
+def _require_room(size: int) -> None:
     """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
-    # asked only for large ones: most files are small
-    if size > LARGE and size > memory_left():
+    if size > memory_left():
         raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
 
 
 def read_all(handle: int) -> bytes:
-    """Return all of an open regular file, which is over no budget."""
-    with reading_errors():
-        size = status_of(handle).st_size
-        require_size(size)
-        require_room(size)
-        pieces: list[bytes] = []
-        count = 0
-        while size and (piece := os.read(handle, max(_CHUNK, size - count))):
-            pieces.append(piece)
-            count += len(piece)
-            if count > size + _GROWTH:
-                raise Unreadable("gives more bytes than it says that it has, and was not read")
-        return b"".join(pieces)
+    """Return all of a file that :func:`open_regular` has opened, and that is over no budget."""
+    size = os.fstat(handle).st_size
+    require_size(size)
+    if size > LARGE:
+        _require_room(size)
+    pieces: list[bytes] = []
+    count = 0
+    while size and (piece := os.read(handle, max(_CHUNK, size - count))):
+        pieces.append(piece)
+        count += len(piece)
+        if count > size + _GROWTH:
+            raise Unreadable("gives more bytes than it says that it has, and was not read")
+    return b"".join(pieces)
 
 
 def read_stream(stream: IO[bytes]) -> bytes:
@@ -377,8 +315,8 @@ def read_stream(stream: IO[bytes]) -> bytes:
             data += piece
             if len(data) > limit:
                 raise Unreadable(f"is over the limit of {limit} bytes: {VARIABLE} sets another")
-            if len(data) % LARGE < len(piece):
-                require_room(len(data))
+            if len(data) > LARGE and len(data) % LARGE < len(piece):
+                _require_room(len(data))
     return bytes(data)
 
 
@@ -440,14 +378,9 @@ def is_packed(path: str) -> bool:
     return path.endswith(ZSTD_SUFFIX)
 
 
-def plain_name(path: str) -> str:
-    """Return the name that a file has when it is not packed."""
-    return path.removesuffix(ZSTD_SUFFIX)
-
-
 def is_shadowed_by_plain(path: str) -> bool:
     """Whether the same file stands beside it unpacked, which its program reads in its place."""
-    return is_packed(path) and os.path.lexists(plain_name(path))
+    return is_packed(path) and os.path.lexists(path.removesuffix(ZSTD_SUFFIX))
 
 
 def unpack(data: bytes, limit: int | None = None) -> Unpacked:
@@ -476,7 +409,7 @@ def unpacked_head(path: str, size: int) -> bytes:
     """Return the beginning of what was packed."""
     library = _zstandard()
     found = b""
-    with open_regular(path) as handle, reading_errors():
+    with open_regular(path) as handle:
         try:
             for piece, _ in _unpack_steps(library, iter(lambda: os.read(handle, _ZSTD_STEP), b"")):
                 found += piece

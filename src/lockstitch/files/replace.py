@@ -33,6 +33,7 @@ _NO_WAY_BACK = (
     "the new content is in place, what was read is in the backup"
 )
 NEWLINES = (b"\n", b"\r\n")
+ENDED = (b"", b"\n")  # the last byte of what does not end inside a line
 _LIVE = 60.0  # seconds after its last change in which a file counts as in use
 _HURRY = 0.02  # seconds after a swap in which to look again without a pause
 
@@ -69,7 +70,7 @@ class Patience(Struct, frozen=True):
 PATIENCE = Patience()
 
 
-class Replacement:
+class Replacement(Struct, kw_only=True):
     """One replacement on its way.
 
     ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
@@ -78,38 +79,22 @@ class Replacement:
     it that were taken over, ``returned`` is how much of the rest went back to the old file.
     """
 
-    def __init__(
-        self,
-        before: Snapshot,
-        data: bytes,
-        old: os_files.OpenFile,
-        new: os_files.OpenFile,
-        patience: Patience,
-    ) -> None:
-        self.before = before
-        self.data = data
-        self.old = old
-        self.new = new
-        self.patience = patience
-        self.folder = old.folder
-        self.watch = os_files.WriterWatch(old.folder)
-        self.inode = os.fstat(new.handle).st_ino
-        self.taken = before.size
-        self.torn = _is_torn(before.data)
-        self.ended = not _is_torn(data)
-        self.written = self.settled = len(data)
-        self.added: list[tuple[int, int]] = []
-        self.reversible = False
-        self.returned = 0
-
-    def fill(self) -> None:
-        """Write the data, with the owner and the mode of the old file."""
-        os_files.write_all(self.new.handle, self.data)
-        found = os.fstat(self.old.handle)
-        os_files.adopt_owner(self.new.handle, found, self.old.handle)
-        if os.fstat(self.new.handle).st_uid != found.st_uid:
-            raise PermissionError(errno.EPERM, "belongs to another user; repair it as that user")
-        os_files.sync_file(self.new.handle)
+    before: Snapshot
+    data: bytes
+    old: os_files.OpenFile
+    new: os_files.OpenFile
+    patience: Patience
+    folder: Folder
+    watch: os_files.WriterWatch
+    inode: int
+    taken: int
+    torn: bool
+    written: int
+    ended: bool
+    settled: int = 0
+    added: list[tuple[int, int]] = []
+    reversible: bool = False
+    returned: int = 0
 
     def catch_up(self) -> None:
         """Take over what was appended since, until a moment in which nobody is writing."""
@@ -118,12 +103,13 @@ class Replacement:
         while True:
             grown = os_files.read_from(self.old.handle, self.taken)
             if grown:
-                self._add(self._following(grown))
+                self._take_over(grown)
                 os_files.sync_file(self.new.handle)
             held = self.watch.is_held(self.old.handle)
             late = time.monotonic() - start
             # Half a line at the end may be what somebody is writing now.
-            is_settling = self.torn and self._age() < self.patience.torn
+            age = time.time() - os.fstat(self.old.handle).st_mtime
+            is_settling = self.torn and age < self.patience.torn
             if not held and (late > self.patience.held or not (grown or is_settling)):
                 return
             if held and late > 2 * self.patience.held:
@@ -137,17 +123,27 @@ class Replacement:
             self.settled = self.written
             if sys.platform == "win32":
                 self._replace_on_windows()
-                return self._outcome()
-            try:
-                self.reversible = os_files.swap_names(self.folder, self.new.name, self.old.name)
-            except FileNotFoundError:
-                raise Conflict(GONE) from None
-            if self.reversible:
-                self._require_at(self.new.name, self.before.inode)
-            self._follow()
-            self._require_beginning()
-            self._require_at(self.old.name, self.inode)
-            return self._outcome()
+            else:
+                try:
+                    self.reversible = os_files.swap_names(self.folder, self.new.name, self.old.name)
+                except FileNotFoundError:
+                    raise Conflict(GONE) from None
+                if self.reversible:
+                    self._require_at(self.new.name, self.before.inode)
+                self._follow()
+                self._require_beginning()
+                self._require_at(self.old.name, self.inode)
+            tail = os_files.read_from(self.new.handle, len(self.data))
+            digest = hashlib.sha256(self.data)
+            digest.update(tail)
+            return Replaced(
+                path=self.before.path,
+                digest=digest.hexdigest(),
+                size=len(self.data) + len(tail),
+                carried=len(tail),
+                device=self.before.device,
+                inode=self.inode,
+            )
         except BaseException:
             self._put_back()
             raise
@@ -171,102 +167,88 @@ class Replacement:
     def _follow(self) -> None:
         """Carry over what writers add who had opened the old file before the swap."""
         start = quiet = time.monotonic()
-        is_live = self.added or self._age() < _LIVE
+        is_live = self.added or time.time() - os.fstat(self.old.handle).st_mtime < _LIVE
         grace = self.patience.grace if is_live else 0.0
         while True:
             held = self.watch.is_held(self.old.handle)
             grown = os_files.read_from(self.old.handle, self.taken)
             if held:  # whole lines only: the rest of the last one is still to come
                 grown = grown[: grown.rfind(b"\n") + 1]
-            if grown and os.fstat(self.new.handle).st_size != self.written:
-                if _is_torn(grown) and self.reversible:
-                    # The other half of this line may already stand in the new file.
-                    raise Conflict(CHANGED)
-                self._await_line_end()
-            self._add(self._following(grown))
+            if grown:
+                if os.fstat(self.new.handle).st_size != self.written:
+                    if grown[-1:] not in ENDED and self.reversible:
+                        # The other half of this line may already stand in the new file.
+                        raise Conflict(CHANGED)
+                    self._await_line_end()
+                self._take_over(grown)
             now = time.monotonic()
             quiet = now if held else quiet
             if not held and now - quiet >= grace:
                 break
             if held and now - start > self.patience.following:
                 raise Busy(_busy(self.old.handle))
-            self._pause(now - start)
+            # Right after a swap there is no time to lose: half a line may wait for its rest.
+            time.sleep(0 if now - start < _HURRY else self.patience.step)
         if self.written > self.settled:
             os_files.sync_file(self.new.handle)
         self.folder.sync()
 
-    def _pause(self, since: float) -> None:
-        """Right after a swap there is no time to lose: half a line may wait for its rest."""
-        time.sleep(0 if since < _HURRY else self.patience.step)
-
-    def _following(self, grown: bytes) -> bytes:
-        """What to write for bytes that come next in the old file, so that lines stay lines."""
-        if not grown:
-            return b""
+    def _take_over(self, grown: bytes) -> None:
+        """Write what comes next in the old file to the new one, so that lines stay lines."""
         is_first = self.taken == self.before.size
         if is_first and self.torn and not grown.startswith(NEWLINES):
             raise Conflict(CHANGED)
         self.taken += len(grown)
-        was_torn, self.torn = self.torn, _is_torn(grown)
+        was_torn, self.torn = self.torn, grown[-1:] not in ENDED
         if was_torn and self.ended and is_first:
-            return grown.removeprefix(b"\r").removeprefix(b"\n")
-        return grown if was_torn or self.ended else b"\n" + grown
-
-    def _add(self, text: bytes) -> None:
-        if not text:
-            return
-        count = os.write(self.new.handle, text)
-        self.written = os.lseek(self.new.handle, 0, os.SEEK_CUR)
-        self.added.append((self.written - count, self.written))
-        if count < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.ended = not _is_torn(text)
+            grown = grown.removeprefix(b"\r").removeprefix(b"\n")
+        elif not was_torn and not self.ended:
+            grown = b"\n" + grown
+        if grown:
+            count = os.write(self.new.handle, grown)
+            self.written = os.lseek(self.new.handle, 0, os.SEEK_CUR)
+            self.added.append((self.written - count, self.written))
+            if count < len(grown):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.ended = grown[-1:] in ENDED
 
     def _await_line_end(self) -> None:
         """Wait until those who append to the new file have finished their line."""
         deadline = time.monotonic() + self.patience.torn
         while True:
-            self.ended = os_files.ends_line(self.new.handle)
+            size = os.fstat(self.new.handle).st_size
+            self.ended = not size or os_files.read_from(self.new.handle, size - 1, 1) == b"\n"
             if self.ended or time.monotonic() > deadline:
                 return
             time.sleep(self.patience.step)
 
-    def _age(self) -> float:
-        return time.time() - os.fstat(self.old.handle).st_mtime
-
     def _require_beginning(self) -> None:
         """What was read must still be there; what was appended to it is welcome."""
-        if not os_files.begins_with(self.old.handle, self.before.data):
-            raise Conflict(CHANGED)
+        data = self.before.data
+        for place in range(0, len(data), os_files.CHUNK):
+            # A slice is copied, and still ten times faster to compare than a view of these bytes.
+            known = data[place : place + os_files.CHUNK]
+            if os_files.read_from(self.old.handle, place, len(known)) != known:
+                raise Conflict(CHANGED)
 
     def _require_at(self, name: str, inode: int) -> None:
-        if not self._is_at(name, inode):
-            raise Conflict(GONE if self.folder.look(name) is None else CHANGED)
-
-    def _is_at(self, name: str, inode: int) -> bool:
         found = self.folder.look(name)
-        return found is not None and (found.st_dev, found.st_ino) == (self.before.device, inode)
+        if found is None:
+            raise Conflict(GONE)
+        if (found.st_dev, found.st_ino) != (self.before.device, inode):
+            raise Conflict(CHANGED)
 
-    def is_in_place(self) -> bool:
-        """Whether the new file has the name of the old one."""
-        return self._is_at(self.old.name, self.inode)
-
-    def _outcome(self) -> Replaced:
-        tail = os_files.read_from(self.new.handle, len(self.data))
-        digest = hashlib.sha256(self.data)
-        digest.update(tail)
-        return Replaced(
-            path=self.before.path,
-            digest=digest.hexdigest(),
-            size=len(self.data) + len(tail),
-            carried=len(tail),
-            device=self.before.device,
-            inode=self.inode,
+    def is_new_at(self, name: str) -> bool:
+        """Whether the new file has a name: that of the old one once it is in place."""
+        found = self.folder.look(name)
+        return found is not None and (found.st_dev, found.st_ino) == (
+            self.before.device,
+            self.inode,
         )
 
     def _put_back(self) -> None:
         """If the files were swapped, swap them again, as if nothing had happened."""
-        if not self.is_in_place():
+        if not self.is_new_at(self.old.name):
             return
         if self.folder.look(self.new.name) is None:
             raise Conflict(_NO_WAY_BACK)
@@ -276,7 +258,7 @@ class Replacement:
             self.new.close()
             self._return_lines(leaving, self.new.name, grace=0.0)
             os_files.swap_names(self.folder, self.new.name, self.old.name)
-            if self._is_at(self.new.name, self.inode):
+            if self.is_new_at(self.new.name):
                 self._return_lines(leaving, self.old.name, grace=self.patience.grace)
             else:  # Somebody replaced the new file in this instant: theirs stays.
                 os_files.swap_names(self.folder, self.new.name, self.old.name)
@@ -291,26 +273,25 @@ class Replacement:
         start = quiet = time.monotonic()
         while True:
             held = self.watch.is_held(leaving)
-            lines = self._of_others(os_files.read_from(leaving))[self.returned :]
+            # What stands in the new file since the swap and was not added by us.
+            found = os_files.read_from(leaving)
+            ends = [self.settled, *(end for _, end in self.added if end > self.settled)]
+            starts = [*(begin for begin, _ in self.added if begin >= self.settled), len(found)]
+            of_others = (found[end:begin] for end, begin in zip(ends, starts, strict=True))
+            lines = b"".join(of_others)[self.returned :]
             if lines:
-                os_files.append_to(self.folder, target, lines)
+                handle = self.folder.open(target, os_files.APPENDING)
+                try:
+                    os_files.write_all(handle, lines)
+                finally:
+                    os.close(handle)
                 self.returned += len(lines)
             now = time.monotonic()
             quiet = now if held or lines else quiet
             is_quiet = not (held or lines) and now - quiet >= grace
             if is_quiet or now - start > self.patience.following:
                 return
-            self._pause(now - start)
-
-    def _of_others(self, found: bytes) -> bytes:
-        """What stands in the new file since the swap and was not added by us."""
-        ends = [self.settled, *(end for _, end in self.added if end > self.settled)]
-        starts = [*(start for start, _ in self.added if start >= self.settled), len(found)]
-        return b"".join(found[end:start] for end, start in zip(ends, starts, strict=True))
-
-
-def _is_torn(data: bytes) -> bool:
-    return bool(data) and not data.endswith(b"\n")
+            time.sleep(0 if now - start < _HURRY else self.patience.step)
 
 
 def _busy(handle: int) -> str:
@@ -362,7 +343,7 @@ def snapshot(
             "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
         )
     with read.open_regular(name, os_files.READING, folder) as handle:
-        found = read.status_of(handle)
+        found = os.fstat(handle)
         data = read.read_all(handle)
     return Snapshot(
         path=name,
@@ -370,7 +351,7 @@ def snapshot(
         device=found.st_dev,
         inode=found.st_ino,
         size=len(data),
-        digest=digest_of(data),
+        digest=hashlib.sha256(data).hexdigest(),
         mode=stat.S_IMODE(found.st_mode),
         uid=found.st_uid,
         gid=found.st_gid,
@@ -410,7 +391,7 @@ def write_new(
         # A link to a file that is not there is a name that is taken, whoever put it there.
         with folder_at(Path(path).parent) as folder:
             try:
-                create_file_in(folder, Path(path).name, data)
+                write_file_in(folder, Path(path).name, data, new=True)
             except FileExistsError:
                 raise UsageError(_EXISTS.format(path)) from None
 
@@ -418,31 +399,32 @@ def write_new(
 Dress = Callable[[int], object]
 
 
-def create_file_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
-    """Write a new file as a whole, durably; raises FileExistsError if anything has its name.
+def write_file_in(
+    folder: Folder, name: str, data: bytes, dress: Dress | None = None, *, new: bool = False
+) -> None:
+    """Write a file as a whole, durably, in the place of what has its name: of a link, too.
 
-    It is private and our own, unless ``dress`` gives the open file another owner or mode.
+    A ``new`` one raises FileExistsError if anything has its name. It is private and our own,
+    unless ``dress`` gives the open file another owner or mode.
     """
-    with os_files.open_draft(folder) as new:
-        _fill_draft(new, data, dress)
-        os_files.name_draft(new, name)
+    with os_files.open_draft(folder) as draft:
+        os_files.write_all(draft.handle, data)
+        if dress is not None:
+            dress(draft.handle)
+        os_files.sync_file(draft.handle)
+        draft.close()
+        if new:
+            try:
+                folder.link(draft.name, name)
+            except FileExistsError:
+                raise
+            except (OSError, NotImplementedError):
+                # A file system without second names: the name is taken first, and replaced at once.
+                os.close(folder.open(name, os_files.CREATING))
+                folder.rename(draft.name, name)
+        else:
+            folder.rename(draft.name, name)
     folder.sync()
-
-
-def write_file_in(folder: Folder, name: str, data: bytes, dress: Dress | None = None) -> None:
-    """Write a file as :func:`create_in` does, in the place of what has its name: of a link, too."""
-    with os_files.open_draft(folder) as new:
-        _fill_draft(new, data, dress)
-        folder.rename(new.name, name)
-    folder.sync()
-
-
-def _fill_draft(new: os_files.OpenFile, data: bytes, dress: Dress | None) -> None:
-    os_files.write_all(new.handle, data)
-    if dress is not None:
-        dress(new.handle)
-    os_files.sync_file(new.handle)
-    new.close()
 
 
 def require_new(
@@ -532,16 +514,36 @@ class LockedFile(Struct):
     def replace(self, data: bytes) -> Replaced:
         """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
         os_files.remove_stale_drafts(self.old.folder)
-        with naming_file(self.before.path), os_files.open_draft(self.old.folder) as new:
-            move = Replacement(self.before, data, self.old, new, self.patience)
-            move.fill()
+        with os_files.open_draft(self.old.folder) as new:
+            os_files.write_all(new.handle, data)
+            found = os.fstat(self.old.handle)
+            os_files.adopt_owner(new.handle, found, self.old.handle)
+            adopted = os.fstat(new.handle)
+            if adopted.st_uid != found.st_uid:
+                why = "belongs to another user; repair it as that user"
+                raise PermissionError(errno.EPERM, why)
+            os_files.sync_file(new.handle)
+            move = Replacement(
+                before=self.before,
+                data=data,
+                old=self.old,
+                new=new,
+                patience=self.patience,
+                folder=self.old.folder,
+                watch=os_files.WriterWatch(self.old.folder),
+                inode=adopted.st_ino,
+                taken=self.before.size,
+                torn=self.before.data[-1:] not in ENDED,
+                written=len(data),
+                ended=data[-1:] in ENDED,
+            )
             move.catch_up()
             # Until it is known that it is not: what is replaced must not lose its backup.
             self.is_replaced = True
             try:
                 return move.finish()
             except BaseException:
-                self.is_replaced = move.is_in_place()
+                self.is_replaced = move.is_new_at(self.old.name)
                 raise
 
 

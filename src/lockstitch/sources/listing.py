@@ -393,7 +393,7 @@ def _glimpse(path: str, form: Format) -> Glimpse:
 def _ends(path: str) -> tuple[bytes, bytes]:
     if read.is_packed(path):
         return read.unpacked_head(path, _HEAD_BYTES), b""
-    with read.open_regular(path) as handle, read.reading_errors():
+    with read.open_regular(path) as handle:
         size = os.fstat(handle).st_size
         head = os.read(handle, _HEAD_BYTES) if size else b""
         start = max(len(head) - 1, size - _TAIL)

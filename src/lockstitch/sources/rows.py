@@ -296,7 +296,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
         raise (Moved if checked_form(form).adds else Conflict)(str(error)) from error
     if not kept:
         raise UsageError("nothing differs, so that nothing was written")
-    backup = backups.finish_backup(kept[0], None, details or {})
+    backup = backups.finish_rows(kept[0], details or {})
     return str(backup.file.with_suffix(".json"))
 
 

@@ -306,7 +306,7 @@ def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> T
         # a packed file breaks off here: a torn piece of which nothing is left
         place, end = (records[-1].place if records else "1"), len(held.data)
         records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
-    name = read.plain_name(os.path.basename(source.path))  # noqa: PTH119 - start-up time
+    name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
     context = Context(held.data, name, Beside(source.path))
     transcript = source.form.parse(records, context)
     require_records(source, transcript)

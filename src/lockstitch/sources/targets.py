@@ -280,7 +280,7 @@ def sources_in(
     if owner is not None:
         return [_source_in_place(path, owner, head)]
     kind, values = _first_records(path, head)
-    file_name = read.plain_name(os.path.basename(path))  # noqa: PTH119 - start-up time
+    file_name = os.path.basename(path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
     form = format_named(name) if name else format_of(kind, file_name, values)
     if form is None:
         like = likeness(kind, values)
@@ -324,7 +324,7 @@ def is_recognized(source: Source, data: bytes) -> bool:
         kind, values = _first_records(source.path, data[:_HEAD], data)
     except Unreadable:
         return False
-    file_name = read.plain_name(os.path.basename(source.path))  # noqa: PTH119 - start-up time
+    file_name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
     form = format_of(kind, file_name, values)
     return form is not None and form.name == source.format
 

@@ -199,7 +199,7 @@ class Followed(Struct):
         if at is None:
             return None
         start = at.offset - len(at.last)
-        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
+        with inputs.open_regular(self.source.path) as handle:
             status = os.fstat(handle)
             if (status.st_dev, status.st_ino) != at.identity or status.st_size < at.offset:
                 return None
@@ -222,7 +222,7 @@ class Followed(Struct):
         at, tail = self.position, self.tail
         if at is None or tail is None or at.offset <= _SMALL:
             return SUSPECT_TAIL
-        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
+        with inputs.open_regular(self.source.path) as handle:
             data = _bytes(handle, tail.start, os.fstat(handle).st_size)
         self.read += len(data)
         end = tail.start + len(data)
@@ -249,7 +249,7 @@ class Followed(Struct):
         proof = self.source.form.proof()
         if proof is None or not self._is_appended_to:
             return False
-        with inputs.open_regular(self.source.path) as handle, inputs.reading_errors():
+        with inputs.open_regular(self.source.path) as handle:
             status = os.fstat(handle)
             inputs.require_size(status.st_size)
             offset, last = 0, b""
