@@ -23,6 +23,7 @@ from .test_unfinished import KINDS, THREAD, fresh, opened, stored_results
 
 Run = Callable[..., tuple[int, str]]
 TOLD = f"{FAILED} ValueError('disk is full')"
+KEY = "sk-ant-api03-" + "aB3dE5gH" * 11 + "-QQAA"
 
 
 def tools(kind: str, address: str) -> list[Any]:
@@ -41,7 +42,7 @@ def tools(kind: str, address: str) -> list[Any]:
                 threading.Event().wait(0.01)
         if "stop" in job:
             raise KeyboardInterrupt
-        raise ValueError("disk is full")
+        raise ValueError(f"401 for key {KEY}" if "key" in job else "disk is full")
 
     return [good, bad]
 
@@ -126,6 +127,16 @@ def test_a_tool_that_was_stopped_did_not_fail(kind: str, tmp_path: Path, locksti
     failed(kind, address, react, "good", "bad", prefix="stop")
     assert lockstitch("repair", "--yes", address)[0] == 0
     assert CANCELLED in results(kind, address)["stop_1"][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_secret_in_an_error_is_told(kind: str, tmp_path: Path, lockstitch: Run) -> None:
+    address = fresh(kind, tmp_path)
+    failed(kind, address, react, "good", "bad", prefix="key")
+    status, printed = lockstitch("repair", "--yes", address)
+    assert (status, KEY in printed) == (0, False)
+    text, _ = results(kind, address)["key_1"]
+    assert (KEY in text, "401 for key" in text) == (False, True)
 
 
 def test_of_several_calls_in_one_task_nobody_knows_which_failed(

@@ -399,7 +399,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
             continue
         if type(found) is dict:
             found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
-        text = found[:_LONGEST] if type(found) is str else ""
+        text = found if type(found) is str else ""
 
         def is_task(number: int, write: StoredWrite = write) -> bool:
             return _is_task(reading, write, number, sent[number][0])
@@ -410,7 +410,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
             error = error_text(text)
             view = {
                 "type": "tool",
-                "content": CANCELLED if error is None else f"{FAILED} {error}",
+                "content": CANCELLED if error is None else f"{FAILED} {error[:_LONGEST]}",
                 "tool_call_id": call,
                 "name": tools.get(call),
                 "status": "error",

@@ -18,6 +18,8 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
+from lockstitch.redaction import redact_value
+
 MESSAGES = "messages"
 START = "__start__"
 TASKS = "__pregel_tasks"
@@ -121,10 +123,14 @@ def error_text(text: str) -> str | None:
     """Return a recorded error as it is told to a model; None if it was no error of a tool.
 
     LangGraph records the ``repr`` of whatever a task ended with, LangGraph.js its name and text,
-    also of what only says that the run was broken off from outside.
+    also of what only says that the run was broken off from outside. A secret in it, such as the
+    password in the address of a server that did not answer, is not told.
     """
     found = _NAME.match(text)
-    return None if found is not None and found.group() in _BROKEN_OFF else text
+    if found is not None and found.group() in _BROKEN_OFF:
+        return None
+    told: str = redact_value(text)[0]
+    return told
 
 
 def waiting_tasks(writes: Iterable[tuple[str, str]]) -> set[str]:

@@ -43,7 +43,6 @@ from lockstitch.formats.langgraph.snapshot import (
     waiting_tasks,
 )
 from lockstitch.integrations.langgraph.message_repair import is_real
-from lockstitch.redaction import redact_value
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple
@@ -435,7 +434,7 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     tools = {call["id"]: call["name"] for reply in replies for call in reply.tool_calls}
     made = [
         ToolMessage(
-            template.format(error=redact_value(text)[0]),
+            template.format(error=text),
             tool_call_id=call,
             name=tools.get(call),
             status="error",
