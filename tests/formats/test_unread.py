@@ -17,7 +17,7 @@ from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.parts import Place
 from lockstitch.dialects.profiles import traits_of
-from lockstitch.formats.claude_code.evidence import version_of
+from lockstitch.formats.claude_code.chain import version_of
 from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.sources import records
 from lockstitch.sources.interface import DOCUMENT, LINES

@@ -76,19 +76,21 @@ def record_bytes(data: bytes, record: Record) -> bytes:
 
 def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value: Any) -> Record:
     """Return a record with another value at a path; what is not on the path keeps its bytes."""
-    changed = _with(record.value, path, value)
-    text = record_bytes(data, record).decode("utf-8", "surrogatepass") if data else ""
+    changed = with_value(record.value, path, value)
+    old = data[record.start : record.end] if record.fresh is None else record.fresh
+    text = old.decode("utf-8", "surrogatepass") if data else ""
     fresh = set_value(text, path, value).encode() if text else encode_record(changed)
     return structs.replace(record, value=changed, fresh=fresh)
 
 
-def _with(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+def with_value(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
+    """Return a value with another one at a path; nothing of the old one is changed."""
     if not path:
         return new
     step, rest = path[0], path[1:]
     if isinstance(value, list) and isinstance(step, int):
-        return [_with(v, rest, new) if n == step else v for n, v in enumerate(value)]
-    return {**value, step: _with(value.get(step, {}), rest, new)}
+        return [with_value(v, rest, new) if n == step else v for n, v in enumerate(value)]
+    return {**value, step: with_value(value.get(step, {}), rest, new)}
 
 
 def can_be_key(value: Any) -> bool:
@@ -148,7 +150,7 @@ def read_lines(
     ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
     """
     records: list[Record] = []
-    joining = _Joining(data, is_record)
+    joining: _Joining | None = None
     start = 0
     number = 0
     if data[:3] == _BOM:
@@ -165,15 +167,23 @@ def read_lines(
             continue
         stop = data.find(b"\n", start)
         stop = len(data) if stop < 0 else stop
-        found = _read_line(data, (start, stop), str(number), decode_at)
-        if found is None:
-            joined = joining.joined(start, number)
-            if joined is None:
-                found = [*_salvaged(data, start, stop, str(number), is_record)]
-            else:
+        text = data[start:stop]
+        try:
+            value, codes = decode_at(text, start) if decode_at else read_json(text)
+            codes = codes if type(value) is dict else ("LS606",)
+            found = [Record(str(number), value, JSON, start, stop, codes=codes)]
+        except ValueError:
+            # something is wrong with its bytes, or it is blank
+            joining = joining or _Joining(data, is_record)
+            joined = joining.joined(start, number) if text.strip() else None
+            if joined is not None:
                 found = [joined]
                 number += data[start : joined.end].count(b"\n")
                 stop = joined.end
+            elif text.strip():
+                found = [*_salvaged(data, start, stop, str(number), is_record)]
+            else:
+                found = [Record(str(number), None, BLANK, start, stop)]
         found[-1].ending = data[found[-1].end : stop + 1]
         records += found
         start = stop + 1
@@ -221,20 +231,6 @@ def read_json(text: bytes) -> JsonReading:
 def _slow_reading(text: str, *, strict: bool = True) -> JsonReading:
     value = json_text.decode(text, strict=strict)
     return value, ("LS613",) if json_text.has_unread(value) else ()
-
-
-def _read_line(
-    data: bytes, span: tuple[int, int], place: str, decode_at: DecodeLine | None
-) -> list[Record] | None:
-    """Read an ordinary line; None if something is wrong with its bytes."""
-    start, stop = span
-    text = data[start:stop]
-    try:
-        value, codes = decode_at(text, start) if decode_at else read_json(text)
-    except ValueError:
-        return [Record(place, None, BLANK, start, stop)] if not text.strip() else None
-    codes = codes if type(value) is dict else ("LS606",)
-    return [Record(place, value, JSON, start, stop, codes=codes)]
 
 
 class _Joining:

@@ -23,7 +23,7 @@ from lockstitch.conversation.parts import Path
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 from lockstitch.sources.interface import History, SourcedMessage, Transcript, parts_of
-from lockstitch.sources.records import Record, amend_record, record_bytes
+from lockstitch.sources.records import Record, amend_record, record_bytes, with_value
 
 _FRONT = -1
 
@@ -203,15 +203,7 @@ def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Rec
         return record
     text = record_bytes(data, record).decode("utf-8", "surrogatepass")
     fresh = json_text_replace_list(text, path, old, new).encode()
-    return structs.replace(record, value=_with_value(record.value, path, new), fresh=fresh)
-
-
-def _with_value(value: Any, path: Path, new: Any) -> Any:
-    if not path:
-        return new
-    copy: Any = list(value) if type(value) is list else dict(value)
-    copy[path[0]] = _with_value(value[path[0]], path[1:], new)
-    return copy
+    return structs.replace(record, value=with_value(record.value, path, new), fresh=fresh)
 
 
 DANGLING = "dangling"
@@ -267,7 +259,11 @@ class RecordTree:
         self.by_id: dict[str, TreeNode] = {}
         self.children: dict[str, list[TreeNode]] = {}
         self.repeats: list[TreeNode] = []
+        # Whether every parent stands before its children: then no link is missing, or in a circle.
+        self.is_ordered = True
         for node in nodes:
+            if node.parent is not None and node.parent not in self.by_id:
+                self.is_ordered = False
             if self.by_id.setdefault(node.id, node) is not node:
                 self.repeats.append(node)
             if node.parent is not None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import cached_property
-from itertools import islice
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
+from lockstitch.conversation.json_text import is_index
 from lockstitch.sources.records import Record, can_be_key
 from lockstitch.sources.write_back import RecordTree, TreeNode, TreeWalk
 
@@ -66,6 +66,12 @@ def derived_uuid(*parts: str) -> str:
     """Make an id that is the same in every run of the same repair."""
     name = ":".join(("lockstitch", *parts))
     return str(uuid5(NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
+
+
+def version_of(value: dict[str, Any]) -> tuple[int, ...]:
+    """Return the version of the client that wrote a line; empty if it does not say."""
+    steps = str(value.get("version") or "").partition("-")[0].split(".")
+    return tuple(map(int, steps)) if all(map(is_index, steps)) else ()
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:
@@ -155,16 +161,21 @@ class ClaudeChain:
     sent. ``end`` is the line that a resume goes on behind, ``leaf`` the last line of a speaker up
     to it, and ``overruled`` the line that it would go on behind if no ``last-prompt`` record named
     another. ``whole_file`` says that a file of a sub-agent is read, in which every line is a side
-    line.
+    line. ``boundary`` is the compaction in force and ``last_boundary`` the last one in the file, -1
+    if there is none. ``off`` are the records of the conversation that no resume reaches.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        sides = [
-            bool(record.value.get("isSidechain"))
-            for record in records
+        self.values: list[Any] = [record.value for record in records]
+        # The lines of speakers, and the model's message that a line belongs to.
+        self.spoken = {
+            number
+            for number, record in enumerate(records)
             if record.is_record and record.value.get("type") in SPEAKERS
-        ]
+        }
+        self.message_ids: dict[int, str] = {}
+        sides = [bool(self.values[number].get("isSidechain")) for number in self.spoken]
         self.whole_file = bool(sides) and all(sides)
         nodes: list[TreeNode] = []
         for number, record in enumerate(records):
@@ -172,148 +183,156 @@ class ClaudeChain:
             if not record.is_record or "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value["parentUuid"]
-            if type(name) is str and name:  # nothing can hang on an empty one
-                aside = bool(value.get("isSidechain")) and not self.whole_file
-                nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
+            if type(name) is not str or not name:
+                continue  # nothing can hang on an empty one
+            aside = bool(value.get("isSidechain")) and not self.whole_file
+            nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
+            message = value.get("message") if value.get("type") == ASSISTANT else None
+            message_id = message.get("id") if type(message) is dict else None
+            if type(message_id) is str and message_id:
+                self.message_ids[number] = message_id
         self.graph = RecordTree(nodes, self._bridges)
         # What hangs on the records that the last compaction kept is led through its summary.
-        cuts = (n for n in reversed(nodes) if not n.aside and is_boundary(self.value(n.number)))
-        for node in islice(cuts, 1):
-            anchor, kept = self._preserved(self.value(node.number))
-            if kept and kept[0] < node.number and anchor in self.graph.by_id:
+        main = (node.number for node in reversed(nodes) if not node.aside)
+        self.last_boundary = next((n for n in main if is_boundary(self.values[n])), -1)
+        if self.last_boundary >= 0:
+            anchor, kept = self._preserved(self.values[self.last_boundary])
+            if kept and kept[0] < self.last_boundary and anchor in self.graph.by_id:
                 self.graph.detours[kept[0]] = anchor
         self.overruled: TreeNode | None = None
-        self.end, self.leaf = self._end()
+        self.named_leaf: tuple[int, TreeNode | None] = (-1, None)
+        self.end, self.leaf = self._choose_end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else TreeWalk([], [])
         path = self.walk.path
-        places = (at for at in range(len(path) - 1, -1, -1) if is_boundary(self.value(path[at])))
-        self.cut = next(places, 0)
-
-    def value(self, number: int) -> dict[str, Any]:
-        """Return the value of a record."""
-        found: dict[str, Any] = self.records[number].value
-        return found
-
-    def is_spoken(self, number: int) -> bool:
-        """Whether a record is a line of a speaker."""
-        return self.records[number].value.get("type") in SPEAKERS
+        # Where each record of the walk stands on it.
+        self.places = {number: place for place, number in enumerate(path)}
+        places = (at for at in range(len(path) - 1, -1, -1) if is_boundary(self.values[path[at]]))
+        cut = next(places, -1)
+        self.cut = max(cut, 0)
+        self.boundary = path[cut] if cut >= 0 else -1
+        self.groups: dict[int, Group] = {}
+        self.order: list[int] = []
+        self._gather()
+        reached = {*self.order, *path}
+        self.off = [
+            node
+            for node in nodes
+            if node.number not in reached and not node.aside and self.graph.by_id[node.id] is node
+        ]
 
     def _bridges(self, node: TreeNode, before: TreeNode) -> bool:
         """Whether the client takes the line before for a parent that it cannot reach."""
-        gap = seconds_between(self.value(before.number), self.value(node.number))
+        gap = seconds_between(self.values[before.number], self.values[node.number])
         return gap is not None and gap <= _BRIDGED_SECONDS
 
-    def _end(self) -> tuple[TreeNode | None, TreeNode | None]:
+    def _choose_end(self) -> tuple[TreeNode | None, TreeNode | None]:
         """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
 
         That is the line that nobody hangs on and that is the latest in the file; the client reads
         past its own notes of progress. The last ``last-prompt`` record overrules it, unless the
         file ends below what that record names: then the client died before it could write another.
+        A compaction makes the client forget it. After a rewind it names what cannot be there.
         """
-        nodes = [n for n in self.graph.nodes if self.value(n.number).get("type") != PROGRESS]
-        named = self.named_leaf[1]
+        for number in range(len(self.records) - 1, -1, -1):
+            value = self.values[number]
+            if type(value) is not dict:
+                continue
+            if value.get("type") == LAST_PROMPT:
+                self.named_leaf = number, self.graph.by_id.get(str(value.get("leafUuid")))
+                break
+            if is_boundary(value) and not value.get("isSidechain"):
+                break
+        nodes = [n for n in self.graph.nodes if self.values[n.number].get("type") != PROGRESS]
+        named, overruled = self.named_leaf[1], None
         if named is not None and not named.aside:
-            speaker = self._speaker_at(named, set())
-            last = next((node for node in reversed(nodes) if not node.aside), None)
-            at, seen = last, set[int]()
-            while at is not None and at.number not in seen and at.number != named.number:
+            overruled = next((node for node in reversed(nodes) if not node.aside), None)
+            at, seen = overruled, set[int]()
+            while at is not None and at.number not in seen and at is not named:
                 seen.add(at.number)
                 at = self.graph.parent_of(at)
-            is_below = at is not None and at.number == named.number
-            if speaker is not None and last is not None and not is_below:
-                self.overruled = last
-                return named, speaker
+            if at is named:
+                overruled = None
         parents = {node.parent for node in nodes}
         firsts = [node for node in nodes if self.graph.by_id[node.id] is node]
         # In a file whose parents form a circle somebody hangs on every line: any may be the end.
         ends = [node for node in firsts if node.id not in parents] or firsts
+        ends = [node for node in reversed(ends) if not node.aside]
+        if named is not None and overruled is not None:
+            ends.insert(0, named)
         # What leads to no speaker of the conversation need not be climbed again.
         barren: set[int] = set()
-        for end in sorted(ends, key=lambda node: node.number, reverse=True):
-            speaker = None if end.aside else self._speaker_at(end, barren)
-            if speaker is not None and not speaker.aside:
+        for place, end in enumerate(ends):
+            speaker: TreeNode | None = end
+            while speaker is not None and speaker.number not in self.spoken:
+                is_barren = speaker.number in barren
+                barren.add(speaker.number)
+                speaker = None if is_barren else self.graph.parent_of(speaker)
+            is_named = overruled is not None and place == 0
+            if speaker is not None and (is_named or not speaker.aside):
+                self.overruled = overruled if is_named else None
                 return end, speaker
         return None, None
 
-    @cached_property
-    def named_leaf(self) -> tuple[int, TreeNode | None]:
-        """The last ``last-prompt`` record, and the record that it names; -1 and None.
+    def _gather(self) -> None:
+        """Gather the lines of the conversation as it is sent, by message and in order.
 
-        A compaction makes the client forget it. After a rewind it names what cannot be there.
+        Lines of one message of the model follow each other, with nothing but results and notes in
+        between; a client that copies a conversation within its file uses the same ids once more.
         """
-        for number in range(len(self.records) - 1, -1, -1):
-            value = self.records[number].value
-            if type(value) is not dict:
-                continue
-            if value.get("type") == LAST_PROMPT:
-                return number, self.graph.by_id.get(str(value.get("leafUuid")))
-            if is_boundary(value) and not value.get("isSidechain"):
-                break
-        return -1, None
-
-    def _speaker_at(self, node: TreeNode, seen: set[int]) -> TreeNode | None:
-        """Return the first speaker's line from a record upwards, past none that was seen."""
-        at: TreeNode | None = node
-        while at is not None and at.number not in seen:
-            if self.is_spoken(at.number):
-                return at
-            seen.add(at.number)
-            at = self.graph.parent_of(at)
-        return None
-
-    @property
-    def boundary(self) -> int:
-        """The number of the compaction boundary that is in force, -1 if there is none."""
-        path = self.walk.path
-        return path[self.cut] if path and is_boundary(self.value(path[self.cut])) else -1
-
-    @cached_property
-    def groups(self) -> dict[int, Group]:
-        """The lines of every message of the model on the walk, by its first line there.
-
-        Lines of one message follow each other, with nothing but results and notes in between; a
-        client that copies a conversation within its file uses the same ids once more.
-        """
-        groups: dict[int, Group] = {}
+        groups = self.groups
         owners: dict[str, int] = {}
         first, message = -1, ""
-        for number in self.walk.path[self.cut :]:
-            name = self.message_id(number)
+        path = self.walk.path[self.cut :]
+        for number in path:
+            name = self.message_ids.get(number)
             if name and name != message:
                 first, message = number, name
                 groups[first] = Group([], [])
             if name:
                 groups[first].members.append(number)
                 owners[self.graph.by_number[number].id] = first
-            elif self._ends_message(self.value(number)):
+            elif number in self.spoken and not results_in(self.values[number]):
                 message = ""
-        self._add_lines(groups, owners)
-        # Results that hang on a side branch belong to it, unless the walk has an answer already.
-        on_walk = set(self.walk.path[self.cut :])
-        answered = {name for n in on_walk for name in answered_in(self.value(n))}
-        for node in self.graph.nodes:
-            owner = owners.get(node.parent or "")
-            if owner is None or node.number in on_walk or self.graph.by_id[node.id] is not node:
-                continue
-            found = answered_in(self.value(node.number))
-            if found and not found & answered:
-                groups[owner].results.append(node.number)
-                answered |= found
-        return groups
+        on_walk = set(path)
+        off_walk = [
+            node
+            for node in self.graph.nodes
+            if node.number not in on_walk and self.graph.by_id[node.id] is node
+        ]
+        if off_walk and groups:
+            self._add_lines(off_walk, owners)
+            # Results that hang on a side branch belong to it, unless the walk has an answer.
+            answered = {name for n in on_walk for name in answered_in(self.values[n])}
+            for node in off_walk:
+                owner = owners.get(node.parent or "")
+                found = set[str]() if owner is None else answered_in(self.values[node.number])
+                if owner is not None and found and not found & answered:
+                    groups[owner].results.append(node.number)
+                    answered |= found
+        order: list[int] = []
+        done: set[int] = set()
+        for number in path:
+            group = groups.get(number)
+            wanted = [number] if group is None else [*group.members, *group.results]
+            order += [n for n in wanted if n not in done]
+            done.update(wanted)
+        self.order = order
+        if self.boundary >= 0:
+            # What a compaction kept goes in behind the line that it names.
+            anchor, kept = self._preserved(self.values[self.boundary])
+            kept = [number for number in kept if number not in done]
+            anchored = self.graph.by_id.get(anchor)
+            is_known = anchored is not None and anchored.number in done
+            at = order.index(anchored.number) + 1 if anchored is not None and is_known else 1
+            self.order = [*order[:at], *kept, *order[at:]]
 
-    @staticmethod
-    def _ends_message(value: dict[str, Any]) -> bool:
-        return value.get("type") in SPEAKERS and not results_in(value)
-
-    def _add_lines(self, groups: dict[int, Group], owners: dict[str, int]) -> None:
+    def _add_lines(self, off_walk: Sequence[TreeNode], owners: dict[str, int]) -> None:
         """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
-        on_walk = self.places
+        groups = self.groups
         beside = {self.graph.by_number[first].parent: first for first in groups}
-        for node in self.graph.nodes:
-            name = self.message_id(node.number)
-            if not name or node.number in on_walk or node.aside:
-                continue
-            if self.graph.by_id[node.id] is not node:
+        for node in off_walk:
+            name = self.message_ids.get(node.number)
+            if not name or node.number in self.places or node.aside:
                 continue
             # Climb to the message that it hangs on, past results and notes of the client.
             at: TreeNode | None = node
@@ -321,42 +340,17 @@ class ClaudeChain:
             while at is not None and at.number not in seen:
                 seen.add(at.number)
                 first = owners.get(at.parent or "", beside.get(at.parent, -1))
-                if first >= 0 and self.message_id(first) == name:
+                if first >= 0 and self.message_ids[first] == name:
                     groups[first].members.append(node.number)
                     owners[node.id] = first
                     break
                 at = self.graph.parent_of(at)
-                if at is not None and self._ends_message(self.value(at.number)):
+                is_spoken = at is not None and at.number in self.spoken
+                if at is not None and is_spoken and not results_in(self.values[at.number]):
                     break
         for group in groups.values():
-            if any(number not in on_walk for number in group.members):
+            if any(number not in self.places for number in group.members):
                 group.members.sort()
-
-    def message_id(self, number: int) -> str:
-        """Return the id of the model's message that a line belongs to; empty if to none."""
-        value = self.value(number)
-        name = message_of(value).get("id") if value.get("type") == ASSISTANT else None
-        return name if type(name) is str else ""
-
-    @cached_property
-    def order(self) -> list[int]:
-        """The numbers of all records of the conversation as it is sent, in order."""
-        order: list[int] = []
-        done: set[int] = set()
-        for number in self.walk.path[self.cut :]:
-            group = self.groups.get(number)
-            wanted = [number] if group is None else [*group.members, *group.results]
-            order += [n for n in wanted if n not in done]
-            done.update(wanted)
-        if self.boundary < 0:
-            return order
-        # What a compaction kept goes in behind the line that it names.
-        anchor, kept = self._preserved(self.value(self.boundary))
-        known = set(order)
-        kept = [number for number in kept if number not in known]
-        node = self.graph.by_id.get(anchor)
-        at = order.index(node.number) + 1 if node is not None and node.number in known else 1
-        return [*order[:at], *kept, *order[at:]]
 
     def _preserved(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
         """Return the anchor of what a compaction kept, and its records."""
@@ -377,15 +371,10 @@ class ClaudeChain:
         return str(segment.get("anchorUuid")), path[start:]
 
     @cached_property
-    def places(self) -> dict[int, int]:
-        """Where each record of the walk stands on it."""
-        return {number: place for place, number in enumerate(self.walk.path)}
-
-    @cached_property
     def places_of_words(self) -> set[str]:
         """The places in the file with words of a speaker that the client did not write again."""
         again = {node.id for node in self.graph.repeats}
-        spoken = (r for r in self.records if r.is_record and r.value.get("type") in SPEAKERS)
+        spoken = (self.records[number] for number in self.spoken)
         return {record.place for record in spoken if str(record.value.get("uuid")) not in again}
 
     @cached_property
@@ -394,11 +383,7 @@ class ClaudeChain:
         before = self.records[: max(self.boundary, 0)]
         return {name for record in before if record.is_record for name in call_ids_in(record.value)}
 
-    def sent(self) -> list[int]:
-        """Return the numbers of the records that are messages to the provider, in order."""
-        return [number for number in self.order if is_sent(self.value(number))]
-
     def results_on(self, numbers: Iterable[int]) -> set[str]:
         """Return the ids of the calls that some records hold results of."""
-        found = (result for number in numbers for result in results_in(self.value(number)))
+        found = (result for number in numbers for result in results_in(self.values[number]))
         return {str(result.get("tool_use_id")) for result in found}

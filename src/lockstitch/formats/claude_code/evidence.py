@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
@@ -73,7 +72,7 @@ def is_own_words(chain: ClaudeChain, number: int) -> bool:
 
     The echo of a command is written at once with a caveat that it hangs on.
     """
-    value = chain.value(number)
+    value = chain.values[number]
     if queued_words(value):
         return True
     if not is_prompt(value) or words_of(value).lstrip().startswith(CLIENT_WORDS):
@@ -83,7 +82,7 @@ def is_own_words(chain: ClaudeChain, number: int) -> bool:
         parent = chain.graph.parent_of(node)
         if parent is None or parent.number >= number:
             return True
-        above = chain.value(parent.number)
+        above = chain.values[parent.number]
         if above.get("type") != USER or results_in(above):
             return True
         gap = seconds_between(above, value)
@@ -103,7 +102,7 @@ def is_model(value: dict[str, Any]) -> bool:
 
 def has_substance(chain: ClaudeChain, number: int) -> bool:
     """Whether a line holds what a person, the model or a tool gave to the conversation."""
-    value = chain.value(number)
+    value = chain.values[number]
     return is_model(value) or bool(results_in(value)) or is_own_words(chain, number)
 
 
@@ -123,7 +122,7 @@ class EarlierLines:
         self.tokens: list[tuple[int, int]] = []
         self.held: list[tuple[int, int]] = []
         for number in self.numbers:
-            value = chain.value(number)
+            value = chain.values[number]
             for name in call_ids_in(value):
                 self.calls.setdefault(name, number)
             self.replies.setdefault(_message_name(value), number)
@@ -155,7 +154,7 @@ def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Seq
     opening = opening_of(chain, after)
     if opening is None:
         return False
-    first, ahead = chain.value(opening), [n for n in after if n < opening]
+    first, ahead = chain.values[opening], [n for n in after if n < opening]
     near = (*past.last(root, 4), *ahead, opening)
     position = first.get("turnPosition")
     return (
@@ -164,7 +163,7 @@ def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Seq
         or words_of(first).startswith((_PLAN, _CONTINUED))
         or bool(first.get("isCompactSummary"))
         or any(_begins_session(chain, number, past, root) for number in ahead)
-        or any(_CLEAR in words_of(chain.value(n)) for n in near)
+        or any(_CLEAR in words_of(chain.values[n]) for n in near)
         # The client counted this prompt as the first one of its context.
         or (type(position) is dict and position.get("promptIndex") == 1)
         or _has_shrunk(chain, past, root, after)
@@ -179,7 +178,7 @@ def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Seq
 def opening_of(chain: ClaudeChain, after: Iterable[int]) -> int | None:
     """Return the first thing that is said, if it is a prompt."""
     for number in after:
-        value = chain.value(number)
+        value = chain.values[number]
         if value.get("type") == USER and not results_in(value):
             if value.get("isMeta") and not value.get("isCompactSummary"):
                 continue
@@ -191,7 +190,7 @@ def opening_of(chain: ClaudeChain, after: Iterable[int]) -> int | None:
 
 def _begins_session(chain: ClaudeChain, number: int, past: EarlierLines, root: int) -> bool:
     """Whether a hook ran here because a session began: it belongs to no call of a tool."""
-    value = chain.value(number)
+    value = chain.values[number]
     note = value.get("data") if value.get("type") == "progress" else value.get("attachment")
     if type(note) is not dict or "hookName" not in note:
         return False
@@ -207,7 +206,7 @@ def _has_shrunk(chain: ClaudeChain, past: EarlierLines, root: int, after: Sequen
     for counts, measure in ((past.tokens, _tokens_sent), (past.held, _messages_held)):
         at = bisect_left(counts, (root,))
         held = counts[at - 1][1] if at else 0
-        holds = next(filter(None, (measure(chain.value(n)) for n in after)), 0)
+        holds = next(filter(None, (measure(chain.values[n]) for n in after)), 0)
         if 0 < holds < held:
             return True
     return False
@@ -236,14 +235,14 @@ def _is_copied(
     A copy keeps the ids of the model's messages and their times, so it is older than what stands
     before it, or all of it is of one moment.
     """
-    replies = [chain.value(n) for n in after if chain.value(n).get("type") == ASSISTANT]
+    replies = [chain.values[n] for n in after if chain.values[n].get("type") == ASSISTANT]
     names = {_message_name(value) for value in replies} - {""}
     if any(past.replies.get(name, root) < root for name in names):
         return True
     before = past.last(root, 1)
-    first = chain.value(opening)
+    first = chain.values[opening]
     reply = seconds_between(first, replies[0]) if replies else None
-    last = seconds_between(chain.value(before[-1]), first) if before else None
+    last = seconds_between(chain.values[before[-1]], first) if before else None
     return (reply is not None and reply <= 0) or (last is not None and last < 0)
 
 
@@ -256,7 +255,7 @@ def _is_told_again(
 ) -> bool:
     """Whether the model is told again what it is told once a context."""
     near = [n for n in after if n > opening][:12]
-    names = {_told_once(chain.value(number)) for number in near} - {""}
+    names = {_told_once(chain.values[number]) for number in near} - {""}
     return any(past.told.get(name, root) < root for name in names)
 
 
@@ -272,9 +271,9 @@ def _told_once(value: dict[str, Any]) -> str:
 def _follows_at_once(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) -> bool:
     """Whether the prompt came at once behind an interruption: the client made it itself."""
     at = bisect_left(past.spoken, root)
-    if not at or not is_interruption(chain.value(past.spoken[at - 1])):
+    if not at or not is_interruption(chain.values[past.spoken[at - 1]]):
         return False
-    gap = seconds_between(chain.value(past.spoken[at - 1]), chain.value(opening))
+    gap = seconds_between(chain.values[past.spoken[at - 1]], chain.values[opening])
     return gap is not None and gap <= _AT_ONCE
 
 
@@ -283,7 +282,7 @@ def _is_edited(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) 
     first = past.first_words
     if first is None or first >= root:
         return False
-    old, new = (words_of(chain.value(n)).strip() for n in (first, opening))
+    old, new = (words_of(chain.values[n]).strip() for n in (first, opening))
     return len(old) >= _TELLING_WORDS and new.startswith(old)
 
 
@@ -299,15 +298,9 @@ def notes_rewind(chain: ClaudeChain, prompt: int) -> bool:
 def is_farewell(chain: ClaudeChain, members: Sequence[int]) -> bool:
     """Whether turns end with the command that closes their window, and nothing behind it."""
     for number in reversed(members):
-        value = chain.value(number)
+        value = chain.values[number]
         if value.get("type") in SPEAKERS and words_of(value).startswith(_FAREWELLS):
             return True
         if has_substance(chain, number) or value.get("type") == ASSISTANT:
             return False
     return False
-
-
-def version_of(value: dict[str, Any]) -> tuple[int, ...]:
-    """Return the version of the client that wrote a line; empty if it does not say."""
-    steps = str(value.get("version") or "").partition("-")[0].split(".")
-    return tuple(map(int, steps)) if all(map(is_index, steps)) else ()

@@ -22,6 +22,7 @@ from lockstitch.files.os_files import SessionUser
 from lockstitch.formats.claude_code import fast, processes, tree, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
+    ATTACHMENT,
     SPEAKERS,
     USER,
     ClaudeChain,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 _CONTENT: Path = ("message", "content")
 QUEUED: Path = ("attachment", "prompt")
+# What the last record that says so tells of the session.
+_TOLD = ("sessionId", "cwd", "version")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 _LINKS = frozenset({"parentUuid", "sessionId"})
 # Records beside the conversation, by words that no other program is known to use.
@@ -123,7 +126,7 @@ class ClaudeCode(Format):
         for value in head:
             message = value.get("message") if type(value) is dict else None
             if type(message) is dict and value.get("type") in SPEAKERS:
-                spoken += _is_spoken(value)
+                spoken += _is_own(value)
                 is_known = "parts" not in message and message.get("role") in (*SPEAKERS, None)
                 foreign += "content" not in message and not is_known
         if foreign and foreign >= spoken:
@@ -164,34 +167,45 @@ class ClaudeCode(Format):
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = ClaudeChain(records)
-        branches = find_branches(chain)
+        branches = find_branches(chain) if chain.off or chain.boundary >= 0 else []
         lost = [branch for branch in branches if branch.kind in LOST]
         evidence = _evidence(chain, context)
         faults = find_faults(chain, lost, evidence)
+        latest: dict[str, str] = {}
+        for number in reversed(chain.walk.path):
+            value = chain.values[number]
+            for key in _TOLD:
+                if type(value.get(key)) is str:
+                    latest.setdefault(key, value[key])
+            if len(latest) == len(_TOLD):
+                break
+        sent = (chain.values[n] for n in chain.order if is_sent(chain.values[n]))
         return Transcript(
             context,
             records,
             _history(chain, chain.order),
             findings=[fault.finding for fault in faults],
-            session=_latest(chain, "sessionId") or context.name.removesuffix(".jsonl"),
-            project=_latest(chain, "cwd"),
-            turns=sum(is_prompt(chain.value(number)) for number in chain.sent()),
+            session=latest.get("sessionId") or context.name.removesuffix(".jsonl"),
+            project=latest.get("cwd"),
+            turns=sum(map(is_prompt, sent)),
             left=sum(branch.turns for branch in lost),
             left_size=sum(branch.size for branch in lost),
             notes=[_left_on_purpose(chain, one) for one in branches if one.kind in LEFT],
             evidence=evidence,
-            version=_latest(chain, "version") or "",
+            version=latest.get("version", ""),
             state=ClaudeState(chain, branches, faults),
         )
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         state: ClaudeState = transcript.state
+        if not state.faults:
+            return list(transcript.records)
         return tree.repair_tree(transcript, state.chain, state.faults, ledger)
 
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, transcript.state.chain, repaired)
+        return write_back.ClaudeWriteBack(transcript, transcript.state.chain).lay_out(repaired)
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
         state: ClaudeState = transcript.state
@@ -218,7 +232,7 @@ class ClaudeCode(Format):
             return found
         chain: ClaudeChain = transcript.state.chain
         number, _ = transcript.history.home(found.at)
-        if answered_in(chain.value(number)).isdisjoint(chain.calls_cut_off):
+        if answered_in(chain.values[number]).isdisjoint(chain.calls_cut_off):
             return found
         return new_finding(
             "LS803", found.place, "the call of this result is from before the compaction"
@@ -226,12 +240,52 @@ class ClaudeCode(Format):
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         """Return how bad a finding on the history is, by its place among the messages."""
-        is_sub_agent = transcript.state.chain.whole_file
-        if is_sub_agent and found.code == "LS406":
-            # A sub-agent is asked in its parent's file; older clients write only its replies here.
+        messages, at = transcript.history.messages, found.at
+        number = at.message or 0
+        worst = ERROR
+        if transcript.state.chain.whole_file:
+            worst = WARNING
+            if found.code == "LS406":
+                # A sub-agent is asked in its parent's file; older clients write only replies here.
+                return NOTE
+        severity = worst if found.severity == ERROR else found.severity
+        if found.code in _CHANGES_NOTHING:
             return NOTE
-        severity = _severity(found, transcript)
-        return WARNING if severity == ERROR and is_sub_agent else severity
+        if number >= len(messages):
+            return severity
+        message, model = messages[number], transcript.history.model
+        is_signed = model is None or model.startswith("claude")
+        if found.code in {"LS302", "LS303"} and not is_signed:
+            # The provider behind the session is none that signs and checks thinking.
+            return NOTE
+        if found.code in _COPED_WITH:
+            return WARNING
+        parts = parts_of(message)
+        place = at.steps[3] if len(at.steps) > 3 else 0  # noqa: PLR2004 - messages.1.content.3
+        place = place if type(place) is int else 0
+        part = parts[place] if place < len(parts) else {}
+        fields = part if type(part) is dict else {}
+        if found.code in {"LS101", "LS102"}:
+            # The newest client answers what is open at the end by itself, and tells the model so.
+            # A question to a person may be answered elsewhere.
+            if number < len(messages) - (2 if found.code == "LS102" else 1):
+                return worst
+            return NOTE if fields.get("name") in _QUESTIONS else WARNING
+        if found.code == "LS104":
+            spans = transcript.state.spans
+            if spans is None or spans.messages is not messages:
+                spans = transcript.state.spans = _Spans(messages)
+            return WARNING if spans.is_near(number) else worst
+        if found.code == "LS401":
+            # A blank text in a result is taken, as sessions show that went on; of the model's own
+            # the client leaves those out by itself that hold any character at all.
+            if fields.get("type") == "tool_result":
+                return NOTE
+            if message.get("role") != ASSISTANT:
+                return worst
+            text = part.get("text") if type(part) is dict else text_of_blocks(part)
+            return NOTE if text else WARNING
+        return worst if found.code in {"LS105", "LS803"} else severity
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
         """Return how bad a finding on the records is.
@@ -264,28 +318,14 @@ def _is_own(value: dict[str, Any]) -> bool:
     if type(kind) is not str:
         return False
     if kind in SPEAKERS:
-        return _is_spoken(value)
+        message = value.get("message")
+        if type(message) is not dict or "uuid" not in value or _LINKS.isdisjoint(value):
+            return False
+        return message.get("role") in SPEAKERS and type(message.get("content")) in (str, list)
     if kind == "summary":
         return "leafUuid" in value
     is_linked = "uuid" in value and "parentUuid" in value and type(value.get("isSidechain")) is bool
     return is_linked or (kind in _NOTES and not _MARKS.isdisjoint(value))
-
-
-def _is_spoken(value: dict[str, Any]) -> bool:
-    """Whether a record holds a message as Claude Code keeps it, with a link to another record."""
-    message = value.get("message")
-    if type(message) is not dict or value.get("type") not in SPEAKERS:
-        return False
-    is_linked = "uuid" in value and not _LINKS.isdisjoint(value)
-    return (
-        is_linked
-        and message.get("role") in SPEAKERS
-        and type(message.get("content"))
-        in (
-            str,
-            list,
-        )
-    )
 
 
 def _asides(state: ClaudeState) -> Iterator[Aside]:
@@ -313,16 +353,9 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
     history = History(ANTHROPIC, [], [], [])
     group = ""
     queued: list[int] = []
-
-    def say_queued() -> None:
-        for number in queued:
-            words = queued_words(chain.value(number))
-            history.add({"role": USER, "content": words}, [number], [QUEUED])
-        queued.clear()
-
     for number in numbers:
-        value = chain.value(number)
-        if queued_words(value):
+        value = chain.values[number]
+        if value.get("type") == ATTACHMENT and queued_words(value):
             queued.append(number)
         message = message_of(value)
         content = message.get("content")
@@ -334,7 +367,8 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
             is_pure = type(content) is list and len(results_in(value)) == len(content)
             key = USER if is_pure and content else ""
         if queued and key not in (group, USER):
-            say_queued()
+            _add_queued(history, chain, queued)
+            queued = []
         parts = content if type(content) is list else []
         paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
         last = history.messages[-1]["content"] if history.messages else None
@@ -350,16 +384,15 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
             history.add({"role": value["type"], "content": content}, [number] * len(paths), paths)
         if value["type"] == ASSISTANT and type(message.get("model")) is str:
             history.model = message["model"]
-    say_queued()
+    if queued:
+        _add_queued(history, chain, queued)
     return history
 
 
-def _latest(chain: ClaudeChain, key: str) -> str | None:
-    for number in reversed(chain.walk.path):
-        found = chain.value(number).get(key)
-        if type(found) is str:
-            return found
-    return None
+def _add_queued(history: History, chain: ClaudeChain, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        words = queued_words(chain.values[number])
+        history.add({"role": USER, "content": words}, [number], [QUEUED])
 
 
 def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
@@ -383,14 +416,7 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
             known = type(result.get("tool_use_id")) is str and "content" in result
             if known and not is_placeholder(text_of_blocks(result.get("content"))):
                 found.setdefault(result["tool_use_id"], result)
-    for call, text in _sub_agents(context):
-        block = {"type": "tool_result", "tool_use_id": call, "content": text}
-        found.setdefault(call, block)
-    return found
-
-
-def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
-    """Return the last words of every sub-agent that had finished, by the call that started it."""
+    # The last words of every sub-agent that had finished answer the call that started it.
     for name, data in context.beside.items():
         if not name.endswith(".meta.json"):
             continue
@@ -402,7 +428,10 @@ def _sub_agents(context: Context) -> Iterator[tuple[str, str]]:
         if type(meta) is dict and meta.get("finished") and type(meta.get("toolUseId")) is str:
             words = _last_words(lines)
             if words:
-                yield meta["toolUseId"], words
+                call = meta["toolUseId"]
+                block = {"type": "tool_result", "tool_use_id": call, "content": words}
+                found.setdefault(call, block)
+    return found
 
 
 def _last_words(data: bytes) -> str:
@@ -419,47 +448,6 @@ def _last_words(data: bytes) -> str:
         elif type(value) is dict and value.get("type") in SPEAKERS and is_sent(value):
             return ""
     return ""
-
-
-def _severity(found: Finding, transcript: Transcript) -> str:
-    messages, at = transcript.history.messages, found.at
-    number = at.message or 0
-    if found.code in _CHANGES_NOTHING:
-        return NOTE
-    if number >= len(messages):
-        return found.severity
-    message, model = messages[number], transcript.history.model
-    if found.code in {"LS302", "LS303"} and model is not None and not model.startswith("claude"):
-        # The provider behind the session is none that signs and checks thinking.
-        return NOTE
-    if found.code in _COPED_WITH:
-        return WARNING
-    parts = parts_of(message)
-    place = at.steps[3] if len(at.steps) > 3 else 0  # noqa: PLR2004 - messages.1.content.3
-    place = place if type(place) is int else 0
-    part = parts[place] if place < len(parts) else {}
-    fields = part if type(part) is dict else {}
-    if found.code in {"LS101", "LS102"}:
-        # The newest client answers what is open at the end by itself, and tells the model so. A
-        # question to a person may be answered elsewhere.
-        if number < len(messages) - (2 if found.code == "LS102" else 1):
-            return ERROR
-        return NOTE if fields.get("name") in _QUESTIONS else WARNING
-    if found.code == "LS104":
-        spans = transcript.state.spans
-        if spans is None or spans.messages is not messages:
-            spans = transcript.state.spans = _Spans(messages)
-        return WARNING if spans.is_near(number) else ERROR
-    if found.code == "LS401":
-        # A blank text in a result is taken, as sessions show that went on; of the model's own the
-        # client leaves those out by itself that hold any character at all.
-        if fields.get("type") == "tool_result":
-            return NOTE
-        if message.get("role") != ASSISTANT:
-            return ERROR
-        text = part.get("text") if type(part) is dict else text_of_blocks(part)
-        return NOTE if text else WARNING
-    return ERROR if found.code in {"LS105", "LS803"} else found.severity
 
 
 class _Spans:

@@ -43,7 +43,16 @@ class ProcessFile(Struct, rename="camel"):
 def users(path: str, session: str | None) -> Iterator[SessionUser]:
     """Return the processes that have a session's file open, as far as can be told."""
     file = Path(os.path.realpath(path))
-    folders = _config_folders(path)
+    # The folders of settings that the session is under: by its name, and by its real one. One that
+    # lies anywhere else is a copy, which no process has open.
+    found: dict[Path, None] = {}
+    for name in (os.path.abspath(path), file):  # noqa: PTH100 - not resolved
+        found |= {one.parent: None for one in Path(name).parents if one.name == _PROJECTS}
+    moved = os.environ.get("CLAUDE_CONFIG_DIR")
+    usual = Path(moved) if moved else Path.home() / ".claude"
+    if file.is_relative_to(os.path.realpath(usual / _PROJECTS)):
+        found[usual] = None
+    folders = list(found)
     if not folders:
         return
     known: set[int] = set()
@@ -52,8 +61,8 @@ def users(path: str, session: str | None) -> Iterator[SessionUser]:
     records: list[Path] = []
     for folder in folders:
         with suppress(OSError):
-            found = (folder / "sessions").glob("*.json")
-            records += [one for one in found if one.stem.isdecimal()]
+            listed = (folder / "sessions").glob("*.json")
+            records += [one for one in listed if one.stem.isdecimal()]
     for record in records:
         pid = int(record.stem)
         known.add(pid)
@@ -65,22 +74,6 @@ def users(path: str, session: str | None) -> Iterator[SessionUser]:
     for user in working_in_folder((NAME,), path, lambda folder: is_project(file, folder)):
         if user.pid not in known and _is_at_home(user.pid, folders):
             yield user
-
-
-def _config_folders(path: str) -> list[Path]:
-    """Return the folders of settings that a session is under: by its name, and by its real one.
-
-    A session that lies anywhere else is a copy, which no process has open.
-    """
-    found: dict[Path, None] = {}
-    for name in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 - not resolved
-        found |= {one.parent: None for one in Path(name).parents if one.name == _PROJECTS}
-    moved = os.environ.get("CLAUDE_CONFIG_DIR")
-    usual = Path(moved) if moved else Path.home() / ".claude"
-    real = os.path.realpath(usual / _PROJECTS)
-    if Path(os.path.realpath(path)).is_relative_to(real):
-        found[usual] = None
-    return list(found)
 
 
 def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:

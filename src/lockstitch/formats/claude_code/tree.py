@@ -27,13 +27,15 @@ from lockstitch.formats.claude_code.chain import (
     change_kept,
     derived_uuid,
     is_boundary,
+    is_sent,
     message_of,
     newest,
     results_in,
     stamp,
     time_of,
+    version_of,
 )
-from lockstitch.formats.claude_code.evidence import is_own_words, version_of
+from lockstitch.formats.claude_code.evidence import is_own_words
 from lockstitch.formats.claude_code.unreachable import (
     CUT,
     END,
@@ -73,6 +75,8 @@ _SAID = {
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
 }
+# From this version on the client goes on at the last line, not at the newest.
+_BY_LINE = (2, 1, 112)
 # So many lost branches are put back in rounds of their own, each judged anew.
 _ONE_BY_ONE = 16
 
@@ -93,14 +97,45 @@ def find_faults(
     chain: ClaudeChain, lost: Sequence[OffBranch], evidence: dict[str, dict[str, Any]]
 ) -> list[Fault]:
     """Find everything that is wrong with the tree."""
-    return [
-        *_record_faults(chain),
-        *_link_faults(chain, lost),
-        *_compaction_faults(chain),
-        *_branch_faults(chain, lost),
-        *_result_faults(chain, evidence),
-        *_leaf_faults(chain),
-    ]
+    faults: list[Fault] = []
+    graph = chain.graph
+    for node in graph.nodes:
+        number = node.number
+        content = message_of(chain.values[number]).get("content")
+        if number not in chain.spoken or type(content) is list:
+            continue
+        if type(content) is not str:
+            text = "this message has no content"
+            faults.append(_fault(chain, NO_CONTENT, "LS610", number, text))
+        elif chain.values[number]["type"] == ASSISTANT:
+            text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+            faults.append(_fault(chain, BARE_REPLY, "LS610", number, text))
+    if graph.repeats:
+        faults += _repeat_faults(chain)
+    if not graph.is_ordered:
+        faults += _link_faults(chain, lost)
+    path = chain.walk.path[chain.cut :]
+    if path and graph.by_number[path[0]].aside:
+        faults += _side_chain_faults(chain, path)
+    if max(chain.last_boundary, chain.boundary) >= 0:
+        faults += _compaction_faults(chain)
+    for branch in lost:
+        if branch.kind == GAP:
+            continue
+        at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
+        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
+        faults.append(_fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch))
+    addressed = [n for n in chain.order if "sourceToolAssistantUUID" in chain.values[n]]
+    if addressed:
+        faults += _misaddressed_results(chain, addressed)
+    if evidence:
+        faults += _stranded_results(chain, evidence)
+    if chain.leaf is not None:
+        leaf = chain.values[chain.leaf.number]
+        if time_of(leaf) is None or () < version_of(leaf) < _BY_LINE:
+            faults += _leaf_faults(chain, chain.leaf)
+    return faults
 
 
 def _fault(  # noqa: PLR0913, PLR0917 - a finding and what its repair has to know
@@ -117,29 +152,18 @@ def _fault(  # noqa: PLR0913, PLR0917 - a finding and what its repair has to kno
     )
 
 
-def _record_faults(chain: ClaudeChain) -> Iterator[Fault]:
-    """Find messages without content, and records that stand in the file twice."""
-    for node in chain.graph.nodes:
-        number = node.number
-        content = message_of(chain.value(number)).get("content")
-        if not chain.is_spoken(number) or type(content) is list:
-            continue
-        if type(content) is not str:
-            text = "this message has no content"
-            yield _fault(chain, NO_CONTENT, "LS610", number, text)
-        elif chain.value(number)["type"] == ASSISTANT:
-            text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
-            yield _fault(chain, BARE_REPLY, "LS610", number, text)
+def _repeat_faults(chain: ClaudeChain) -> Iterator[Fault]:
+    """Find records that stand in the file twice."""
     for node in chain.graph.repeats:
         first = chain.graph.by_id[node.id]
         where = chain.records[first.number].place
-        if _is_copy(chain.value(first.number), chain.value(node.number)):
+        if _is_copy(chain.values[first.number], chain.values[node.number]):
             # The client takes the last copy, and with it the place where that one hangs.
             severity = WARNING if node.parent == first.parent else ERROR
             text = f"repeats the record of line {where}"
             yield _fault(chain, COPY, "LS607", node.number, text, severity, first)
         else:
-            spoken = [chain.is_spoken(one.number) for one in (first, node)]
+            spoken = [one.number in chain.spoken for one in (first, node)]
             text = f"has the uuid of another record, on line {where}"
             severity = WARNING if any(spoken) != all(spoken) else ERROR
             yield _fault(chain, SAME_ID, "LS703", node.number, text, severity, (first, node))
@@ -172,7 +196,7 @@ def _is_damaged(value: dict[str, Any]) -> bool:
 
 
 def _link_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Fault]:
-    """Find the links that lead nowhere, and a conversation that continues from a side chain.
+    """Find the links that lead nowhere.
 
     The newest client goes on at the line before, if that was written at most seconds earlier;
     every other one, and older clients in any case, leave behind what the link should have led to.
@@ -200,39 +224,44 @@ def _link_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Faul
             # Nothing stands before the first record: it is the file that begins there.
             severity = NOTE
         yield _fault(chain, kind, code, min(around), said, severity, frozenset(around))
-    # Side lines within the conversation are sent like all others. Only one that begins with them,
-    # although somebody spoke before, hangs on the wrong record.
-    path = chain.walk.path[chain.cut :]
+
+
+def _side_chain_faults(chain: ClaudeChain, path: Sequence[int]) -> Iterator[Fault]:
+    """Find a conversation that continues from a side chain, by its records.
+
+    Side lines within a conversation are sent like all others. Only one that begins with them,
+    although somebody spoke before, hangs on the wrong record.
+    """
+    graph = chain.graph
     asides = [graph.by_number[number].aside for number in path]
-    if chain.whole_file or not path or not asides[0] or all(asides):
+    if all(asides):
         return
     before = graph.nodes[: graph.position(path[0])]
-    if any(not node.aside and chain.is_spoken(node.number) for node in before):
+    if any(not node.aside and node.number in chain.spoken for node in before):
         text = "the conversation continues from a side chain here"
         yield _fault(chain, SIDE_CHAIN, "LS707", path[asides.index(False)], text)
 
 
 def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
     """Find compactions that are not whole, or that the conversation goes round."""
-    main = [node.number for node in chain.graph.nodes if not node.aside]
-    last = max((n for n in main if is_boundary(chain.value(n))), default=None)
-    later = (node.number for node in chain.graph.nodes if last is not None and node.number > last)
-    is_torn = last is not None and not any(chain.value(n).get("isCompactSummary") for n in later)
-    if last is not None and is_torn:
+    last = chain.last_boundary
+    later = (node.number for node in chain.graph.nodes if node.number > last)
+    is_torn = last >= 0 and not any(chain.values[n].get("isCompactSummary") for n in later)
+    if is_torn:
         text = "no summary follows this compaction boundary"
         yield _fault(chain, TORN_COMPACTION, "LS801", last, text)
-    elif last is not None and last not in chain.places:
+    elif last >= 0 and last not in chain.places:
         path = chain.walk.path
         late = next((number for number in path if number > last), None)
         if late is not None and late != path[0] and is_own_words(chain, late):
             below = chain.graph.descendants(last)
-            spoken = [n for n in below if n < late and chain.is_spoken(n)]
+            spoken = [n for n in below if n < late and n in chain.spoken]
             if spoken:
                 text = "its parent is a record from before the compaction"
                 yield _fault(chain, PASSED_COMPACTION, "LS802", late, text, about=spoken[-1])
     if chain.boundary < 0 or is_torn:
         return
-    metadata = chain.value(chain.boundary).get("compactMetadata")
+    metadata = chain.values[chain.boundary].get("compactMetadata")
     kept = metadata.get("preservedMessages") if type(metadata) is dict else None
     named = kept.get("uuids") if type(kept) is dict else None
     names = named if type(named) is list else []
@@ -244,68 +273,55 @@ def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
         yield _fault(chain, MISSING_KEPT, "LS804", chain.boundary, text, severity, missing)
 
 
-def _branch_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Fault]:
-    for branch in lost:
-        if branch.kind == GAP:
-            continue
-        at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
-        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
-        text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
-        yield _fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch)
-
-
-def _result_faults(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
-    """Find results that are addressed to the wrong call, or stored outside the conversation."""
-    calls = {name for n in chain.order for name in call_ids_in(chain.value(n))}
+def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterator[Fault]:
+    """Find results that fit no call, but whose record names the record of an open one."""
+    calls = {name for n in chain.order for name in call_ids_in(chain.values[n])}
     answered = chain.results_on(chain.order)
-    for number in chain.order:
-        value = chain.value(number)
-        source = chain.graph.by_id.get(str(value.get("sourceToolAssistantUUID")))
-        if source is None:
-            continue
-        # A result that fits no call, but whose record names the record of an open one.
+    for number in numbers:
+        value = chain.values[number]
+        source = chain.graph.by_id.get(str(value["sourceToolAssistantUUID"]))
         results = results_in(value)
-        if len(results) != 1 or answered_in(value) & calls:
+        if source is None or len(results) != 1 or answered_in(value) & calls:
             continue
-        named = [call.get("id") for call in calls_in(chain.value(source.number))]
+        named = [call.get("id") for call in calls_in(chain.values[source.number])]
         if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
             block = value["message"]["content"].index(results[0])
             place = f"{chain.records[number].place}.message.content.{block}"
             found = new_finding("LS709", place, f"this result belongs to call {named[0]}")
             yield Fault(MISADDRESSED, number, found, (block, named[0]))
-    if not evidence:
-        return
+
+
+def _stranded_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+    """Find calls whose results are stored outside the conversation."""
     real = {
         name
         for number in chain.order
-        for result in results_in(chain.value(number))
+        for result in results_in(chain.values[number])
         if type(name := result.get("tool_use_id")) is str
         and not is_placeholder(text_of_blocks(result.get("content")))
     }
-    for number in chain.sent():
-        for name in call_ids_in(chain.value(number)):
+    for number in chain.order:
+        for name in call_ids_in(chain.values[number]) if is_sent(chain.values[number]) else ():
             if name in evidence and name not in real:
                 text = f"the result of call {name} is stored outside the conversation"
                 yield _fault(chain, STRANDED, "LS708", number, text)
 
 
-def _leaf_faults(chain: ClaudeChain) -> Iterator[Fault]:
+def _leaf_faults(chain: ClaudeChain, leaf: TreeNode) -> Iterator[Fault]:
     """Find a leaf at which older clients, which go by the time, would not go on."""
-    leaf, graph = chain.leaf, chain.graph
-    if leaf is None:
-        return
-    if time_of(chain.value(leaf.number)) is None:
-        dated = (time_of(chain.value(node.number)) for node in graph.nodes)
+    graph = chain.graph
+    if time_of(chain.values[leaf.number]) is None:
+        dated = (time_of(chain.values[node.number]) for node in graph.nodes)
         if any(time is not None for time in dated):
             yield _fault(chain, UNDATED, "LS710", leaf.number, "the last message has no time")
-    if not () < version_of(chain.value(leaf.number)) < (2, 1, 112):
+    if not () < version_of(chain.values[leaf.number]) < _BY_LINE:
         return
     # Those versions go on at the newest line that a speaker wrote, of several the first.
     latest: TreeNode | None = None
     limit = None
     for node in graph.nodes:
-        is_main = chain.is_spoken(node.number) and not node.aside
-        time = time_of(chain.value(node.number)) if is_main else None
+        is_main = node.number in chain.spoken and not node.aside
+        time = time_of(chain.values[node.number]) if is_main else None
         if time is not None and (limit is None or time > limit):
             latest, limit = node, time
     if latest is None or latest is leaf:
@@ -324,9 +340,7 @@ def _without(missing: set[str], names: list[str]) -> list[str]:
 def repair_tree(
     transcript: Transcript, chain: ClaudeChain, faults: Sequence[Fault], ledger: Ledger
 ) -> list[Record]:
-    """Repair one kind of fault; the same records if there is none."""
-    if not faults:
-        return list(transcript.records)
+    """Repair one kind of fault."""
     repair = _ClaudeTreeRepair(transcript, chain, faults, ledger)
     return repair.run(
         [
@@ -375,7 +389,7 @@ class _ClaudeTreeRepair(TreeRepair):
         """Keep the first of equal records, or the second in its place if the first is damaged."""
         for fault in self.of(COPY):
             first, copy = fault.about.number, fault.number
-            value, other = self.chain.value(first), self.chain.value(copy)
+            value, other = self.chain.values[first], self.chain.values[copy]
             if first not in self.gone and _is_damaged(value) and not _is_damaged(other):
                 self.moves[first] = [copy]
                 self.set(copy, ("parentUuid",), value.get("parentUuid"))
@@ -395,25 +409,25 @@ class _ClaudeTreeRepair(TreeRepair):
     def wrap_replies(self) -> None:
         """Turn replies that are a text into the list of blocks that every client reads."""
         for fault in self.of(BARE_REPLY):
-            text = self.chain.value(fault.number)["message"]["content"]
+            text = self.chain.values[fault.number]["message"]["content"]
             blocks = [{"type": "text", "text": text}] if text else []
             self.set(fault.number, ("message", "content"), blocks)
             self.note("LS610", "rewritten", fault.number, "the text became a block")
 
     def rename_repeats(self) -> None:
         """Give the second of two different records an id of its own, and its children with it."""
-        speaks = self.chain.is_spoken
+        spoken = self.chain.spoken
         # By id: the records that children follow, each up to the next one.
         heads: dict[str, list[tuple[int, str]]] = {}
         for fault in self.of(SAME_ID):
             first, second = fault.about
-            is_first, is_second = speaks(first.number), speaks(second.number)
+            is_first, is_second = first.number in spoken, second.number in spoken
             # What is no message changes its id rather than what is one.
             node = first if is_second > is_first else second
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, ("uuid",), name)
             self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
-            if is_first == is_second or speaks(node.number):
+            if is_first == is_second or node.number in spoken:
                 known = heads.setdefault(node.id, [])
                 if node is first:
                     known.clear()
@@ -429,9 +443,9 @@ class _ClaudeTreeRepair(TreeRepair):
         faults = self.of(DANGLING)
         # The last record that holds a call, by the id of the call.
         numbers = [node.number for node in self.graph.nodes] if faults else []
-        callers = {name: n for n in numbers for name in call_ids_in(self.chain.value(n))}
+        callers = {name: n for n in numbers for name in call_ids_in(self.chain.values[n])}
         for fault in faults:
-            answered = answered_in(self.chain.value(fault.number)) & callers.keys()
+            answered = answered_in(self.chain.values[fault.number]) & callers.keys()
             home = max((callers[name] for name in answered), default=None)
             self.relink("LS701", fault.number, self._before(fault.number) if home is None else home)
 
@@ -496,13 +510,13 @@ class _ClaudeTreeRepair(TreeRepair):
         """Hang the record that follows a side chain on the conversation."""
         for fault in self.of(SIDE_CHAIN):
             nodes = self.graph.nodes[: self.graph.position(fault.number)]
-            main = [n.number for n in nodes if not n.aside and self.chain.is_spoken(n.number)]
+            main = [n.number for n in nodes if not n.aside and n.number in self.chain.spoken]
             self.relink("LS707", fault.number, main[-1] if main else None)
 
     def undo_torn_compaction(self) -> None:
         """Take a boundary without its summary out, so that the conversation is whole again."""
         for fault in self.of(TORN_COMPACTION):
-            value = self.chain.value(fault.number)
+            value = self.chain.values[fault.number]
             logical = self.graph.by_id.get(str(value.get("logicalParentUuid")))
             parent = logical.number if logical else self._before(fault.number)
             name = None if parent is None else self.graph.by_number[parent].id
@@ -521,7 +535,7 @@ class _ClaudeTreeRepair(TreeRepair):
         """Take records that are missing off the list of those that a compaction keeps."""
         for fault in self.of(MISSING_KEPT):
             missing = set(fault.about)
-            metadata = self.chain.value(fault.number)["compactMetadata"]
+            metadata = self.chain.values[fault.number]["compactMetadata"]
             kept = change_kept(metadata, partial(_without, missing))
             self.set(fault.number, ("compactMetadata",), kept)
             text = f"{len(missing)} missing records left its list"
@@ -571,7 +585,7 @@ class _ClaudeTreeRepair(TreeRepair):
                 # lines of one message of the model stay together, which takes rounds of their own
                 moves = line is not None and line < min(branch.members)
                 is_first = before.top == min(before.members)
-                is_whole = is_first or not self.chain.message_id(before.top)
+                is_whole = is_first or not self.chain.message_ids.get(before.top)
                 fits = moves and branch.kind in (REPLY, WRITER) and is_whole
             if fits:
                 ahead[branch.onward] = branch, line
@@ -613,9 +627,9 @@ class _ClaudeTreeRepair(TreeRepair):
         if late:
             self.moves[branch.onward] = late
         # What moves becomes older than the leaf, so that no version takes it for the leaf.
-        limit = time_of(chain.value(chain.leaf.number)) if chain.leaf else None
+        limit = time_of(chain.values[chain.leaf.number]) if chain.leaf else None
         for number in late:
-            time = time_of(chain.value(number))
+            time = time_of(chain.values[number])
             if limit is not None and time is not None and time >= limit:
                 self.set(number, ("timestamp",), stamp(limit - TICK))
 
@@ -640,7 +654,7 @@ class _ClaudeTreeRepair(TreeRepair):
     def date_leaf(self) -> None:
         """Make the leaf the newest line: some versions need its time, others go on at that."""
         for fault in (self.of(UNDATED) or self.of(OVERTAKEN))[:1]:
-            values = (self.chain.value(node.number) for node in self.graph.nodes)
+            values = (self.chain.values[node.number] for node in self.graph.nodes)
             time = newest(v for v in values if v.get("type") in SPEAKERS or is_boundary(v))
             if time is not None:
                 self.set(fault.number, ("timestamp",), stamp(time + TICK))

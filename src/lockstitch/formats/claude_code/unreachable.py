@@ -28,6 +28,7 @@ from lockstitch.formats.claude_code.chain import (
     queued_words,
     results_in,
     seconds_between,
+    version_of,
 )
 from lockstitch.formats.claude_code.evidence import (
     EarlierLines,
@@ -39,7 +40,6 @@ from lockstitch.formats.claude_code.evidence import (
     is_own_words,
     notes_rewind,
     opening_of,
-    version_of,
     words_of,
 )
 from lockstitch.sources.write_back import TreeNode
@@ -99,13 +99,9 @@ class OffBranch(Struct):
 def find_branches(chain: ClaudeChain) -> list[OffBranch]:
     """Find all pieces of the conversation that are off the chain, in file order."""
     reached = {*chain.order, *chain.walk.path}
-    for group in chain.groups.values():
-        reached.update(group.members, group.results)
     pieces: dict[int, list[int]] = {}
     tops: dict[int, int] = {}
-    for node in chain.graph.nodes:
-        if node.number in reached or node.aside or chain.graph.by_id[node.id] is not node:
-            continue
+    for node in chain.off:
         top = chain.graph.top_of(node, reached, tops)
         if top > chain.boundary:
             pieces.setdefault(top, []).append(node.number)
@@ -161,7 +157,7 @@ class _BranchFinder:
         """The first record that is sent from each place of the walk on."""
         found: list[int | None] = [None]
         for number in reversed(self.path):
-            found.append(number if is_sent(self.chain.value(number)) else found[-1])
+            found.append(number if is_sent(self.chain.values[number]) else found[-1])
         return found[::-1]
 
     def _next_speaker(self, onward: int) -> int | None:
@@ -179,7 +175,7 @@ class _BranchFinder:
         """The highest number of a record on the walk, by its words."""
         said: dict[str, int] = {}
         for number in self.path:
-            words = words_of(self.chain.value(number))
+            words = words_of(self.chain.values[number])
             said[words] = max(said.get(words, -1), number)
         return said
 
@@ -233,13 +229,13 @@ class _BranchFinder:
         if chain.overruled is not None:
             # The file ends in the past, with a line of the conversation itself or a note on it.
             last = chain.overruled.number
-            return last in chain.places or _is_note(chain.value(last))
+            return last in chain.places or _is_note(chain.values[last])
         at: TreeNode | None = chain.end
         notes: list[int] = []
         while at is not None and at.number != chain.leaf.number:
             notes.append(at.number)
             at = self.graph.parent_of(at)
-        return bool(notes) and all(_is_note(chain.value(number)) for number in notes)
+        return bool(notes) and all(_is_note(chain.values[number]) for number in notes)
 
     @cached_property
     def _known_results(self) -> set[str]:
@@ -249,7 +245,7 @@ class _BranchFinder:
             name
             for node in self.graph.nodes
             if node.number not in on_chain
-            for name in call_ids_in(self.chain.value(node.number))
+            for name in call_ids_in(self.chain.values[node.number])
         }
         return self.chain.results_on(self.chain.order) | elsewhere
 
@@ -258,14 +254,14 @@ class _BranchFinder:
     def find_late(self) -> OffBranch | None:
         """Find the turns that a compaction cut off although its summary was made before them."""
         chain = self.chain
-        named = chain.value(chain.boundary).get("logicalParentUuid")
+        named = chain.values[chain.boundary].get("logicalParentUuid")
         covered = self.graph.by_id.get(named) if type(named) is str else None
         if covered is None or covered.number > chain.boundary:
             return None
         numbers = self.graph.descendants(covered.number)[1:]
         members = [n for n in numbers if n < chain.boundary and n not in self.reached]
         path = self.path[chain.cut :]
-        places = (at for at, n in enumerate(path) if chain.value(n).get("isCompactSummary"))
+        places = (at for at, n in enumerate(path) if chain.values[n].get("isCompactSummary"))
         at = next(places, None)
         if not any(is_own_words(chain, number) for number in members) or at is None:
             return None
@@ -292,9 +288,9 @@ class _BranchFinder:
         self, kind: str, members: list[int], attach: int | None, onward: int | None
     ) -> OffBranch:
         chain = self.chain
-        spoken = [number for number in members if is_sent(chain.value(number))]
+        spoken = [number for number in members if is_sent(chain.values[number])]
         prompts = sum(is_own_words(chain, number) for number in members)
-        opens = bool(spoken) and not is_prompt(chain.value(spoken[0]))
+        opens = bool(spoken) and not is_prompt(chain.values[spoken[0]])
         turns = max(prompts + opens, 1) if kind != LATE else prompts
         size = sum(chain.records[number].size for number in members)
         return OffBranch(kind, members, attach, onward, self._tail(members), turns, size)
@@ -328,9 +324,9 @@ class _BranchFinder:
         ends = [
             number
             for number in members
-            if chain.is_spoken(number)
+            if number in chain.spoken
             and not any(
-                child.number in inside and chain.is_spoken(child.number)
+                child.number in inside and child.number in chain.spoken
                 for child in children.get(self.graph.by_number[number].id, ())
             )
         ]
@@ -343,7 +339,7 @@ class _BranchFinder:
             seen.add(number)
             below = children.get(self.graph.by_number[number].id, ())
             numbers = (child.number for child in below if child.number in inside)
-            at = [n for n in numbers if queued_words(chain.value(n))]
+            at = [n for n in numbers if queued_words(chain.values[n])]
         return number
 
     def _rootless_kind(self, top: TreeNode) -> str:
@@ -358,14 +354,14 @@ class _BranchFinder:
             later = self._roots[at] if at < len(self._roots) else top
         if later.parent is not None:
             return GAP
-        if is_boundary(chain.value(later.number)):
+        if is_boundary(chain.values[later.number]):
             # A summary stands for what is before it; a whole compaction may be gone round, too.
             return REWOUND if later is top else ""
         after = self.graph.descendants(later.number)
         if is_fresh_start(chain, self._past, later.number, after):
             return CLEARED
         below = self.graph.descendants(top.number)
-        unanswered = not any(is_model(chain.value(n)) for n in below)
+        unanswered = not any(is_model(chain.values[n]) for n in below)
         replaced = later is not top and opening_of(chain, after) is not None
         return CLEARED if unanswered and replaced else CUT
 
@@ -373,16 +369,16 @@ class _BranchFinder:
         """Return what a branch is that hangs on a record of the file; "" for nothing lost."""
         chain = self.chain
         solid = [number for number in members if has_substance(chain, number)]
-        opening = next(n for n in members if n == solid[0] or is_prompt(chain.value(n)))
-        if is_prompt(chain.value(opening)) or is_own_words(chain, opening):
+        opening = next(n for n in members if n == solid[0] or is_prompt(chain.values[n]))
+        if is_prompt(chain.values[opening]) or is_own_words(chain, opening):
             return self._prompt_kind(members, solid, onward)
-        if all(results_in(chain.value(number)) for number in solid):
+        if all(results_in(chain.values[number]) for number in solid):
             is_news = not chain.results_on(solid) <= self._known_results
             return REPLY if is_news and attach is not None else ""
         if onward is None:
             return END if self._is_left_by_client else REPLY
         answer = self._next_speaker(onward)
-        follower = chain.value(answer) if answer is not None else {}
+        follower = chain.values[answer] if answer is not None else {}
         if follower.get("type") == ASSISTANT or is_interruption(follower):
             # The client asked again, or a person broke off: it had this reply, and let it go.
             said = any(is_own_words(chain, number) for number in solid)
@@ -405,16 +401,16 @@ class _BranchFinder:
         speaker = self._next_speaker(onward)
         if self._is_named_later(members, onward) or self._is_replaced(members, onward, speaker):
             return WRITER
-        following = chain.value(speaker) if speaker is not None else {}
+        following = chain.values[speaker] if speaker is not None else {}
         if speaker is not None and speaker >= solid[0]:
-            gap = seconds_between(chain.value(solid[0]), following)
+            gap = seconds_between(chain.values[solid[0]], following)
             if gap is not None and gap < 0:
                 # The chain goes on with older words than the branch: the client copied them here.
                 return REWOUND
         if following.get("type") == ASSISTANT or results_in(following):
             return WRITER
         # A tool that was left running may still end; only words tell that somebody went on.
-        solid = [n for n in solid if not results_in(chain.value(n))]
+        solid = [n for n in solid if not results_in(chain.values[n])]
         at = bisect_left(self._solid, chain.places[onward])
         rivals = self._solid[at:]
         if not rivals or solid[-1] < self.path[rivals[0]]:
@@ -429,7 +425,7 @@ class _BranchFinder:
         """Whether a branch is nothing but words that stand on the chain, too."""
         if not all(is_own_words(self.chain, number) for number in solid):
             return False
-        words = (words_of(self.chain.value(number)) for number in solid)
+        words = (words_of(self.chain.values[number]) for number in solid)
         return all(self._last_said.get(said, -1) > solid[0] for said in words)
 
     def _is_named_later(self, members: Sequence[int], onward: int) -> bool:
@@ -445,22 +441,22 @@ class _BranchFinder:
         client's.
         """
         chain = self.chain
-        if speaker is None or not any(is_model(chain.value(number)) for number in members):
+        if speaker is None or not any(is_model(chain.values[number]) for number in members):
             return False
         if notes_rewind(chain, speaker):
             return False
         is_noted = self._named_below.get(self.graph.by_number[onward].id, -1) >= onward
-        if is_noted and version_of(chain.value(speaker)) >= _REWINDS_NOTED:
+        if is_noted and version_of(chain.values[speaker]) >= _REWINDS_NOTED:
             return True
         return members[-1] < speaker and is_farewell(chain, members)
 
     def _is_too_quick(self, members: Sequence[int], speaker: int | None) -> bool:
         """Whether a whole answer was followed by a prompt faster than a person can go back."""
         chain = self.chain
-        spoken = [n for n in members if is_sent(chain.value(n))]
-        if speaker is None or not spoken or not is_model(chain.value(spoken[-1])):
+        spoken = [n for n in members if is_sent(chain.values[n])]
+        if speaker is None or not spoken or not is_model(chain.values[spoken[-1]]):
             return False
-        gap = seconds_between(chain.value(spoken[-1]), chain.value(speaker))
+        gap = seconds_between(chain.values[spoken[-1]], chain.values[speaker])
         return gap is not None and gap < _QUICKEST_REWIND
 
 

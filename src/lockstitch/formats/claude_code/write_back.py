@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -65,38 +64,8 @@ class ClaudeUnit(Struct, eq=False):
     batch: int = 0
     touched: bool = False
 
-    @property
-    def uuid(self) -> str:
-        """The id of the line."""
-        found: str = self.record.value.get("uuid")
-        return found
 
-
-def write_back(
-    transcript: Transcript, chain: ClaudeChain, repaired: Sequence[SourcedMessage]
-) -> list[Record]:
-    """Return the records of the file in which the conversation is the healed one."""
-    writer = _ClaudeWriteBack(transcript, chain)
-    units: list[ClaudeUnit] = []
-    batch = 0
-    for sourced in repaired:
-        is_model = sourced.message.get("role") == ASSISTANT
-        batch += is_model
-        made = list(writer.units_of(sourced, units))
-        for unit in made:
-            unit.batch = batch
-        if is_model:
-            writer.rename_message(made)
-        units += made
-    writer.touch_batches(units)
-    line = writer.with_controls(units)
-    writer.link(line)
-    writer.date(line)
-    writer.list_kept(line)
-    return writer.file(line)
-
-
-class _ClaudeWriteBack:
+class ClaudeWriteBack:
     """Lays a healed history out over the records of a file."""
 
     def __init__(self, transcript: Transcript, chain: ClaudeChain) -> None:
@@ -105,17 +74,67 @@ class _ClaudeWriteBack:
         self.records = chain.records
         homes = transcript.history.sources
         numbers = dict.fromkeys(number for row in homes for number in row)
-        self.sent = [n for n in numbers if chain.value(n).get("type") != ATTACHMENT]
+        self.sent = [n for n in numbers if chain.values[n].get("type") != ATTACHMENT]
         self.spoken = set(self.sent)
+        # The uuid of the last line that holds a call, by the id of the call.
+        values = [chain.values[number] for number in self.sent]
+        self.call_homes = {name: v.get("uuid") for v in values for name in call_ids_in(v)}
         self.session = transcript.session or ""
         self.used: set[int] = set()
-        self.message_ids: set[str] = set()
         self.minted = 0
         self.kept_behind: dict[str, str] = {}
 
-    # One unit a line, in the order of the healed history.
+    def lay_out(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
+        """Return the records of the file in which the conversation is the healed one."""
+        units: list[ClaudeUnit] = []
+        batch = 0
+        message_ids: set[str] = set()
+        for sourced in repaired:
+            is_model = sourced.message.get("role") == ASSISTANT
+            batch += is_model
+            made = list(self._units_of(sourced, units))
+            name = made[0].record.value["message"].get("id") if is_model and made else None
+            is_split = type(name) is str and name in message_ids
+            if is_split:
+                # the second half of a message that was split gets an id of its own
+                self.minted += 1
+                name = f"{name}_{self.minted}"
+            for unit in made:
+                unit.batch = batch
+                if is_split:
+                    unit.record = amend_record(self.data, unit.record, ("message", "id"), name)
+                    unit.touched = True
+            if type(name) is str:
+                message_ids.add(name)
+            units += made
+        # Every line of a batch gets a new parent in which something was added, moved or taken out.
+        before = {number: place for place, number in enumerate(self.sent)}
+        last = -1
+        touched = {unit.batch for unit in units if unit.touched}
+        for unit in units:
+            if unit.number == NEW:
+                continue
+            if before[unit.number] < last:
+                touched.add(unit.batch)
+            last = max(last, before[unit.number])
+        touched |= {b.batch for a, b in pairwise(units) if a.number == NEW}
+        kept = {unit.number: unit.batch for unit in units}
+        gone = -1
+        for number in self.sent:
+            gone = kept.get(number, gone)
+            if number not in kept and gone >= 0:
+                touched.add(gone)
+        for unit in units:
+            unit.touched = unit.batch in touched
+        has_controls = any(number not in self.spoken for number in self.chain.order)
+        line = self._with_controls(units) if has_controls else units
+        self._link(line)
+        self._date(line)
+        if self.kept_behind:
+            self._list_kept(line)
+        return self._file(line)
 
-    def units_of(
+    def _units_of(
         self, sourced: SourcedMessage, before: Sequence[ClaudeUnit]
     ) -> Iterator[ClaudeUnit]:
         """Make the lines of a message: those that it had, with what is left of them, or new ones.
@@ -125,7 +144,7 @@ class _ClaudeWriteBack:
         role = sourced.message.get("role")
         for source, run in groupby(sourced.parts, key=lambda part: part[0]):
             parts = [part for _, part in run]
-            kind = None if source == NEW else self.chain.value(source).get("type")
+            kind = None if source == NEW else self.chain.values[source].get("type")
             if kind == ATTACHMENT:
                 continue
             if source == NEW or kind != role or source in self.used:
@@ -154,12 +173,12 @@ class _ClaudeWriteBack:
         Its surroundings are those of the line before it, or else of the next one.
         """
         role = sourced.message.get("role")
-        own = [self.chain.value(source) for source, _ in sourced.parts if source != NEW]
+        own = [self.chain.values[source] for source, _ in sourced.parts if source != NEW]
         near: dict[str, Any] = {}
         if before:
             near = before[-1].record.value
         elif own or self.sent:
-            near = own[0] if own else self.chain.value(self.sent[0])
+            near = own[0] if own else self.chain.values[self.sent[0]]
         content = part["content"] if part is sourced.message else [part]
         value: dict[str, Any] = {key: near[key] for key in _BEFORE if key in near}
         value["type"] = role
@@ -179,54 +198,12 @@ class _ClaudeWriteBack:
             text = part.get("content") if type(part.get("content")) is str else ""
             value["toolUseResult"] = f"Error: {text}" if part.get("is_error") else text
             call = part.get("tool_use_id")
-            source = self._call_homes.get(call) if can_be_key(call) else None
+            source = self.call_homes.get(call) if can_be_key(call) else None
             value |= {"sourceToolAssistantUUID": source} if source else {}
         value |= {key: near[key] for key in _BEHIND if key in near}
         return ClaudeUnit(new_record("", value), touched=True)
 
-    @cached_property
-    def _call_homes(self) -> dict[Any, str | None]:
-        """The uuid of the last line that holds a call, by the id of the call."""
-        values = [self.chain.value(number) for number in self.sent]
-        return {name: value.get("uuid") for value in values for name in call_ids_in(value)}
-
-    def rename_message(self, units: Sequence[ClaudeUnit]) -> None:
-        """Give the second half of a message that was split an id of its own."""
-        name = next((u.record.value["message"].get("id") for u in units), None)
-        if type(name) is not str:
-            return
-        if name in self.message_ids:
-            self.minted += 1
-            name = f"{name}_{self.minted}"
-            for unit in units:
-                unit.record = amend_record(self.data, unit.record, ("message", "id"), name)
-                unit.touched = True
-        self.message_ids.add(name)
-
-    # Which lines get a new parent.
-
-    def touch_batches(self, units: Sequence[ClaudeUnit]) -> None:
-        """Mark every line of a batch in which something was added, moved or taken out."""
-        before = {number: place for place, number in enumerate(self.sent)}
-        last = -1
-        touched = {unit.batch for unit in units if unit.touched}
-        for unit in units:
-            if unit.number == NEW:
-                continue
-            if before[unit.number] < last:
-                touched.add(unit.batch)
-            last = max(last, before[unit.number])
-        touched |= {b.batch for a, b in pairwise(units) if a.number == NEW}
-        kept = {unit.number: unit.batch for unit in units}
-        gone = -1
-        for number in self.sent:
-            gone = kept.get(number, gone)
-            if number not in kept and gone >= 0:
-                touched.add(gone)
-        for unit in units:
-            unit.touched = unit.batch in touched
-
-    def with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
+    def _with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
         """Put the control lines of the chain back behind the lines they follow."""
         kept = {unit.number for unit in units}
         behind: dict[int, list[int]] = {}
@@ -246,11 +223,11 @@ class _ClaudeWriteBack:
             for number in behind.get(unit.number, ()) if unit.number != NEW else ():
                 control = ClaudeUnit(self.records[number], number, unit.batch, unit.touched)
                 # what a person typed while a tool ran comes behind the results
-                waits = unit.touched and queued_words(self.chain.value(number)) is not None
+                waits = unit.touched and queued_words(self.chain.values[number]) is not None
                 (words if waits else line).append(control)
         return [*line, *words]
 
-    def link(self, line: Sequence[ClaudeUnit]) -> None:
+    def _link(self, line: Sequence[ClaudeUnit]) -> None:
         """Write parents where the line before is another one than it was.
 
         Lines from before a compaction that stay by name, not by their parents, are linked among
@@ -266,15 +243,16 @@ class _ClaudeWriteBack:
             is_new = unit.number == NEW
             if unit.number in kept or (is_new and last_kept is not None):
                 if last_kept is not None and (is_new or last_kept.number == NEW):
-                    self._set(unit, "parentUuid", last_kept.uuid)
+                    self._set(unit, "parentUuid", last_kept.record.value["uuid"])
                 if last_kept is not None and is_new:
-                    self.kept_behind[last_kept.uuid] = unit.uuid
+                    name = last_kept.record.value["uuid"]
+                    self.kept_behind[name] = unit.record.value["uuid"]
                 last_kept = unit
                 continue
             last_kept = None
             if last is None:
                 node = self.chain.graph.by_number.get(unit.number)
-                parent = self.chain.graph.parent_of(node) if node else None
+                parent = self.chain.graph.by_id.get(node.parent or "") if node else None
                 if is_new or (parent and parent.number in self.spoken - self.used):
                     self._set(unit, "parentUuid", None)
             elif (
@@ -285,7 +263,7 @@ class _ClaudeWriteBack:
                     and (unit.touched or old[unit.number] != last.number)
                 )
             ):
-                self._set(unit, "parentUuid", last.uuid)
+                self._set(unit, "parentUuid", last.record.value["uuid"])
             # the oldest versions do not know progress lines: nothing new may hang on one
             if not (unit.touched and unit.record.value.get("type") == PROGRESS):
                 last = unit
@@ -295,10 +273,8 @@ class _ClaudeWriteBack:
             data = self.data if unit.number != NEW else b""
             unit.record = amend_record(data, unit.record, (key,), value)
 
-    def list_kept(self, line: Sequence[ClaudeUnit]) -> None:
+    def _list_kept(self, line: Sequence[ClaudeUnit]) -> None:
         """Add new lines to the list of those that the compaction keeps."""
-        if not self.kept_behind:
-            return
 
         def with_new(names: list[str]) -> list[str]:
             grown: list[str] = []
@@ -319,7 +295,7 @@ class _ClaudeWriteBack:
             metadata = {**metadata, "preservedSegment": segment}
         self._set(boundary, "compactMetadata", metadata)
 
-    def date(self, line: Sequence[ClaudeUnit]) -> None:
+    def _date(self, line: Sequence[ClaudeUnit]) -> None:
         """Make the last line the newest, and no new or moved line newer than it."""
         speakers = [unit for unit in line if unit.record.value.get("type") in SPEAKERS]
         top = newest(unit.record.value for unit in speakers[:-1])
@@ -328,7 +304,7 @@ class _ClaudeWriteBack:
         last = speakers[-1]
         if last.number == NEW:
             # 2.1.50 goes on at the newest line of all, notes of progress included.
-            every = (self.chain.value(node.number) for node in self.chain.graph.nodes)
+            every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
             return
         end = time_of(last.record.value)
@@ -337,16 +313,14 @@ class _ClaudeWriteBack:
             if end is not None and time is not None and time >= end:
                 self._set(unit, "timestamp", stamp(end - TICK))
 
-    # The file.
-
-    def file(self, line: Sequence[ClaudeUnit]) -> list[Record]:
+    def _file(self, line: Sequence[ClaudeUnit]) -> list[Record]:
         """Put the lines back into the file, new and moved ones behind the one they follow.
 
         What hung on a line that is gone hangs on the line before that one.
         """
         lost = self.spoken - self.used
         spots = {unit.number: unit for unit in line if unit.number != NEW}
-        earlier = Earlier(spots, spots)
+        earlier = Earlier(spots, spots) if lost else None
         follow: dict[int, list[Record]] = {}
         moved: set[int] = set()
         anchor = NEW
@@ -369,9 +343,9 @@ class _ClaudeWriteBack:
                 parent = (
                     by_id.get(str(record.value.get("parentUuid"))) if record.is_record else None
                 )
-                if parent is not None and parent.number in lost:
+                if earlier is not None and parent is not None and parent.number in lost:
                     before = earlier.than(parent.number)
-                    name = before.uuid if before else None
+                    name = before.record.value["uuid"] if before else None
                     record = amend_record(self.data, record, ("parentUuid",), name)
                 out.append(record)
             out += follow.get(number, ())
@@ -412,7 +386,7 @@ def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
     """Return the summary in force, and what the program itself put into the user's mouth."""
     from lockstitch.compaction.plan import usage_in  # noqa: PLC0415 - few commands need it
 
-    homes = [chain.value(row[0]) if row else {} for row in transcript.history.sources]
+    homes = [chain.values[row[0]] if row else {} for row in transcript.history.sources]
     summaries = [n for n, value in enumerate(homes) if value.get("isCompactSummary")]
     usages = [(n, usage_in(message_of(value))) for n, value in enumerate(homes)]
     last = summaries[-1] if summaries else NEW
@@ -438,8 +412,8 @@ class _CompactionWriter:
         self.history = transcript.history
         self.chain = chain
         self.out = out
-        self.leaf = self.chain.value(self.chain.walk.path[-1])
-        values = (self.chain.value(node.number) for node in self.chain.graph.nodes)
+        self.leaf = self.chain.values[self.chain.walk.path[-1]]
+        values = (self.chain.values[node.number] for node in self.chain.graph.nodes)
         self.time = newest(values) or datetime.fromtimestamp(0, UTC)
         self.seed = (str(transcript.session), str(self.leaf.get("uuid")))
         self.tip: str | None = None
@@ -507,7 +481,7 @@ class _CompactionWriter:
         """Return what the program attached behind a record, such as a file that was named."""
         order = self.chain.order
         for number in order[order.index(source) + 1 :] if source in order else ():
-            value = self.chain.value(number)
+            value = self.chain.values[number]
             if value.get("type") != ATTACHMENT:
                 return
             if queued_words(value) is None:
