@@ -30,11 +30,10 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.fast_projection import Values
+from lockstitch.journal.fast_projection import RequestJudge, Values, is_small
 from lockstitch.journal.projection import project, wanted_blobs
 from lockstitch.journal.records import JournalRecord, Large
 from lockstitch.journal.state import JournalState, JournalView, Spoken, fold
-from lockstitch.journal.validity import RequestJudge, is_small
 
 from .replies import Asked, Speech, reply_of
 from .sessions import JUNK, Session, sessions

@@ -34,7 +34,7 @@ from lockstitch.errors import Unreadable
 from lockstitch.heal import Plan, plan
 from lockstitch.journal import fast_projection
 from lockstitch.journal.events import Compacted, Event, Finished, Partial, Replied
-from lockstitch.journal.fast_projection import Values
+from lockstitch.journal.fast_projection import RequestJudge, Values, is_small
 from lockstitch.journal.records import Large
 from lockstitch.journal.results import (
     ResultContent,
@@ -58,7 +58,6 @@ from lockstitch.journal.state import (
     leading,
     texts_in,
 )
-from lockstitch.journal.validity import RequestJudge, is_small
 
 UNREADABLE = "[lockstitch] A reply in a form that this version cannot read stood here."
 OWN = (Spoken, ModelReply)

@@ -14,6 +14,7 @@ from typing import Any
 from lockstitch.conversation.message_list import MessageList
 from lockstitch.dialects.fitting import Ids
 from lockstitch.journal.events import Partial, Replied
+from lockstitch.journal.fast_projection import RequestJudge
 from lockstitch.journal.projection import (
     Mark,
     Projector,
@@ -27,7 +28,6 @@ from lockstitch.journal.projection import (
 )
 from lockstitch.journal.records import Large
 from lockstitch.journal.state import CallOutcome, CallState, Item, JournalView, ModelReply, Spoken
-from lockstitch.journal.validity import RequestJudge
 
 Who = tuple[str, str | None, str | None]
 # So many requests are kept, each for another receiver.

@@ -17,7 +17,6 @@ from lockstitch.conversation.steps import adrive
 from lockstitch.journal.events import About, Role
 from lockstitch.journal.queries import Usage
 from lockstitch.journal.state import Checkpoint, Fact
-from lockstitch.session.children import Parent
 from lockstitch.session.decisions import Call, Recovered, Turn
 from lockstitch.session.event_loop import (
     AsyncStream,
@@ -26,6 +25,7 @@ from lockstitch.session.event_loop import (
     run_to_end,
     unless_cancelled,
 )
+from lockstitch.session.listing import Parent
 from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
 from lockstitch.session.session import Session
 from lockstitch.session.streaming import StreamRecorder

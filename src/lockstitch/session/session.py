@@ -50,10 +50,10 @@ from lockstitch.journal.queries import Usage
 from lockstitch.journal.records import check_name
 from lockstitch.journal.state import ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
-from lockstitch.session.children import Parent, delivered_outcome
 from lockstitch.session.compacting import compacting_actions, is_over
 from lockstitch.session.content import json_payload, reply_event, said_payload
 from lockstitch.session.decisions import Call, Recovered, Turn
+from lockstitch.session.listing import Parent, delivered_outcome
 from lockstitch.session.reader import Note, SessionReadMixin, advise_repair, end_of
 from lockstitch.session.streaming import Stream, StreamRecorder
 from lockstitch.session.tool_run import (

@@ -13,11 +13,12 @@ from lockstitch.journal.queries import Match
 from lockstitch.journal.records import Head
 from lockstitch.journal.salvage import Salvage
 from lockstitch.journal.state import Checkpoint
-from lockstitch.session.children import Parent, deliver
 from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
 from lockstitch.session.decisions import Call
 from lockstitch.session.listing import (
     Order,
+    Parent,
+    deliver,
     list_sessions,
     listing_of,
     refuse_internal,
