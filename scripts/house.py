@@ -34,7 +34,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command"
 # and files that are slower or faster take other turns.
 # DESIGN wants 200 / 30 / 40 for `repair` and 120 / 22 for `run_tools`.
 LIMITS = {
-    "repair": (350, 48, 117),
+    "repair": (312, 46, 113),
     "run_tools": (110, 24, 30),
     "heal": (99, 19, 38),
     "guard": (60, 8, 4),
