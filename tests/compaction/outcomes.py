@@ -73,6 +73,11 @@ class After:
         outcome = call.outcome
         return outcome is None or call.status == "started" or outcome.seq > self.event.through
 
+    def _is_kept(self, item: Spoken | ModelReply) -> bool:
+        """Whether it is sent: not if it is hidden, nor if it broke off and is asked for again."""
+        broken = self.view.broken_reply
+        return not self.hides(item.seq) and (broken is None or item.seq != broken.seq)
+
     def check(self) -> None:
         """Assert every claim."""
         shown = everywhere(self.view, self.session)
@@ -91,7 +96,7 @@ class After:
     def _check_words(self, text: str) -> None:
         """What is kept is there, and the last words of the user are there whole."""
         for item in self.before.items:
-            if isinstance(item, Spoken | ModelReply) and not self.hides(item.seq):
+            if isinstance(item, Spoken | ModelReply) and self._is_kept(item):
                 marks = self._marks(item.event)
                 assert [mark for mark in marks if f"{mark} " not in text] == [], "words are lost"
                 ends = [f"/{mark[1:-1].lower()}/" for mark in marks]
@@ -102,9 +107,7 @@ class After:
         return list(dict.fromkeys(MARK.findall(raw.decode("utf-8", "replace"))))
 
     def _check_pairs(self, dialect: str, messages: list[Any]) -> None:
-        replies = [
-            i for i in self.before.items if isinstance(i, ModelReply) and not self.hides(i.seq)
-        ]
+        replies = [i for i in self.before.items if isinstance(i, ModelReply) and self._is_kept(i)]
         calls = [call for reply in replies for call in reply.calls]
         found = pairs(dialect, messages)
         assert len(found) == len(calls), "a pair is split, or a call is lost"
