@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstitch.compaction import summarizer
+from lockstitch.compaction import running
 from lockstitch.session.store import Store
 from lockstitch.stores.memory import MemoryBackend
 from tests.session.twins import KINDS, Twin
@@ -24,4 +24,4 @@ def store() -> Iterator[Store]:
 @pytest.fixture(autouse=True)
 def _nobody_failed_before() -> None:
     """Other tests use the same functions, and a function that failed is left alone."""
-    summarizer.forget()
+    running.forget()

@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from lockstitch.compaction.ladder import ATTEMPTS
-from lockstitch.compaction.summarizer import SILENT
+from lockstitch.compaction.running import SILENT
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store

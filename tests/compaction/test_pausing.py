@@ -22,10 +22,10 @@ from msgspec import Raw, structs
 
 import lockstitch
 from lockstitch import sessions
-from lockstitch.compaction import summarizer
+from lockstitch.compaction import running
 from lockstitch.compaction.ladder import ATTEMPTS, Compaction
 from lockstitch.compaction.plan import Cost
-from lockstitch.compaction.summarizer import (
+from lockstitch.compaction.running import (
     PAUSES,
     SILENT,
     Pauses,
@@ -63,7 +63,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     made = Time()
-    monkeypatch.setattr(summarizer, "_now", made)
+    monkeypatch.setattr(running, "_now", made)
     monkeypatch.setattr("lockstitch.compaction.ladder._FIRST_PAUSE", 0.001)
     return made
 
@@ -196,7 +196,7 @@ def test_over_any_life_it_is_asked_only_outside_its_pauses(
     """On a virtual clock, with any failures: and each compaction is valid all the same."""
     limit = budget(session, "anthropic", 0.4)
     time, past, until = Time(), SummarizerPast(), 0.0
-    before, summarizer._now = summarizer._now, time  # noqa: SLF001
+    before, running._now = running._now, time  # noqa: SLF001
     try:
         for gap, planned in life:
             time.now += gap
@@ -217,7 +217,7 @@ def test_over_any_life_it_is_asked_only_outside_its_pauses(
                 until = past.since + PAUSES.after(past.failures) if past.failures else 0.0
                 assert bool(past.failures) == (done.rung != "summary")
     finally:
-        summarizer._now = before  # noqa: SLF001
+        running._now = before  # noqa: SLF001
 
 
 def threads() -> set[threading.Thread]:
@@ -363,12 +363,12 @@ def test_what_is_kept_goes_by_the_time_of_day(store: Store, time: Time) -> None:
         session.compact(down, budget=BUDGET)
         session.rewind(seq)
     store.fork("s", "copy")
-    summarizer.forget()
+    running.forget()
     for name in ("s", "copy"):
         with store.session(name) as session:
             assert "paused" in session.compact(down, budget=BUDGET).unasked
             session.uncompact()
-    summarizer.forget()
+    running.forget()
     time.now -= 86400
     with store.session("s") as session:
         assert session.compact(down, budget=BUDGET).asked
@@ -387,7 +387,7 @@ def test_a_note_that_says_nothing_is_none(store: Store) -> None:
         writer = session._writer  # noqa: SLF001
         for payload in (b"null", b'"x"', b'{"failures":"x"}', b"[]", b'{"failures":-4}'):
             writer.add(structs.replace(fact.event, payload=Raw(payload)))
-            summarizer.forget()
+            running.forget()
             assert session.compact(raises, budget=BUDGET).asked
             session.uncompact()
 
@@ -451,7 +451,7 @@ class TestWho:
             assert session.compact(model.summarize, budget=BUDGET).rung == "summary"
             session.uncompact()
         # also for the processes to come
-        summarizer.forget()
+        running.forget()
         with store.session("s") as session:
             assert session.compact(model.summarize, budget=BUDGET - 1500).asked
 
@@ -475,8 +475,8 @@ class TestWho:
                 session.uncompact()
                 time.now += 3600
         gc.collect()
-        assert [ref for ref, _ in summarizer._PASTS if ref() is not None] == []  # noqa: SLF001
-        assert len(summarizer._PASTS) <= 1  # noqa: SLF001
+        assert [ref for ref, _ in running._PASTS if ref() is not None] == []  # noqa: SLF001
+        assert len(running._PASTS) <= 1  # noqa: SLF001
 
     def test_one_that_cannot_be_remembered_is_asked(self, store: Store, time: Time) -> None:
         class Odd(list[int]):
@@ -512,7 +512,7 @@ class TestASilentOne:
                     await one.uncompact()
                 assert (hanging.asked, hanging.inside) == (1, 1)
                 hanging.let_go.set()
-                while summarizer._OPEN:  # noqa: SLF001
+                while running._OPEN:  # noqa: SLF001
                     threading.Event().wait(0.01)
                 done = await session.compact(hanging, budget=BUDGET)
                 assert (done.rung, done.unasked) == ("summary", "")

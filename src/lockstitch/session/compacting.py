@@ -12,8 +12,15 @@ from msgspec import structs
 
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, calibrated, checked_counter, size_of, unmet
-from lockstitch.compaction.running import Actions, Apart, CompactSettings, compaction_actions
-from lockstitch.compaction.summarizer import Summarizer, SummarizerPast, name_of
+from lockstitch.compaction.running import (
+    Actions,
+    Apart,
+    CompactSettings,
+    Summarizer,
+    SummarizerPast,
+    compaction_actions,
+    name_of,
+)
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of

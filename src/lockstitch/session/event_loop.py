@@ -25,13 +25,13 @@ from lockstitch.compaction.ladder import Failure
 from lockstitch.compaction.running import (
     Action,
     Apart,
+    Question,
     Sleep,
     attempt,
     check_answer,
     failure_of,
     silence,
 )
-from lockstitch.compaction.summarizer import Question
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.session.streaming import StreamRecorder, check_source, stream_in
 from lockstitch.session.tool_run import GLANCE, Abort, ToolJob, ToolRun, run_in_thread

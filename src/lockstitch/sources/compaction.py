@@ -15,8 +15,7 @@ from msgspec import Struct, structs
 
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
-from lockstitch.compaction.running import Clock, Progress, run
-from lockstitch.compaction.summarizer import Summarizer
+from lockstitch.compaction.running import Clock, CompactBounds, Progress, Summarizer, run
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
@@ -455,9 +454,6 @@ def condensed(
     **limits: Unpack[CompactLimits],
 ) -> Condensed:
     """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
-    from lockstitch.compaction.running import CompactBounds  # noqa: PLC0415 - few commands need it
-    from lockstitch.compaction.summarizer import Summarizer  # noqa: PLC0415 - as above
-
     bounds = CompactBounds(tokens=budget, **limits)
     asked = None
     if summarize is not None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from lockstitch.errors import Closed
-from lockstitch.stores.postgres import PostgresBackend, notifications
+from lockstitch.stores.postgres import PostgresBackend, connections
 from tests.postgres_server import through_pooler
 from tests.stores.postgres.making import entries, run
 
@@ -167,4 +167,4 @@ def test_waiting_again_and_again_does_not_write_again_and_again(
     for _ in range(5):
         assert not backend.wait("s", 99, 0.01)
     assert run(dsn, "SELECT told FROM lockstitch.sessions") == first
-    assert notifications.FOLLOWED > 1
+    assert connections.FOLLOWED > 1

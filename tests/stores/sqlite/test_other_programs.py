@@ -14,7 +14,7 @@ import pytest
 
 from lockstitch.errors import Busy, Unreadable
 from lockstitch.stores.base import StoreFault
-from lockstitch.stores.lockfile import LockFile
+from lockstitch.stores.group_commit import LockFile
 from lockstitch.stores.sqlite import SqliteBackend, connections, files, writer
 from tests.stores.sqlite.conftest import entries
 
@@ -139,7 +139,7 @@ def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
     program = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from lockstitch.stores.lockfile import LockFile\n"
+        "from lockstitch.stores.group_commit import LockFile\n"
         "with LockFile(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(files.lock_of(filled))]

@@ -60,22 +60,21 @@ from lockstitch.stores.base import (
 )
 from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
 from lockstitch.stores.postgres import reading, schema
-from lockstitch.stores.postgres import reading as receiving
-from lockstitch.stores.postgres import reading as salvaging
-from lockstitch.stores.postgres import reading as verify
-from lockstitch.stores.postgres import schema as sql
 from lockstitch.stores.postgres.connections import (
+    LISTENING,
+    LONGEST,
+    SHORTEST,
     SIZE,
     TIMEOUT,
     TRIES,
     ConnectionLost,
+    Notifications,
     Pool,
     Row,
     Server,
     ServerSilent,
     address_of,
 )
-from lockstitch.stores.postgres.notifications import LISTENING, LONGEST, SHORTEST, Notifications
 
 
 class ServerLeases:
@@ -221,7 +220,7 @@ class PostgresBackend(Backend):
         if note := self._watching.note(session, seen):
             # Without the note, the next one on this machine begins to watch anew.
             with suppress(LockstitchError, psycopg.Error):
-                self._server.run(sql.WATCH, (session, seen.token, seen.beats, note))
+                self._server.run(schema.WATCH, (session, seen.token, seen.beats, note))
         return Held(f"session {session}: {_label(_holder(seen.holder))} holds it")
 
     def release(self, lease: Lease) -> None:
@@ -234,7 +233,7 @@ class PostgresBackend(Backend):
         # If the server is out of reach the lease ends by itself, when its time is up.
         try:
             self._server.ensure(
-                sql.RELEASE, ([lease.token], [lease.session]), _named(lease.session)
+                schema.RELEASE, ([lease.token], [lease.session]), _named(lease.session)
             )
         except LockstitchError:
             self._leases.give_up(lease.session, lease.token)
@@ -263,7 +262,7 @@ class PostgresBackend(Backend):
     def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
         """Send an append."""
         with self._doubtful(lease):
-            return self._server.tell(sql.APPEND, values, _named(lease.session))[0]
+            return self._server.tell(schema.APPEND, values, _named(lease.session))[0]
         raise AssertionError
 
     def _appended(
@@ -319,7 +318,7 @@ class PostgresBackend(Backend):
             *_columns(entries, records),
         )
         try:
-            return self._server.tell(sql.ADD, values, _named(session))[0]
+            return self._server.tell(schema.ADD, values, _named(session))[0]
         except ConnectionLost as error:
             raise Unsure(
                 f"session {session}: {error} in the middle of a write; it may be there or not:"
@@ -335,7 +334,7 @@ class PostgresBackend(Backend):
         columns = _columns(entries, records)
         with self._doubtful(lease):
             [(outcome, seq, digest)] = self._server.tell(
-                sql.REPLACE, (*place, *columns, self._lease_seconds), _named(lease.session)
+                schema.REPLACE, (*place, *columns, self._lease_seconds), _named(lease.session)
             )
         if outcome != "done":
             raise _refused(outcome, lease, seq, after)
@@ -348,7 +347,7 @@ class PostgresBackend(Backend):
         self._leases.head(lease)
         with self._doubtful(lease):
             [(is_done,)] = self._server.tell(
-                sql.DELETE, (lease.session, lease.epoch, lease.token), _named(lease.session)
+                schema.DELETE, (lease.session, lease.epoch, lease.token), _named(lease.session)
             )
         if not is_done:
             raise _refused("fenced", lease, None, 0)
@@ -374,7 +373,7 @@ class PostgresBackend(Backend):
         self, session: str, after: Head = NEW, upto: int | None = None
     ) -> Iterator[JournalRecord]:
         self._require_open()
-        found = self._server.ask(sql.HEAD, (session,), _named(session))
+        found = self._server.ask(schema.HEAD, (session,), _named(session))
         if not found:
             raise Unreadable(f"session {session}: there is none in this store")
         return self._records(session, found[0], after, upto)
@@ -385,7 +384,7 @@ class PostgresBackend(Backend):
         try:
             yield from reading.records(self._server, found, after, upto, _named(session))
         except Damaged:
-            now = self._server.ask(sql.HEAD, (session,), _named(session))
+            now = self._server.ask(schema.HEAD, (session,), _named(session))
             if now and now[0][3] == found[3]:
                 raise
             raise Unreadable(
@@ -394,7 +393,7 @@ class PostgresBackend(Backend):
 
     def head(self, session: str) -> Head | None:
         self._require_open()
-        for seq, digest, epoch, *_ in self._server.ask(sql.HEAD, (session,), _named(session)):
+        for seq, digest, epoch, *_ in self._server.ask(schema.HEAD, (session,), _named(session)):
             return Head(seq, bytes(digest), epoch)
         return None
 
@@ -428,7 +427,7 @@ class PostgresBackend(Backend):
         self._require_open()
         check_session_name(target)
         values = (source, upto, target, START)
-        ((outcome, seq, digest, epoch),) = self._server.ensure(sql.FORK, values, _named(source))
+        ((outcome, seq, digest, epoch),) = self._server.ensure(schema.FORK, values, _named(source))
         if outcome == "missing":
             raise Unreadable(f"session {source}: there is none in this store")
         if outcome == "short":
@@ -442,22 +441,22 @@ class PostgresBackend(Backend):
         name = check_session_name(incoming.session)
         # Its pieces come once: what is known to be there already is not begun.
         if not incoming.is_there(self.head(name)):
-            receiving.receive_session(self._pool, incoming)
+            reading.receive_session(self._pool, incoming)
         return self.head(name) or NEW
 
     def remains(self, session: str) -> Remains:
         self._require_open()
-        return salvaging.remains(self._server, session, _named(session))
+        return reading.remains(self._server, session, _named(session))
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         self._require_open()
         check_session_name(aside)
-        place = salvaging.stamp_of(stamp)
+        place = reading.stamp_of(stamp)
         while True:
             gone = [*self._leases.given_up(session), *self._leases.given_up(successor)]
             silent = self._watching.silent(session)
             values = (session, aside, successor, *place, gone, *silent)
-            outcome, *held = self._server.ensure(sql.EXCHANGE, values, _named(session))[0]
+            outcome, *held = self._server.ensure(schema.EXCHANGE, values, _named(session))[0]
             if outcome != "held":
                 break
             seen = HolderSighting(*held)
@@ -492,7 +491,7 @@ class PostgresBackend(Backend):
 
     def _follow(self, session: str, seconds: float) -> bool:
         try:
-            return bool(self._server.run(sql.FOLLOW, (session, seconds))[0][0])
+            return bool(self._server.run(schema.FOLLOW, (session, seconds))[0][0])
         except psycopg.Error:
             return False
 
@@ -503,7 +502,7 @@ class PostgresBackend(Backend):
             self._require_open()
             return self._server.ask(statement, values, self.url, is_slow=True)
 
-        return verify.verify_all(ask, self._described)
+        return reading.verify_all(ask, self._described)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         """Have the server clear away what was removed; it gives back what lies at the end of files.
@@ -512,14 +511,14 @@ class PostgresBackend(Backend):
         was removed may be in the server's log, and in its backups, for as long as it keeps those.
         """
         self._require_open()
-        before = self._server.ask(sql.TABLE_SIZES, (), self.url)
+        before = self._server.ask(schema.TABLE_SIZES, (), self.url)
         if not all(may for _name, _size, may in before):
             raise UsageError(
                 f"{self.url}: only the owner of the tables of the schema lockstitch can vacuum"
                 " them; the server's own autovacuum does it, too, a little later"
             )
-        self._server.vacuum(sql.VACUUM, self.url)
-        after = self._server.ask(sql.TABLE_SIZES, (), self.url)
+        self._server.vacuum(schema.VACUUM, self.url)
+        after = self._server.ask(schema.TABLE_SIZES, (), self.url)
         was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
         return max(was - now, 0)
 
@@ -538,7 +537,7 @@ class PostgresBackend(Backend):
         with suppress(LockstitchError, ConnectionLost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
-                self._server.tell(sql.RELEASE, (list(tokens), list(sessions)), self.url)
+                self._server.tell(schema.RELEASE, (list(tokens), list(sessions)), self.url)
 
     def _attempt(self, session: str, *, create: bool) -> Lease | HolderSighting:
         """Try once to take a lease; returns who has it if not got."""
@@ -584,7 +583,7 @@ class PostgresBackend(Backend):
             mine = (session, holder.token, text, self._lease_seconds)
             values = (*mine, gone, *silent, create, START)
             try:
-                return self._server.tell(sql.ACQUIRE, values, _named(session))[0], holder.token
+                return self._server.tell(schema.ACQUIRE, values, _named(session))[0], holder.token
             except LockstitchError:
                 raise
             except BaseException as error:
@@ -613,7 +612,7 @@ class PostgresBackend(Backend):
                 suppress(LockstitchError, psycopg.Error),
                 self._pool.beyond(patience) as connection,
             ):
-                lost = connection.execute(sql.RENEW, (tokens, sessions, self._lease_seconds))
+                lost = connection.execute(schema.RENEW, (tokens, sessions, self._lease_seconds))
                 self._leases.drop({token for (token,) in lost})
 
     def _require_open(self) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
 from lockstitch.files import os_files
-from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
-from lockstitch.stores.lockfile import LockFile
+from lockstitch.stores.group_commit import CommitJob, GroupCommit, LockFile, own_copy
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
