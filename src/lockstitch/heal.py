@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import structs
 
 from lockstitch.conversation.message_list import MessageList
-from lockstitch.conversation.narrowing import Excerpt
 from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
-from lockstitch.dialects.fast import narrow
+from lockstitch.dialects.fast import Excerpt, narrow
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import Unhealed, UsageError

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.conversation.narrowing import Walker
 from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
@@ -45,19 +44,42 @@ _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"}
 
 
 class QuickProof(Protocol):
-    """Walks over raw messages of one dialect."""
+    """Walks over raw messages of one dialect and proves the everyday shapes."""
 
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
-        """Walk from a place at which nothing is open to the first message that is not plain."""
+        """Walk from a place at which nothing is open to the first message that is not plain.
+
+        Return its index, and add the seams that were passed. A call that is still open at the end
+        fails at the last message.
+        """
 
     def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids in a message."""
+        """Return the ids of calls and results in a message, whatever its state."""
 
     def is_sound(self) -> bool:
-        """Whether what was gathered (ids, names) is fine."""
+        """Whether what was gathered over the whole walk (ids, names) is fine."""
 
     def ids(self) -> Iterable[str]:
-        """Return every id that may not come again."""
+        """Return every id that was met."""
+
+
+class Walker(QuickProof, Protocol):
+    """A proof that can go on behind what it could not prove."""
+
+    def run(self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None) -> int:
+        """Walk up to ``stop``, from where that ended if ``start`` is there."""
+
+    def is_prompt(self, message: Any) -> bool:
+        """Whether a new stretch may start at this message after a failure."""
+
+    def is_quiet(self, message: Any) -> bool:
+        """Whether this is an assistant's message without calls, at which a turn can end."""
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
+
+    def home_of(self, call: str) -> int | None:
+        """Return the index of the message that made a call, -1 if several did."""
 
 
 class Dialect(ABC):

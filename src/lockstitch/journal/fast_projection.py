@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from lockstitch.conversation.narrowing import Excerpt, find_excerpt
 from lockstitch.conversation.parts import ASSISTANT, MEDIA, Message, sort_parts
 from lockstitch.dialects.base import QuickProof
-from lockstitch.dialects.fast import encoded_size
+from lockstitch.dialects.fast import Excerpt, encoded_size, find_excerpt
 from lockstitch.dialects.fitting import Ids
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
@@ -259,7 +258,7 @@ class RequestJudge:
         if walker is None or not messages:
             return False
         found = find_excerpt(messages, walker, with_ends=self.model is not None)
-        if found is None or len(found.numbers) * 2 > len(messages):
+        if found is None:
             return False
         if found.numbers:
             case = _case(profile, self.model, [messages[number] for number in found.numbers], found)

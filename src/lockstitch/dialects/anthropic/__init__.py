@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.conversation.narrowing import Walker
 from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import (
     CALL,
@@ -27,6 +26,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import (
     CONTENT_SLOTS,
     BlockDialect,
+    Walker,
     as_id,
     broken_part,
     copy_part,
@@ -46,6 +46,7 @@ _ANSWER_WORDS = frozenset(
 )
 _THINKING = ("thinking", "redacted_thinking")
 _MOST_MARKERS = 4
+_LAST_KINDS = ("text", "tool_use")
 _PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
 EVENTS = frozenset(
     {
@@ -264,63 +265,80 @@ class AnthropicWalker:
     def __init__(self) -> None:
         self.homes: dict[str, int] = {}
         self.names: set[str] = set()
+        self.waiting: list[str] = []
 
-    def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
-        """Walk from a seam to the first message that is not plain; give its index."""
-        index = start
-        waiting: list[str] = []
+    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
+        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
+    ) -> int:
+        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
+        index, end = start, len(raw) if stop is None else stop
+        # the calls that the results of the next message have to answer, in this order
+        waiting, self.waiting = self.waiting, []
+        homes, names = self.homes, self.names
         try:
-            for index in range(start, len(raw)):
-                message = raw[index]
+            for index, message in enumerate(raw[start:end], start):
                 if type(message) is not dict:
                     return index
                 role, content = message["role"], message["content"]
-                if role == "assistant":
-                    if waiting or not index or not self._says(content, waiting, index):
-                        return index
-                elif role != "user":
-                    return index
-                elif type(content) is str:
+                if type(content) is str:
                     if waiting or not content or content.isspace():
                         return index
-                    seams.append(index)
-                elif not _answers(content, waiting):
+                    if role == "user":
+                        seams.append(index)
+                    elif role != "assistant" or not index:
+                        return index
+                elif type(content) is not list or not content:
                     return index
-                elif waiting:
-                    waiting = []
+                elif role == "user":
+                    answered = 0
+                    for block in content:
+                        if type(block) is not dict or "cache_control" in block:
+                            return index
+                        kind = block["type"]
+                        if kind == "tool_result":
+                            if answered == len(waiting) or type(block["content"]) is not str:
+                                return index
+                            if block["tool_use_id"] != waiting[answered]:
+                                return index
+                            answered += 1
+                        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
+                            return index
+                    if answered != len(waiting):
+                        return index
+                    if waiting:
+                        waiting = []
+                    else:
+                        seams.append(index)
+                elif role != "assistant" or waiting or not index:
+                    return index
                 else:
-                    seams.append(index)
+                    for block in content:
+                        if type(block) is not dict or "cache_control" in block:
+                            return index
+                        kind = block["type"]
+                        if kind == "text":
+                            text = block["text"]
+                            if waiting or type(text) is not str or not text or text.isspace():
+                                return index
+                        elif kind == "tool_use":
+                            call, name = block["id"], block["name"]
+                            if type(call) is not str or call in homes or type(name) is not str:
+                                return index
+                            if type(block["input"]) is not dict:
+                                return index
+                            homes[call] = index
+                            waiting.append(call)
+                            names.add(name)
+                        elif waiting or not self.thinks or not _is_signed(block, kind):
+                            return index
+                    if kind not in _LAST_KINDS:
+                        return index
         except KeyError:
             return index
-        return len(raw) - 1 if waiting else len(raw)
-
-    def _says(self, content: Any, waiting: list[str], index: int) -> bool:
-        """Whether an assistant's content is plain; notes the calls it makes."""
-        if type(content) is str:
-            return content != "" and not content.isspace()
-        if type(content) is not list or not content:
-            return False
-        homes = self.homes
-        for block in content:
-            if type(block) is not dict or "cache_control" in block:
-                return False
-            kind = block["type"]
-            if kind == "text":
-                text = block["text"]
-                if waiting or type(text) is not str or not text or text.isspace():
-                    return False
-            elif kind == "tool_use":
-                call, name = block["id"], block["name"]
-                if type(call) is not str or call in homes or type(name) is not str:
-                    return False
-                if type(block["input"]) is not dict:
-                    return False
-                homes[call] = index
-                waiting.append(call)
-                self.names.add(name)
-            elif waiting or not self.thinks or not _is_signed(block, kind):
-                return False
-        return kind in ("text", "tool_use")
+        if waiting and end == len(raw):
+            return end - 1
+        self.waiting = waiting
+        return end
 
     def is_prompt(self, message: Any) -> bool:
         """Whether this is a user's message that holds no results."""
@@ -386,26 +404,6 @@ def _is_signed(block: dict[str, Any], kind: Any) -> bool:
     if kind != "thinking" or type(block["thinking"]) is not str:
         return False
     return type(block["signature"]) is str and block["signature"] != ""
-
-
-def _answers(content: Any, waiting: list[str]) -> bool:
-    """Whether a user's blocks answer just the calls that wait, and hold only text else."""
-    if type(content) is not list or not content:
-        return False
-    answered = 0
-    for block in content:
-        if type(block) is not dict or "cache_control" in block:
-            return False
-        kind = block["type"]
-        if kind == "tool_result":
-            if answered == len(waiting) or block["tool_use_id"] != waiting[answered]:
-                return False
-            if type(block["content"]) is not str:
-                return False
-            answered += 1
-        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
-            return False
-    return answered == len(waiting)
 
 
 def markers_outside(body: dict[str, Any] | None) -> int:

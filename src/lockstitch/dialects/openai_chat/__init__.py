@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.conversation.narrowing import Walker
 from lockstitch.conversation.pairing import SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
@@ -31,6 +30,7 @@ from lockstitch.dialects.base import (
     NO_CALLS,
     SPEAKERS,
     Dialect,
+    Walker,
     as_id,
     as_json,
     broken_part,
@@ -262,17 +262,18 @@ class ChatWalker:
         self.homes: dict[str, int] = {}
         self.noted: set[str] = set()
         self.names: set[str] = set()
+        self.waiting: list[str] = []
 
-    def run(  # noqa: C901 - one flat loop: calls would cost more than what they check
-        self, raw: Sequence[Any], start: int, seams: list[int]
+    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
+        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
     ) -> int:
-        """Walk from a seam to the first message that is not plain; give its index."""
-        index = start
-        waiting: list[str] = []
+        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
+        index, end = start, len(raw) if stop is None else stop
+        # the calls that the next tool messages have to answer, the first one last
+        waiting, self.waiting = self.waiting, []
         homes, noted, names = self.homes, self.noted, self.names
         try:
-            for index in range(start, len(raw)):
-                message = raw[index]
+            for index, message in enumerate(raw[start:end], start):
                 if type(message) is not dict:
                     return index
                 role, content = message["role"], message["content"]
@@ -287,7 +288,7 @@ class ChatWalker:
                         return index
                     if type(calls) is not list or not calls:
                         return index
-                    for call in reversed(calls) if len(calls) > 1 else calls:
+                    for call in calls if len(calls) == 1 else reversed(calls):
                         # what is missing or does not parse raises
                         function = call["function"] if type(call) is dict else None
                         if type(function) is not dict or call["type"] != "function":
@@ -298,12 +299,15 @@ class ChatWalker:
                             return index
                         if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
                             return index
-                        if number in homes and (number in waiting or number in noted):
-                            return index
-                        homes[number] = SEVERAL if number in homes else index
+                        if number in homes:
+                            if number in waiting or number in noted:
+                                return index
+                            homes[number] = SEVERAL
+                        else:
+                            homes[number] = index
                         waiting.append(number)
                         names.add(name)
-                elif not content or type(content) is not str:
+                elif type(content) is not str or not content:
                     return index
                 elif role == "user":
                     seams.append(index)
@@ -311,7 +315,10 @@ class ChatWalker:
                     return index
         except (KeyError, ValueError, RecursionError):
             return index
-        return len(raw) - 1 if waiting else len(raw)
+        if waiting and end == len(raw):
+            return end - 1
+        self.waiting = waiting
+        return end
 
     def is_prompt(self, message: Any) -> bool:
         """Whether this is a user's message."""
