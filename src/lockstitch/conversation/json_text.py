@@ -41,8 +41,8 @@ def decode(text: str, *, strict: bool = True, constants: bool = True) -> Any:
     Raises ValueError if the text is not JSON; ``NaN`` and ``Infinity``, which Python writes and
     no provider takes, are none without ``constants``.
     """
-    value, end = raw_decode(text, _space(text, 0), strict=strict, constants=constants)
-    end = _space(text, end)
+    value, end = raw_decode(text, skip_space(text, 0), strict=strict, constants=constants)
+    end = skip_space(text, end)
     if end != len(text):
         raise JSONDecodeError("Extra data", text, end)
     return value
@@ -154,7 +154,8 @@ _DECODERS = {
 }
 
 
-def _space(text: str, at: int) -> int:
+def skip_space(text: str, at: int) -> int:
+    """Return the next place that is not white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
@@ -181,7 +182,7 @@ class _JsonReader:
                 if not self.closers:
                     return value, at
                 self._put(value)
-                at = _space(self.text, at)
+                at = skip_space(self.text, at)
                 sign = self.text[at : at + 1]
                 if sign == ",":
                     at = self._member(at + 1)
@@ -193,7 +194,7 @@ class _JsonReader:
 
     def _value(self, at: int) -> tuple[Any, int, bool]:
         """Read a value, or the start of one that holds others."""
-        at = _space(self.text, at)
+        at = skip_space(self.text, at)
         sign = self.text[at : at + 1]
         if sign in _CLOSERS:
             return self._opened(sign, at)
@@ -211,7 +212,7 @@ class _JsonReader:
 
     def _opened(self, sign: str, at: int) -> tuple[Any, int, bool]:
         value: Any = {} if sign == "{" else []
-        end = _space(self.text, at + 1)
+        end = skip_space(self.text, at + 1)
         if self.text.startswith(_CLOSERS[sign], end):
             return value, end + 1, False
         if len(self.closers) == DEEPEST:
@@ -226,11 +227,11 @@ class _JsonReader:
         """Return where the next member's value starts, behind its key if it has one."""
         if self.closers[-1] == "]":
             return at
-        at = _space(self.text, at)
+        at = skip_space(self.text, at)
         if not self.text.startswith('"', at):
             raise JSONDecodeError("Expecting property name in double quotes", self.text, at)
         key, end = scanstring(self.text, at + 1, self.strict)
-        end = _space(self.text, end)
+        end = skip_space(self.text, end)
         if not self.text.startswith(":", end):
             raise JSONDecodeError("Expecting ':' delimiter", self.text, end)
         if self.deep < 0:
@@ -260,25 +261,23 @@ class _JsonReader:
 
 Spans = list[tuple[int, int]]
 
-_SPLICES_SPACE = re.compile(r"[ \t\r\n]*")
-
 
 def set_value(text: str, path: tuple[str | int, ...], value: Any) -> str:
     """Put a value at a path of a JSON text; a key that is not there yet goes last."""
     start, end = _seek(text, path[:-1])
     inner = text[start:end]
-    found = _members(inner)
+    found = dict(_members(inner))
+    written = dump(value, separators=(",", ":"))
     if path[-1] in found:
         low, high = found[path[-1]]
-        return f"{text[: start + low]}{_compact(value)}{text[start + high :]}"
-    close = len(inner.rstrip()) - 1
+        return f"{text[: start + low]}{written}{text[start + high :]}"
+    close = start + len(inner.rstrip()) - 1
     comma = "," if found else ""
-    added = f"{comma}{dump(path[-1])}:{_compact(value)}"
-    return f"{text[: start + close]}{added}{text[start + close :]}"
+    return f"{text[:close]}{comma}{dump(path[-1])}:{written}{text[close:]}"
 
 
 def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
-    """JSON text that can always be encoded: readable, or escaped where it has lone surrogates.
+    """Return JSON text that can always be encoded: escaped where it has lone surrogates.
 
     What was left as text when it was read is written as it was.
     """
@@ -303,23 +302,13 @@ def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
     return re.sub("|".join(left), lambda found: left[found[0]], text)
 
 
-def _compact(value: Any) -> str:
-    return dump(value, separators=(",", ":"))
-
-
 def member_spans(text: str) -> Spans:
-    """Where the values directly inside an array or an object start and end."""
-    return [span for _, span in _walk(text)]
-
-
-def skip_space(text: str, at: int) -> int:
-    """The next place that is not white space."""
-    match = _SPLICES_SPACE.match(text, at)
-    return match.end() if match else at
+    """Return where the values directly inside an array or an object start and end."""
+    return [span for _, span in _members(text)]
 
 
 def replace_items(text: str, spans: Spans, old: list[Any], new: list[Any]) -> str:
-    """The text of ``old``, whose elements stand at ``spans``, turned into a text of ``new``.
+    """Turn the text of ``old``, whose elements stand at ``spans``, into a text of ``new``.
 
     An element that is the very same object in both keeps its text and the gap before it.
     """
@@ -340,7 +329,7 @@ def replace_items(text: str, spans: Spans, old: list[Any], new: list[Any]) -> st
 
 
 def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
-    """How the document writes a message, as options of ``_fresh``."""
+    """Return how the document writes a message, as options of ``_fresh``."""
     sample = text[slice(*spans[0])]
     if "\n" not in sample:
         return {"separators": (", ", ": ") if '": ' in sample else (",", ":")}
@@ -369,17 +358,13 @@ def replace_list(text: str, path: tuple[str | int, ...], old: list[Any], new: li
 def _seek(text: str, path: tuple[str | int, ...]) -> tuple[int, int]:
     start, end = 0, len(text)
     for step in path:
-        low, high = _members(text[start:end])[step]
+        low, high = dict(_members(text[start:end]))[step]
         start, end = start + low, start + high
     return start, end
 
 
-def _members(text: str) -> dict[str | int, tuple[int, int]]:
-    """Where each member stands; of a key that is there twice the last one counts, as in JSON."""
-    return dict(_walk(text))
-
-
-def _walk(text: str) -> list[tuple[str | int, tuple[int, int]]]:
+def _members(text: str) -> list[tuple[str | int, tuple[int, int]]]:
+    """Return where each member stands; as in JSON, the last one of a key counts."""
     at = skip_space(text, 0)
     keyed = text[at] == "{"
     at = skip_space(text, at + 1)

@@ -394,48 +394,37 @@ def _grouped_zones(messages: Sequence[Message]) -> ZoneMaps:
     caller = [NOWHERE] * len(messages)
     holder = [NOWHERE] * len(messages)
     run = current = NOWHERE
-    for position, message in enumerate(messages):
-        role = message.role
+    # the end of the list ends a turn, too
+    for position, role in enumerate([*(message.role for message in messages), ""]):
         if role == ASSISTANT:
             current = NOWHERE
             if run == NOWHERE:
                 run = position
             continue
         if run != NOWHERE:
-            current = _zone_the_run(messages, run, position, zones, caller)
+            # Zone the callers of one assistant turn, from its end. Calls share the zone behind the
+            # turn only if nothing but calls follows them in it; each of the others has a zone of
+            # its own that holds no message.
+            current = NOWHERE
+            is_open = True
+            for number in range(position - 1, run - 1, -1):
+                calls = [part.kind == CALL for part in messages[number].parts]
+                if True in calls:
+                    if not is_open or current == NOWHERE:
+                        start = position if is_open else 0
+                        zones.append(Zone(number, start, start))
+                    caller[number] = len(zones) - 1
+                    if is_open:
+                        current = caller[number]
+                if False in calls:
+                    is_open = False
             run = NOWHERE
         if role not in (USER, TOOL):
             current = NOWHERE
         elif current != NOWHERE:
             holder[position] = current
             zones[current].stop = position + 1
-    if run != NOWHERE:
-        _zone_the_run(messages, run, len(messages), zones, caller)
     return zones, caller, holder
-
-
-def _zone_the_run(
-    messages: Sequence[Message], start: int, stop: int, zones: list[Zone], caller: list[int]
-) -> int:
-    """Zone the callers of one assistant turn, and return the zone behind the turn.
-
-    Calls share the zone behind the turn only if nothing but calls follows them in it; the
-    others are stranded in a zone of their own that holds no message.
-    """
-    behind = NOWHERE
-    open_end = True
-    for position in range(stop - 1, start - 1, -1):
-        parts = messages[position].parts
-        calls = [part.kind == CALL for part in parts]
-        if True in calls:
-            if not open_end or behind == NOWHERE:
-                zones.append(Zone(position, stop if open_end else 0, stop if open_end else 0))
-            caller[position] = len(zones) - 1
-            if open_end:
-                behind = caller[position]
-        if False in calls:
-            open_end = False
-    return behind
 
 
 def _single_zones(messages: Sequence[Message]) -> ZoneMaps:

@@ -77,9 +77,22 @@ class Message(Struct, gc=False):
         return any(part.kind == kind for part in self.parts)
 
 
-class Sorted(Struct):
-    """The parts of a list of messages, by kind, in wire order."""
+# What sort_parts notes beside kinds and roles: what only some rules are about.
+FLAWED = "flawed"
+EMPTY = "empty"
+BLANK_TEXTS = "blank texts"
+MARKED = "marked"
+TEXT_BEHIND_CALL = "text behind a call"
 
+
+class Sorted(Struct):
+    """The parts of a list of messages, by kind, in wire order.
+
+    ``signs`` says what there is anywhere: the roles, the kinds of parts, each kind with the role
+    of the message that it is in, and what is odd.
+    """
+
+    signs: set[str | tuple[str, str]]
     calls: list[Part]
     results: list[Part]
     texts: list[Part]
@@ -89,7 +102,8 @@ class Sorted(Struct):
 
 
 def sort_parts(messages: Iterable[Message]) -> Sorted:
-    """Gather the parts of all messages by kind."""
+    """Gather the parts of all messages by kind, and note what there is among them."""
+    signs: set[str | tuple[str, str]] = set()
     calls: list[Part] = []
     results: list[Part] = []
     texts: list[Part] = []
@@ -108,9 +122,30 @@ def sort_parts(messages: Iterable[Message]) -> Sorted:
         BROKEN: rest,
     }
     for message in messages:
+        role = message.role
+        signs.add(role)
+        if message.flaw:
+            signs.add(FLAWED)
+        if not message.parts:
+            signs.add(EMPTY)
+        has_called = False
         for part in message.parts:
-            drawer[part.kind].append(part)
-    return Sorted(calls, results, texts, reasoning, servers, rest)
+            kind = part.kind
+            drawer[kind].append(part)
+            signs.add((kind, role))
+            if kind == CALL:
+                has_called = True
+            elif kind == TEXT:
+                if has_called:
+                    signs.add(TEXT_BEHIND_CALL)
+                if not part.text or part.text.isspace():
+                    signs.add(BLANK_TEXTS)
+                if part.flavor == "bare":
+                    signs.add(FLAWED)
+            if type(part.raw) is dict and "cache_control" in part.raw:
+                signs.add(MARKED)
+    signs.update([sign[0] for sign in signs if type(sign) is tuple])
+    return Sorted(signs, calls, results, texts, reasoning, servers, rest)
 
 
 class Place(Struct, frozen=True, gc=False):

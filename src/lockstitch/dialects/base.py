@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -318,14 +319,18 @@ class Dialect(ABC):
 
 
 class BlockDialect(Dialect):
-    """Shared by formats whose messages hold one list of blocks."""
+    """Shared by formats whose messages hold one list of blocks.
+
+    ``role_names`` are the wire's names of neutral roles, where those are others.
+    """
 
     container = "content"
+    role_names: Mapping[str, str] = MappingProxyType({})
 
     def rebuild(self, message: Message) -> Any:
         blocks = self.blocks(message.parts)
         if message.raw is None:
-            return {"role": self.role_name(message.role), self.container: blocks}
+            return {"role": self.role_names.get(message.role, message.role), self.container: blocks}
         raw = dict(message.raw) if isinstance(message.raw, dict) else {}
         raw["role"] = self.wire_role(message)
         raw[self.container] = blocks
@@ -342,16 +347,12 @@ class BlockDialect(Dialect):
             for part in parts
         ]
 
-    def role_name(self, role: str) -> str:
-        """Return the wire name of a neutral role."""
-        return role
-
     def wire_role(self, message: Message) -> Any:
         """Return the role a rebuilt message carries: its own spelling if that still fits."""
         spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
         if self.neutral_role(spelled) == message.role:
             return spelled
-        return self.role_name(message.role)
+        return self.role_names.get(message.role, message.role)
 
     def neutral_role(self, role: object) -> str:
         """Return the neutral role for a wire role, "unknown" if the format has none such."""

@@ -53,13 +53,6 @@ class Excerpt(Struct):
     gaps: dict[int, int]
     ids: frozenset[str] = frozenset()
 
-    def keeps_seams(self, kept: Iterable[int]) -> bool:
-        """Whether every run can be put back behind its first message.
-
-        ``kept`` names the messages that a repair left as they were, in their new order.
-        """
-        return [number for number in kept if number in self.gaps] == sorted(self.gaps)
-
 
 def narrow(
     dialect: Dialect,
@@ -82,8 +75,7 @@ def narrow(
         # nothing worth it can be left out: the list is fine, or all of it needs a look
         if with_ends or walker.run(raw, 0, []) < len(raw) or not walker.is_sound():
             return None
-        is_small = clean or _fits(raw, [size_bound(raw)], profile.max_bytes)
-        return Excerpt([], {}) if is_small else None
+        return Excerpt([], {}) if clean or 0 <= size_bound(raw) <= _UNREMARKABLE else None
     limit = None if clean else profile.max_bytes
     return find_excerpt(raw, walker, with_ends=with_ends, limit=limit)
 

@@ -31,6 +31,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     dialect: str
     name: str = ""
+    full_name: str = ""
     vendor: str
     layout: str
     list_key: str = "messages"
@@ -58,10 +59,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     max_pixels: int = 0
     max_pixels_many: int = 0
 
-    @property
-    def full_name(self) -> str:
-        """The name a user writes: ``dialect`` or ``dialect:profile``."""
-        return f"{self.dialect}:{self.name}" if self.name else self.dialect
+    def __post_init__(self) -> None:
+        """Make ``full_name``, which a user writes: ``dialect`` or ``dialect:profile``."""
+        full_name = f"{self.dialect}:{self.name}" if self.name else self.dialect
+        structs.force_setattr(self, "full_name", full_name)
 
 
 ANTHROPIC = Profile(

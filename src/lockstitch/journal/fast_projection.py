@@ -28,7 +28,7 @@ from lockstitch.dialects.script import (
     TextPiece,
     is_blank_text,
 )
-from lockstitch.heal import HealInput
+from lockstitch.heal import Original
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.records import Large
 from lockstitch.journal.state import Item, Late, ModelReply
@@ -245,8 +245,8 @@ class RequestJudge:
                 return True
             if self.has_sound_excerpt(messages):
                 return True
-        given = HealInput(messages, self.name, self.model, ())
-        return given.is_proven or not examine(given.case())
+        original = Original(messages, self.name, self.model, ())
+        return original.is_proven or not examine(original.case())
 
     def has_sound_excerpt(self, messages: list[Any]) -> bool:
         """Whether no rule finds anything in the few places of a list that need a look.

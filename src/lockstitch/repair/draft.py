@@ -76,6 +76,8 @@ class RepairDraft:
         self.profile = case.profile
         self.body = case.body
         self.messages = case.messages
+        # a part's place in the original list
+        self.place = case.place
         self.ledger = Ledger([], [])
         # what reasoning may be bound to
         self.parts_before: dict[int, Sequence[Any]] = {}
@@ -93,15 +95,11 @@ class RepairDraft:
         """Look at one message alone."""
         return Case(structs.replace(self.origin.request, body=None), [message])
 
-    def place(self, part: Part) -> Place:
-        """Return a part's place in the original list."""
-        return self.origin.request.place(part.home, part.at)
-
     def place_at(self, message: Message) -> Place:
         """Return a message's place in the original list, or the end of the list for a new one."""
         homes = [message.index, *(part.home for part in message.parts)]
         known = next((home for home in homes if home >= 0), len(self.origin.messages))
-        return self.origin.request.place(known)
+        return self.origin.place_at(known)
 
     def drop(self, rule: Rule, part: Part, note: str) -> None:
         """Note that a part goes, and keep it in the quarantine."""
@@ -172,7 +170,7 @@ def trace_draft(
 
     Numbers are those of the list that was given, also where ``raw`` is an excerpt of it.
     """
-    number = draft.origin.request.number
+    number = draft.origin.number
     traced: list[RepairedMessage] = []
     for view, message in zip(draft.messages, rendered, strict=True):
         if view.state == UNTOUCHED and view.index >= 0:

@@ -22,6 +22,8 @@ MOVE = "move"
 # How far a changed element is looked for where no repair keeps a record.
 _AHEAD = 16
 _ENDLESS = sys.maxsize
+# Small values are shared by the interpreter, so only of these the identity says something.
+_NESTED = (dict, list)
 
 
 class Edit(Struct, frozen=True, kw_only=True):
@@ -53,7 +55,7 @@ def diff(
     # Turn a delete and an insert of the same object into one move.
     gone: dict[int, list[Edit]] = {}
     for edit in comparison.edits:
-        if edit.op == DELETE and _has_identity(edit.value):
+        if edit.op == DELETE and isinstance(edit.value, _NESTED):
             gone.setdefault(id(edit.value), []).append(edit)
     moved: set[int] = set()
     result: list[Edit] = []
@@ -115,7 +117,7 @@ class _EditSearch:
         tail = min(most, _count_same(zip(reversed(before), reversed(after), strict=False)))
         stop_old, stop_new = len(before) - tail, len(after) - tail
         olds, news = before[head:stop_old], after[head:stop_new]
-        shared = {id(item) for item in olds if _has_identity(item)} & set(map(id, news))
+        shared = {id(item) for item in olds if isinstance(item, _NESTED)} & set(map(id, news))
         old = new = head
         anchors = [(head + one, head + other) for one, other in _anchors(olds, news)]
         for end_old, end_new in [*anchors, (stop_old, stop_new)]:
@@ -170,7 +172,7 @@ def _is_edited(before: Any, after: Any) -> bool:
         key in after
         and (
             _same(value, after[key])
-            if not _has_identity(value)
+            if not isinstance(value, _NESTED)
             else type(value) is type(after[key])
         )
         for key, value in before.items()
@@ -180,7 +182,7 @@ def _is_edited(before: Any, after: Any) -> bool:
 
 def _same(before: Any, after: Any) -> bool:
     """Whether two values are the same JSON: true is not 1, and 1 is not 1.0."""
-    if not _has_identity(before) or type(before) is not type(after):
+    if not isinstance(before, _NESTED) or type(before) is not type(after):
         return type(before) is type(after) and bool(before == after)
     try:
         return json.encode(before) == json.encode(after)
@@ -229,11 +231,6 @@ def _key(item: Any) -> Any:
     """Return what tells an element from others: which one it is, or what a scalar says."""
     is_scalar = isinstance(item, str | int | float | None)
     return (type(item), item) if is_scalar else id(item)
-
-
-def _has_identity(item: Any) -> bool:
-    """Small values are shared by the interpreter, so their identity says nothing."""
-    return isinstance(item, (dict, list))
 
 
 def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:

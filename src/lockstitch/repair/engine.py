@@ -1,4 +1,4 @@
-"""The repair engine: the passes, in the order that does not break what an earlier one mended.
+"""The repair engine: the passes, in the order that does not break what an earlier one repaired.
 
 Bytes, malformed values and roles come first, then calls and results, then reasoning, then the
 shape of turns, then ids, and at last the reasoning that is bound to whatever had to change.
@@ -7,7 +7,7 @@ The outcome is examined by the full set of rules; if anything is left, the origi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -24,6 +24,7 @@ from lockstitch.rules import media as media_rules
 
 Pass = Callable[[RepairDraft], None]
 _ROUNDS = 5
+_UNSENDABLE = ("LS505", "LS506")
 NONE: frozenset[str] = frozenset()
 
 # Which findings call for which pass; one without codes runs wherever there is reasoning.
@@ -67,13 +68,19 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
 
 
 class RepairOutcome(Struct):
-    """What a repair came to: the new list with its origins, the body, the ledger, what is left."""
+    """What a repair came to: the new list with its origins, the body, the ledger, what is left.
 
-    messages: list[RepairedMessage]
-    body: dict[str, Any] | None
-    changes: list[Change]
-    quarantine: list[Quarantined]
+    ``changed`` says that the list or the body is another one than before, ``healed`` that nothing
+    is left that the provider refuses.
+    """
+
     remaining: list[Finding]
+    healed: bool
+    messages: Sequence[RepairedMessage] = ()
+    body: dict[str, Any] | None = None
+    changes: list[Change] = []
+    quarantine: list[Quarantined] = []
+    changed: bool = False
 
 
 def repair_case(
@@ -90,31 +97,54 @@ def repair_case(
     With ``only_errors`` neither is what the provider takes, as far as a repair can tell it apart.
     """
 
-    def calls_for_repair(finding: Finding) -> bool:
-        if finding.code in spared:
-            return False
-        return finding.severity == ERROR or (finding.fixable and not only_errors)
+    def codes_to_repair(found: Iterable[Finding]) -> set[str]:
+        return {
+            one.code
+            for one in found
+            if one.code not in spared
+            and (one.severity == ERROR or (one.fixable and not only_errors))
+        }
 
-    left = [*filter(calls_for_repair, findings)]
+    codes = codes_to_repair(findings)
     # text that cannot be encoded is cleaned in the raw data, before the view
-    is_clean = not any(finding.code in ("LS505", "LS506") for finding in left)
-    draft = RepairDraft(case) if is_clean else _scrubbed_draft(case, raw)
-    rendered: list[Any] = list(raw)
+    draft = RepairDraft(case) if codes.isdisjoint(_UNSENDABLE) else _scrubbed_draft(case, raw)
     for _ in range(_ROUNDS):
-        codes = {finding.code for finding in left if calls_for_repair(finding)}
         if case.waiting:
             codes.add("LS101")
         for wanted, run in PASSES:
             if any(code.startswith(wanted) for code in codes) if wanted else draft.parts_before:
                 run(draft)
         rendered = draft.render()
-        left = _examined(draft, rendered)
-        if not any(map(calls_for_repair, left)):
+        # judge the outcome by the full set of rules, on a fresh view of what would be sent
+        is_whole = draft.body is None and not case.traits.known
+        proof = narrow(draft.dialect, draft.profile, rendered) if is_whole else None
+        if proof is not None and not proof.numbers:
+            remaining = []
+        else:
+            # each message's place in the original; a new one counts as the one before it
+            origins: list[int] = []
+            for message in draft.messages:
+                before = origins[-1] if origins else 0
+                origins.append(before if message.index < 0 else case.number(message.index))
+            request = structs.replace(
+                case.request, body=draft.body, waiting=frozenset(), numbers=origins
+            )
+            remaining = examine(Case(request, draft.dialect.read(rendered)))
+        codes = codes_to_repair(remaining)
+        if not codes:
             break
-    ledger = draft.ledger
     messages = trace_draft(draft, rendered, raw)
-    changes = sorted(ledger.changes, key=lambda change: change.at.order)
-    return RepairOutcome(messages, draft.body, changes, ledger.quarantine, left)
+    return RepairOutcome(
+        remaining=remaining,
+        healed=not any(one.severity == ERROR and one.code not in spared for one in remaining),
+        messages=messages,
+        body=draft.body,
+        changes=sorted(draft.ledger.changes, key=lambda change: change.at.order),
+        quarantine=draft.ledger.quarantine,
+        changed=draft.body is not case.body
+        or len(messages) != len(raw)
+        or any(new.message is not old for new, old in zip(messages, raw, strict=True)),
+    )
 
 
 def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
@@ -158,21 +188,3 @@ def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:
     stays = draft.profile.layout != FLAT or len(kept) == len(message.parts)
     message.parts = kept
     return stays
-
-
-def _examined(draft: RepairDraft, rendered: list[Any]) -> list[Finding]:
-    """Judge the outcome by the full set of rules, on a fresh view of what would be sent."""
-    if draft.body is None:
-        found = narrow(draft.dialect, draft.profile, rendered)
-        if found is not None and not found.numbers and not draft.origin.traits.known:
-            return []
-    # each message's place in the original; a new one counts as the one before it
-    origins: list[int] = []
-    for message in draft.messages:
-        known = message.index >= 0
-        before = origins[-1] if origins else 0
-        origins.append(draft.origin.request.number(message.index) if known else before)
-    request = structs.replace(
-        draft.origin.request, body=draft.body, waiting=frozenset(), numbers=origins
-    )
-    return examine(Case(request, draft.dialect.read(rendered)))

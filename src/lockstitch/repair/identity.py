@@ -69,7 +69,7 @@ class _Minter:
 
     def __init__(self, draft: RepairDraft, taken: set[str]) -> None:
         self.profile = draft.profile
-        self.request = draft.origin.request
+        self.number = draft.origin.number
         self.taken = taken
         self.seen: dict[str, int] = {}
         self.uses: dict[str, int] = {}
@@ -80,9 +80,7 @@ class _Minter:
         if not call.id and self.profile.dialect == GEMINI:
             return None
         if not call.id:
-            return rules.MISSING_ID, self._mint(
-                f"{self.request.number(call.home)}.{call.at}", "call"
-            )
+            return rules.MISSING_ID, self._mint(f"{self.number(call.home)}.{call.at}", "call")
         if self.profile.native_ids:
             return None
         before = self.seen.get(call.id)

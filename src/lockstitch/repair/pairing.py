@@ -123,14 +123,14 @@ class _PairRepair:
     def _judge_results(self) -> None:
         pairing = self.paired.pairing
         leans = self.case.leans_on_stored_state
-        strangers = rules.repeated_strangers(self.case) if leans else set()
+        repeated = rules.repeated_orphans(self.case) if leans else set()
         for number, result in enumerate(self.paired.results):
             verdict = pairing.verdicts[number]
             if verdict == ANSWER:
                 continue
             if verdict == DUPLICATE:
                 self._judge_duplicate(number, result)
-            elif number in strangers:
+            elif number in repeated:
                 self._keep_as_text(rules.DUPLICATE_RESULT, result, SECOND_LABEL)
             elif not leans:
                 self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)

@@ -14,7 +14,6 @@ from lockstitch.rules import (
 )
 from lockstitch.rules.rule import (
     ERROR,
-    FINDERS,
     NOTE,
     RULES,
     WARNING,
@@ -22,6 +21,7 @@ from lockstitch.rules.rule import (
     Finding,
     RequestContext,
     Rule,
+    examine,
     is_broken,
 )
 
@@ -49,19 +49,3 @@ __all__ = [
 _IN_ORDER = sorted(RULES.items())
 RULES.clear()
 RULES.update(_IN_ORDER)
-
-
-def examine(case: Case) -> list[Finding]:
-    """Run every rule that applies to a case; findings in the order of their places."""
-    dialect = case.profile.dialect
-    holds = {message.role for message in case.messages}
-    holds.update(part.kind for message in case.messages for part in message.parts)
-    findings = [
-        finding
-        for one in FINDERS
-        if (not one.dialects or dialect in one.dialects)
-        and (not one.having or not one.having.isdisjoint(holds))
-        and (one.when is None or one.when(case))
-        for finding in one.find(case)
-    ]
-    return sorted(findings, key=lambda finding: (finding.at.order, finding.code))

@@ -8,14 +8,19 @@ from typing import Any
 
 from lockstitch.conversation.parts import (
     ASSISTANT,
+    BLANK_TEXTS,
     BROKEN,
     CALL,
+    EMPTY,
+    FLAWED,
+    MARKED,
     REASONING,
     RESULT,
     SERVER_CALL,
     SERVER_RESULT,
     SYSTEM,
     TEXT,
+    TOOL,
     UNKNOWN,
     USER,
     Message,
@@ -214,9 +219,14 @@ ODD_RESULT = rule(
 
 
 _ASSISTANT_ONLY = (REASONING, SERVER_CALL, SERVER_RESULT)
+# Which kinds of parts stand where a format may not have them.
+_MISPLACED = (
+    *((kind, role) for kind in (CALL, *_ASSISTANT_ONLY) for role in (USER, SYSTEM, TOOL)),
+    *((RESULT, role) for role in (ASSISTANT, SYSTEM, TOOL)),
+)
 
 
-@finder("anthropic", "bedrock", "gemini", "langchain", having=(TEXT, RESULT))
+@finder("anthropic", "bedrock", "gemini", "langchain", having=(BLANK_TEXTS,))
 def blank_texts(case: Case) -> Iterator[Finding]:
     """LS401."""
     if case.profile.rejects_text == ANYTHING:
@@ -231,6 +241,11 @@ def blank_texts(case: Case) -> Iterator[Finding]:
         text = f"text of {len(part.text)} blank characters"
         wording = "white space" if part.text else ""
         yield case.find(BLANK_TEXT, case.place(part), text, wording=wording)
+
+
+@finder("anthropic", "bedrock", "gemini", "langchain", having=(RESULT,))
+def blank_blocks(case: Case) -> Iterator[Finding]:
+    """LS401 inside results."""
     for part in case.parts.results if case.profile.rejects_text == BLANK else ():
         if has_blank_block(part):
             yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
@@ -257,7 +272,7 @@ def is_blank(part: Part, profile: Profile) -> bool:
     return profile.rejects_text != ANYTHING and not part.text
 
 
-@finder("anthropic")
+@finder("anthropic", having=(MARKED,))
 def cache_markers(case: Case) -> Iterator[Finding]:
     """LS402 and LS403."""
     marked: list[Part] = []
@@ -269,8 +284,6 @@ def cache_markers(case: Case) -> Iterator[Finding]:
                     what = "thinking" if part.kind == REASONING else "empty text"
                     text = f"cache marker on {what}"
                     yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
-    if not marked:
-        return
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
@@ -285,13 +298,12 @@ def cannot_be_marked(part: Part) -> bool:
     return part.kind == REASONING or (part.kind == TEXT and not part.text.strip())
 
 
-@finder()
+@finder("anthropic", "openai-responses", "gemini", "bedrock", having=(EMPTY,))
+@finder("openai-chat", "langchain")
 def empty_contents(case: Case) -> Iterator[Finding]:
     """LS404."""
     for position, message in enumerate(case.messages):
-        if message.flaw or (message.parts and case.profile.dialect in BLOCKS):
-            continue
-        if lacks_content(case, position):
+        if not message.flaw and lacks_content(case, position):
             place = case.place_at(message.index)
             content = message.raw.get("content") if isinstance(message.raw, dict) else None
             wording = "array" if content == [] else ""
@@ -378,7 +390,7 @@ def lacks_text_beside_document(message: Message) -> bool:
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
 
 
-@finder("anthropic", "bedrock", "gemini", having=(CALL, RESULT, *_ASSISTANT_ONLY))
+@finder("anthropic", "bedrock", "gemini", having=_MISPLACED)
 def misplaced_parts(case: Case) -> Iterator[Finding]:
     """LS413."""
     parts = case.parts
@@ -414,7 +426,7 @@ def owner_of(part: Part, dialect: str) -> str:
     return ""
 
 
-@finder()
+@finder(having=(FLAWED, BROKEN))
 def malformed(case: Case) -> Iterator[Finding]:
     """LS414."""
     for message in case.messages:

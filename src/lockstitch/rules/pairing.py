@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from lockstitch.conversation.pairing import DUPLICATE, GROUPED, NOWHERE, ORPHAN, Zone
 from lockstitch.conversation.parts import (
@@ -13,6 +12,7 @@ from lockstitch.conversation.parts import (
     SERVER_CALL,
     SERVER_RESULT,
     TEXT,
+    TEXT_BEHIND_CALL,
     Message,
     Part,
 )
@@ -313,20 +313,16 @@ def open_calls(case: Case) -> Iterator[Finding]:
         text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", although the other calls in its batch do"
-        yield case.find(kind, case.place(call), text, **_named(case, call))
-
-
-def _named(case: Case, call: Part) -> dict[str, Any]:
-    """Return what providers name of a call: its id, its kind, the message behind it."""
-    kind = call.flavor.replace("_", " ")
-    return {"id": call.id, "kind": kind, "next": case.request.number(call.home) + 1}
+        place = case.place(call)
+        flavor, behind = call.flavor.replace("_", " "), (place.message or 0) + 1
+        yield case.find(kind, place, text, id=call.id, kind=flavor, next=behind)
 
 
 @finder(having=(RESULT,))
-def stray_results(case: Case) -> Iterator[Finding]:
+def unpaired_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
     pairing = case.paired.pairing
-    repeated = repeated_strangers(case) if case.leans_on_stored_state else set()
+    repeated = repeated_orphans(case) if case.leans_on_stored_state else set()
     for number, result in enumerate(case.paired.results):
         verdict = pairing.verdicts[number]
         if verdict == ORPHAN and case.leans_on_stored_state:
@@ -340,7 +336,7 @@ def stray_results(case: Case) -> Iterator[Finding]:
             yield _repeated(case, number, result)
 
 
-def repeated_strangers(case: Case) -> set[int]:
+def repeated_orphans(case: Case) -> set[int]:
     """Return the results that answer a call out of our sight for the second time."""
     seen: set[str | None] = set()
     repeated: set[int] = set()
@@ -369,8 +365,8 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
         case.place(result if real is None else first),
         text,
         id=result.id,
-        before=case.request.number(first.home),
-        again=case.request.number(last.home),
+        before=case.number(first.home),
+        again=case.number(last.home),
     )
 
 
@@ -389,7 +385,10 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
     place = case.place(result if is_early else call)
     text = f"the result of call {label(call)} is at {case.place(result)}, not right after it"
     wording = "early" if is_early else ""
-    return case.find(DISPLACED_RESULT, place, text, wording=wording, **_named(case, call))
+    kind, behind = call.flavor.replace("_", " "), case.number(call.home) + 1
+    return case.find(
+        DISPLACED_RESULT, place, text, wording=wording, id=call.id, kind=kind, next=behind
+    )
 
 
 @finder("anthropic", "bedrock", "gemini", having=(RESULT,))
@@ -422,7 +421,7 @@ def scattered_results(case: Case) -> Iterator[Finding]:
             caller = case.messages[zone.caller]
             text = "the results are not first and together in this message"
             place = case.place_at(first.index)
-            number = case.request.number(caller.index)
+            number = case.number(caller.index)
             ids = ", ".join(spread)
             yield case.find(RESULT_LAYOUT, place, text, N=number, id=ids, next=number + 1)
 
@@ -537,7 +536,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
             yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
 
 
-@finder("anthropic", "bedrock", having=(CALL,))
+@finder("anthropic", "bedrock", having=(TEXT_BEHIND_CALL,))
 def text_after_call(case: Case) -> Iterator[Finding]:
     """LS110."""
     seen = NOWHERE
@@ -549,7 +548,7 @@ def text_after_call(case: Case) -> Iterator[Finding]:
         if message.role == ASSISTANT and text_behind_calls(message):
             text = f"text follows call {label(call)} in the same message"
             place = case.place(call)
-            behind = case.request.number(message.index) + 1
+            behind = case.number(message.index) + 1
             yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, next=behind)
 
 

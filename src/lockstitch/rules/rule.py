@@ -81,12 +81,15 @@ def rule(*, counted: tuple[str, str], **fields: Any) -> Rule:
     return entry
 
 
+Sign = str | tuple[str, str]
+
+
 class Finder(Struct, frozen=True):
     """A function that finds breaches, and where there can be any for it to find."""
 
     find: Find
     dialects: tuple[str, ...]
-    having: frozenset[str]
+    having: frozenset[Sign]
     when: Callable[[Case], Any] | None
 
 
@@ -96,12 +99,12 @@ FINDERS: list[Finder] = []
 
 
 def finder(
-    *dialects: str, having: Iterable[str] = (), when: Callable[[Case], Any] | None = None
+    *dialects: str, having: Iterable[Sign] = (), when: Callable[[Case], Any] | None = None
 ) -> Callable[[Find], Find]:
     """Register a function that finds breaches, for these dialects (none named: for all).
 
-    It runs only on a case with a part of one of the kinds in ``having``, or a message of one of the
-    roles in it (none named: on all), and only ``when`` that says so of the case.
+    It runs only on a case with one of the signs in ``having`` (a kind of part, a role, a kind in a
+    message of a role, something odd; none named: on all), and only ``when`` that says so.
     """
 
     def register(find: Find) -> Find:
@@ -175,21 +178,6 @@ class RequestContext(Struct, frozen=True):
     ids: frozenset[str] = frozenset()
     stored: bool = False
 
-    def place(self, index: int, at: Path = ()) -> Place:
-        """Return a place in the list that was given, of which this may be an excerpt."""
-        if index < 0:
-            return Place.in_list(self.profile.list_key, index, at)
-        number = index
-        if self.numbers is not None and index < len(self.numbers):
-            number = self.numbers[index]
-        return Place((self.profile.list_key, number, *at), number)
-
-    def number(self, index: int) -> int:
-        """Return the index in the list that was given."""
-        if self.numbers is None or index < 0:
-            return index
-        return self.numbers[index] if index < len(self.numbers) else index
-
 
 class Case:
     """A request as the rules look at it.
@@ -241,13 +229,22 @@ class Case:
             return False
         return any(part.flavor == "item_reference" and not part.at for part in self.parts.rest)
 
+    def number(self, index: int) -> int:
+        """Return a message's index in the whole list, of which this may be an excerpt."""
+        numbers = self.request.numbers
+        return index if numbers is None or not 0 <= index < len(numbers) else numbers[index]
+
     def place(self, part: Part) -> Place:
         """Return the place of a part."""
-        return self.request.place(part.home, part.at)
+        return self.place_at(part.home, part.at)
 
     def place_at(self, index: int, at: Path = ()) -> Place:
         """Return the place of a message, or of something in it."""
-        return self.request.place(index, at)
+        key, numbers = self.profile.list_key, self.request.numbers
+        if index < 0:
+            return Place.in_list(key, index, at)
+        number = index if numbers is None or index >= len(numbers) else numbers[index]
+        return Place((key, number, *at), number)
 
     def find(  # noqa: PLR0913 - all but three by keyword, each with a default
         self,
@@ -264,7 +261,7 @@ class Case:
         """Make a finding that predicts the provider's own error text.
 
         ``wording`` picks one of several texts that a provider has for a rule.
-        How bad it is, whether it can be mended, and whether that loses anything, is the rule's
+        How bad it is, whether it can be repaired, and whether that loses anything, is the rule's
         word unless this very place is known to be different.
         """
         who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
@@ -278,13 +275,11 @@ class Case:
         if text is not None:
             # fill the provider's error text with what it would name here
             numbers = [str(step) for step in place.steps if type(step) is int]
-            known: dict[str, object] = dict(zip(("N", "M", "K"), numbers, strict=False))
-            known["place"] = str(place)
-            known.update(fills)
+            known = {**dict(zip(("N", "M", "K"), numbers, strict=False)), "place": place, **fills}
             for key, value in known.items():
                 mark = f"<{key}>"
                 if mark in text:
-                    text = text.replace(mark, shown(value))
+                    text = text.replace(mark, shown(str(value) if value is place else value))
             if "<" in text:
                 text = _UNFILLED.sub("…", text)
         return Finding(
@@ -298,3 +293,17 @@ class Case:
             lossy=rule.lossy if lossy is None else lossy,
             help=rule.help,
         )
+
+
+def examine(case: Case) -> list[Finding]:
+    """Run every rule that applies to a case; findings in the order of their places."""
+    dialect, signs = case.profile.dialect, case.parts.signs
+    findings = [
+        finding
+        for one in FINDERS
+        if (not one.dialects or dialect in one.dialects)
+        and (not one.having or not one.having.isdisjoint(signs))
+        and (one.when is None or one.when(case))
+        for finding in one.find(case)
+    ]
+    return sorted(findings, key=lambda finding: (finding.at.order, finding.code))

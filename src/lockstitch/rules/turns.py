@@ -235,7 +235,7 @@ def alternation(case: Case) -> Iterator[Finding]:
             text = f"two {message.role} messages follow each other"
             place = case.place_at(before.index)
             yield case.find(
-                ALTERNATION, place, text, role=message.role, N=case.request.number(message.index)
+                ALTERNATION, place, text, role=message.role, N=case.number(message.index)
             )
         before = message if message.role in (USER, ASSISTANT) else None
         previous = message
@@ -265,7 +265,10 @@ def _clash(before: Message, message: Message, previous: Message | None, profile:
     "bedrock",
     "openai-chat",
     "langchain",
-    when=lambda case: case.profile.starts_with_user,
+    having=(ASSISTANT, TOOL),
+    when=lambda case: (
+        case.profile.starts_with_user and any(m.role != USER for m in case.messages[:1])
+    ),
 )
 def start(case: Case) -> Iterator[Finding]:
     """LS406."""

@@ -20,7 +20,9 @@ from lockstitch.conversation.parts import (
     OTHER,
     REASONING,
     RESULT,
+    SYSTEM,
     TEXT,
+    TOOL,
     UNKNOWN,
     USER,
     Message,
@@ -41,6 +43,7 @@ from lockstitch.dialects.fast import PlainProof, is_text
 from lockstitch.dialects.profiles import traits_of
 
 _ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
+_WIRE = {ASSISTANT: "model", **dict.fromkeys((USER, SYSTEM, TOOL, UNKNOWN), "user")}
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
@@ -65,6 +68,7 @@ class Gemini(BlockDialect):
     name = "gemini"
     layout = GROUPED
     container = "parts"
+    role_names = _WIRE
     roles = frozenset({"user", "model", "function", "system", None})
     message_fields = frozenset({"role", "parts"})
     own_keys = frozenset({"parts"})
@@ -123,9 +127,6 @@ class Gemini(BlockDialect):
         if role is None:
             return USER
         return _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
-
-    def role_name(self, role: str) -> str:
-        return "model" if role == ASSISTANT else "user"
 
     def wire_role(self, message: Message) -> Any:
         spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
