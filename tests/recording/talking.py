@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lockstitch.dialects.bedrock.event_stream import encode_event
+from lockstitch.dialects.bedrock.exchange import encode_event
 from lockstitch.proxy.recording import StoreExchange, StoreRecorder
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Backend

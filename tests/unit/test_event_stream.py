@@ -9,7 +9,7 @@ from botocore.eventstream import EventStreamBuffer  # type: ignore[import-untype
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.dialects.bedrock.event_stream import (
+from lockstitch.dialects.bedrock.exchange import (
     EventDecoder,
     EventFrame,
     encode_event,

@@ -32,13 +32,13 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
 from lockstitch.dialects.fast import encoded_size
-from lockstitch.dialects.fitting import Ids, drop_pictures, fit_turns
 from lockstitch.dialects.media import ACCEPTED, head_of, images_in, is_decodable, sniff
 from lockstitch.dialects.profiles import Profile, profile_named
 from lockstitch.dialects.registry import exchange_of, new_dialect
 from lockstitch.dialects.script import (
     NOT_CARRIED,
     UNNAMED,
+    Ids,
     NeutralCall,
     NeutralResult,
     NeutralTurn,
@@ -46,6 +46,8 @@ from lockstitch.dialects.script import (
     Piece,
     TextPiece,
     TurnWriter,
+    drop_pictures,
+    fit_turns,
     inline_size,
     is_blank_text,
     joined,

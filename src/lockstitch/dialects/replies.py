@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, Message, Part
 from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.exchange import Accumulator
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import VIEWS, exchange_of, new_dialect
-from lockstitch.dialects.streams import Accumulator
 
 Fields = dict[str, Any]
 Path = tuple[str, ...]

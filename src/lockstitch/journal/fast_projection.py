@@ -16,11 +16,11 @@ from msgspec import structs
 from lockstitch.conversation.parts import ASSISTANT, MEDIA, Message, sort_parts
 from lockstitch.dialects.base import QuickProof
 from lockstitch.dialects.fast import Excerpt, encoded_size, find_excerpt
-from lockstitch.dialects.fitting import Ids
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
 from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import VIEWS, exchange_of, new_dialect
 from lockstitch.dialects.script import (
+    Ids,
     NeutralCall,
     NeutralResult,
     NeutralTurn,

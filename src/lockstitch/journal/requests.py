@@ -12,7 +12,7 @@ import operator
 from typing import Any
 
 from lockstitch.conversation.message_list import MessageList
-from lockstitch.dialects.fitting import Ids
+from lockstitch.dialects.script import Ids
 from lockstitch.journal.events import Partial, Replied
 from lockstitch.journal.fast_projection import RequestJudge
 from lockstitch.journal.projection import (

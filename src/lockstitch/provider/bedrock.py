@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstitch.dialects import BEDROCK
-from lockstitch.dialects.bedrock.event_stream import MEDIA_TYPE, encode_event
+from lockstitch.dialects.bedrock.exchange import MEDIA_TYPE, encode_event
 from lockstitch.provider.wire import (
     ANSWER,
     STREAM,

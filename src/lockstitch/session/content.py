@@ -18,6 +18,7 @@ from msgspec import Raw
 from lockstitch.conversation import json_text
 from lockstitch.conversation.parts import ASSISTANT
 from lockstitch.conversation.sdk_objects import is_langchain, reader_of, to_plain
+from lockstitch.dialects.exchange import plain_of
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import confirm_dialect, dialect_of, exchange_of, new_dialect
 from lockstitch.dialects.replies import (
@@ -27,7 +28,6 @@ from lockstitch.dialects.replies import (
     messages_in,
     provider_of,
 )
-from lockstitch.dialects.streams import plain_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import AskedCall, Replied, payload_of, text_payload, value_of
 

@@ -17,9 +17,9 @@ from msgspec import Struct, structs
 from lockstitch.conversation.parts import SYSTEM
 from lockstitch.conversation.sdk_objects import is_plain, to_plain
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.fitting import SYSTEM_LABEL
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import dialect_of, new_dialect
+from lockstitch.dialects.script import SYSTEM_LABEL
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
 from lockstitch.heal import plan_stored
 from lockstitch.journal.events import (

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from msgspec import structs
 
+from lockstitch.dialects.exchange import Accumulator
 from lockstitch.dialects.replies import (
     accumulator_for,
     calls_in,
@@ -17,7 +18,6 @@ from lockstitch.dialects.replies import (
     messages_in,
     provider_of,
 )
-from lockstitch.dialects.streams import Accumulator
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import AskedCall, Partial
 from lockstitch.session import decisions

@@ -20,12 +20,20 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.anthropic import EVENTS
 from lockstitch.dialects.base import same_or
 from lockstitch.dialects.exchange import (
+    UNREADABLE,
+    Accumulator,
     Exchange,
+    Fields,
     Spoken,
     TextResult,
+    arguments_in,
+    fields_at,
     is_sealed,
     is_text,
+    list_at,
+    number_at,
     read_each,
+    text_at,
     unsealed_citations,
     with_raw,
 )
@@ -41,16 +49,6 @@ from lockstitch.dialects.script import (
     Piece,
     TextPiece,
     as_object,
-)
-from lockstitch.dialects.streams import (
-    UNREADABLE,
-    Accumulator,
-    Fields,
-    arguments_in,
-    fields_at,
-    list_at,
-    number_at,
-    text_at,
 )
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")

@@ -18,11 +18,17 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import as_text, same_or
 from lockstitch.dialects.exchange import (
+    Accumulator,
     Exchange,
+    Fields,
     Spoken,
     TextResult,
+    fields_at,
     is_worded,
+    list_at,
+    number_at,
     read_each,
+    text_at,
     with_raw,
     without,
 )
@@ -38,14 +44,6 @@ from lockstitch.dialects.script import (
     Piece,
     TextPiece,
     as_object,
-)
-from lockstitch.dialects.streams import (
-    Accumulator,
-    Fields,
-    fields_at,
-    list_at,
-    number_at,
-    text_at,
 )
 
 _CALLS = ("functionCall", "function_call")

@@ -22,8 +22,14 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.exchange import (
+    Accumulator,
     Exchange,
+    Fields,
+    arguments_in,
+    fields_at,
     is_sealed,
+    list_at,
+    text_at,
     unsealed_citations,
     with_raw,
     without,
@@ -41,14 +47,6 @@ from lockstitch.dialects.script import (
     address_of,
     as_object,
     joined,
-)
-from lockstitch.dialects.streams import (
-    Accumulator,
-    Fields,
-    arguments_in,
-    fields_at,
-    list_at,
-    text_at,
 )
 
 _SIGNATURES = ("thoughtSignature", "thought_signature")

@@ -18,10 +18,19 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import same_or
 from lockstitch.dialects.exchange import (
+    Accumulator,
     Exchange,
+    Fields,
     Spoken,
     TextResult,
+    add,
+    added,
+    arguments_in,
+    fields_at,
     is_text,
+    list_at,
+    number_at,
+    text_at,
     with_raw,
     without,
 )
@@ -35,17 +44,6 @@ from lockstitch.dialects.script import (
     TextPiece,
     TurnWriter,
     address_of,
-)
-from lockstitch.dialects.streams import (
-    Accumulator,
-    Fields,
-    add,
-    added,
-    arguments_in,
-    fields_at,
-    list_at,
-    number_at,
-    text_at,
 )
 
 _REASONING = (

@@ -19,10 +19,17 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import Dialect, same_or
 from lockstitch.dialects.exchange import (
+    Accumulator,
     Exchange,
+    Fields,
     Spoken,
     TextResult,
+    arguments_in,
+    fields_at,
     is_worded,
+    list_at,
+    number_at,
+    text_at,
     without,
 )
 from lockstitch.dialects.openai_chat.exchange import decode_object
@@ -38,15 +45,6 @@ from lockstitch.dialects.script import (
     TurnWriter,
     address_of,
     joined,
-)
-from lockstitch.dialects.streams import (
-    Accumulator,
-    Fields,
-    arguments_in,
-    fields_at,
-    list_at,
-    number_at,
-    text_at,
 )
 
 _WRITTEN = ("created_by", "parsed_arguments")
