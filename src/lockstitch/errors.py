@@ -146,7 +146,7 @@ class Unmet(LockstitchError):
 class Unsure(LockstitchError):
     """A write failed, and whether it is in the store is unknown until the session is opened again.
 
-    Opened again, the session tells; sending the same thing again under its key is always safe.
+    Open the session again to see which; sending the same thing again under its key is always safe.
     """
 
 
@@ -157,7 +157,7 @@ class Closed(LockstitchError):
 class Unhealed(LockstitchError, UserWarning):
     """A list could not be made valid: a warning, or with ``heal(…, strict=True)`` an error.
 
-    ``codes`` names the rules that are still broken. The list that was given is as it was.
+    ``codes`` names the rules that are still broken. The original list is as it was.
     """
 
     def __init__(self, message: str = "", codes: tuple[str, ...] = ()) -> None:

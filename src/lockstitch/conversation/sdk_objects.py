@@ -224,7 +224,7 @@ def to_plain(value: Any) -> tuple[Any, FromPlain]:
 
 
 def _unrolled(value: Any) -> Any:
-    # an iterator can be read only once, so from here on its items are what was given
+    # an iterator can be read only once, so from here on its items stand for it
     if isinstance(value, Iterator):
         return list(value)
     if type(value) is dict and any(isinstance(value.get(key), Iterator) for key in _LISTS):
@@ -394,19 +394,19 @@ def _made(kind: type | None, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
         try:
             made = construct(option, data, new)
             said = _ToPlain().value(made, ())
-            meant = {**new, "type": said["type"]} if is_langchain(option) else new
-            if _says(said, meant):
+            wanted = {**new, "type": said["type"]} if is_langchain(option) else new
+            if _says(said, wanted):
                 return made
         except _UNFIT:
             continue
     return data
 
 
-def _says(said: Any, meant: Any) -> bool:
-    if type(meant) is dict:
+def _says(said: Any, wanted: Any) -> bool:
+    if type(wanted) is dict:
         return isinstance(said, dict) and all(
-            _says(said.get(key), value) for key, value in meant.items() if key != _DERIVED
+            _says(said.get(key), value) for key, value in wanted.items() if key != _DERIVED
         )
-    if type(meant) is list:
-        return isinstance(said, list) and len(said) == len(meant) and all(map(_says, said, meant))
-    return bool(said == meant)
+    if type(wanted) is list:
+        return isinstance(said, list) and len(said) == len(wanted) and all(map(_says, said, wanted))
+    return bool(said == wanted)

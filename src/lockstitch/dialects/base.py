@@ -101,6 +101,11 @@ class Dialect(ABC):
     JSON, in which quotes are escaped and lines do not break. Of ``newest_models`` all is asked that
     is asked of any, for names that say nothing of their version. ``previous_key`` is the field by
     which a request goes on from a response that the provider keeps.
+
+    ``ids_are_optional`` says that a call may have no id, ``has_system_role`` that a message may be
+    the system's, ``calls_follow_user`` that a message with calls may not follow another one of the
+    model. ``system_field`` is the field of a request for instructions of text, ``part_fields`` are
+    those of a message that its parts speak for.
     """
 
     name: str
@@ -118,6 +123,11 @@ class Dialect(ABC):
     stream_end: re.Pattern[bytes] | None = None
     newest_models: tuple[str, ...] = ()
     previous_key = ""
+    ids_are_optional = False
+    has_system_role = True
+    calls_follow_user = False
+    system_field = ""
+    part_fields = frozenset({"role", "content", "parts"})
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
         """View a raw list; never raises on data, odd values become flaws or broken parts."""
@@ -226,6 +236,13 @@ class Dialect(ABC):
     def find_doubt(self, messages: list[dict[str, Any]]) -> str:
         """Return why a list that looks like this format's is not sure to be; empty if it is."""
         return ""
+
+    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of a request that declare tools by name, the list of them first.
+
+        Asked for of dialects in which a request with calls needs tools.
+        """
+        raise NotImplementedError
 
     def speaker(self, message: Message) -> tuple[str, str]:
         """Return who speaks, and a label where that is none of the three everybody knows.

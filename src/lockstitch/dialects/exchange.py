@@ -99,7 +99,7 @@ def _event_value(text: str) -> Any:
 class Accumulator(ABC):
     """A streamed reply, gathered event by event; an event that is not known changes nothing.
 
-    ``complete`` tells whether the provider has said that the reply is over. It stays false when a
+    ``complete`` says whether the provider has said that the reply is over. It stays false when a
     stream breaks off, however it does. ``blocks_closed`` counts the blocks that will not change
     any more.
     """
@@ -327,7 +327,7 @@ class Exchange(ABC):
 
         Reasoning and signatures are refused by everybody else, sealed content says nothing to
         them, and the ids of items lead to state that only the issuer keeps. What a provider ran
-        itself and tells of only in such a form cannot be told to another one.
+        itself and reports only in such a form cannot be handed to another one.
         """
         raw = message.raw
         if not isinstance(raw, dict):

@@ -216,8 +216,8 @@ _OTHER_NAMES = {
 DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
 
 
-def _meant(name: object) -> str:
-    """Return a hint at which dialect may be meant by a name, or else at those there are."""
+def _suggest_dialect(name: object) -> str:
+    """Suggest the dialect that a name may stand for, or else name those there are."""
     alias = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
     hint = f" Did you mean {alias}?" if alias else ""
     hint = hint or (suggestion(name, PROFILES) if isinstance(name, str) else "")
@@ -228,8 +228,8 @@ def profile_named(name: object) -> Profile:
     """Look a profile up by the name a user writes."""
     profile = PROFILES.get(name) if isinstance(name, str) else None
     if profile is None:
-        given = repr(name) if isinstance(name, str) else type(name).__name__
-        raise UsageError(f"unknown dialect {given}.{_meant(name)}")
+        shown = repr(name) if isinstance(name, str) else type(name).__name__
+        raise UsageError(f"unknown dialect {shown}.{_suggest_dialect(name)}")
     return profile
 
 

@@ -1,9 +1,9 @@
 """The dialects there are, and which of them a list is in.
 
-Marks that only one format leaves tell a list's dialect. Programs also keep conversations in many
-shapes that share a word or two with a provider's: a ``role``, ``tool_calls``, ``parts``. Reading
-such a list as a dialect would find everything broken, and a repair would take it apart, so a doubt
-is enough to leave it alone.
+A list's dialect is recognized by marks that only one format leaves. Programs also keep
+conversations in many shapes that share a word or two with a provider's: a ``role``,
+``tool_calls``, ``parts``. Reading such a list as a dialect would find everything broken, and a
+repair would take it apart, so a doubt is enough to leave it alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MARK_KEYS = frozenset().union(*(view.mark_keys for view in _MARKERS))
 _BLOCK_MARKERS = [v for v in VIEWS.values() if type(v).marks_block is not Dialect.marks_block]
 _BLOCK_OWNERS = {kind: view.name for view in VIEWS.values() for kind in view.own_blocks}
 _LIST_KEYS = tuple(dict.fromkeys(profile_named(name).list_key for name in CLASSES))
-# So many messages tell what a list is.
+# So many messages are looked at to recognize a list.
 ENOUGH = 2000
 # What only a store puts around messages: some dialects have too many fields to list.
 _ENVELOPE = frozenset(

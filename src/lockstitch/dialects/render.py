@@ -371,7 +371,7 @@ def render(raw: Sequence[Any], source: str, target: str) -> list[Any]:
     """Render a list of dialect ``source`` as a list of dialect ``target``.
 
     The same name on both sides gives the same list; another profile of the same dialect is
-    another receiver. Values inside, such as arguments, are shared with the list that was given.
+    another receiver. Values inside, such as arguments, are shared with the original list.
     """
     if source == target:
         return raw if isinstance(raw, list) else list(raw)

@@ -136,7 +136,7 @@ def accumulator_for(dialect: str) -> Accumulator:
 class Tokens(Struct, frozen=True):
     """Numbers of tokens: ``cached`` and ``cache_write`` are among ``input``.
 
-    ``reasoning`` is among ``output``, as far as a provider tells it.
+    ``reasoning`` is among ``output``, as far as a provider reports it.
     """
 
     input: int = 0
@@ -160,7 +160,7 @@ class _UsageSpelling(Struct, frozen=True):
     """Where a response has its usage, and the counts that add up to each number.
 
     Counts below another field go by their path, and the first of several that is there is taken.
-    Which spelling it is, is told by the first name of ``input`` or ``output``.
+    The first name of ``input`` or ``output`` shows which spelling it is.
     """
 
     home: str

@@ -80,7 +80,7 @@ class NeutralResult(Struct):
 class NeutralTurn(Struct):
     """What one side says at a time; calls stand behind the words, their answers behind the calls.
 
-    ``zone`` tells which batch the calls belong to.
+    ``zone`` says which batch the calls belong to.
     """
 
     role: str
@@ -135,7 +135,7 @@ def as_object(arguments: Any) -> dict[str, Any]:
 
 
 def arguments_text(arguments: Any) -> str:
-    """Return a call's arguments as JSON text; what JSON cannot say is told in a text inside it."""
+    """Return a call's arguments as JSON text; what JSON cannot say is a text inside it."""
     try:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, UnicodeError, RecursionError):
@@ -412,23 +412,23 @@ class Ids:
 
     def fit(self, call: NeutralCall) -> str:
         """Return the id a call goes by."""
-        profile, given = self.profile, call.id
-        may_stay = bool(given)
-        if given and not profile.native_ids:
-            may_stay = given not in self.seen and not (
-                (profile.id_max and len(given) > profile.id_max)
-                or (profile.id_pattern and not re.fullmatch(profile.id_pattern, given))
+        profile, old = self.profile, call.id
+        may_stay = bool(old)
+        if old and not profile.native_ids:
+            may_stay = old not in self.seen and not (
+                (profile.id_max and len(old) > profile.id_max)
+                or (profile.id_pattern and not re.fullmatch(profile.id_pattern, old))
             )
-        fresh = given if may_stay else self._mint(given)
+        fresh = old if may_stay else self._mint(old)
         self.seen[fresh] = None
         return fresh
 
-    def _mint(self, given: str) -> str:
+    def _mint(self, old: str) -> str:
         while True:
             self.minted += 1
-            seed = f"{given}\0{self.minted}".encode("utf-8", "surrogatepass")
+            seed = f"{old}\0{self.minted}".encode("utf-8", "surrogatepass")
             digest, length = hashlib.sha256(seed).hexdigest(), self.profile.id_length
-            stem = _NOT_PLAIN.sub("_", given or "call")[:32]
+            stem = _NOT_PLAIN.sub("_", old or "call")[:32]
             fresh = digest[:length] if length else f"{stem}_{digest[:12]}"
             if fresh not in self.taken:
                 self.taken[fresh] = None

@@ -24,7 +24,7 @@ from lockstitch.conversation.parts import (
     Part,
     Path,
 )
-from lockstitch.dialects import ANTHROPIC, BEDROCK, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
+from lockstitch.dialects import ANTHROPIC, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.anthropic import markers_outside
 from lockstitch.dialects.base import (
     CALLS_ELSEWHERE,
@@ -109,8 +109,6 @@ def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
 
 def free_error_media(draft: RepairDraft) -> None:
     """LS503: move what is not text out of error results, behind the results."""
-    if draft.profile.dialect != ANTHROPIC:
-        return
     for message in draft.messages:
         if any(p.kind == RESULT and media_rules.has_error_media(p.raw) for p in message.parts):
             _free(draft, message)
@@ -394,8 +392,6 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
 
 def unmark_cache(draft: RepairDraft) -> None:
     """LS402 and LS403: take cache markers off where they cannot stand, or are too many."""
-    if draft.profile.dialect != ANTHROPIC:
-        return
     marked = [
         (message, part)
         for message in draft.messages
@@ -418,9 +414,7 @@ def _unmark(draft: RepairDraft, message: Message, part: Part, rule: Rule) -> Non
 
 
 def add_text_to_documents(draft: RepairDraft) -> None:
-    """LS415: a short text beside a document that stands alone."""
-    if draft.profile.dialect != BEDROCK:
-        return
+    """LS415: put a short text beside a document that stands alone."""
     for message in draft.messages:
         if rules.lacks_text_beside_document(message):
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
@@ -431,7 +425,4 @@ def add_text_to_documents(draft: RepairDraft) -> None:
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a message that its parts do not speak for."""
-    spoken = {"role", "content", "parts"}
-    if draft.profile.dialect in (OPENAI_CHAT, LANGCHAIN):
-        spoken.add("tool_calls")
-    return {key: value for key, value in raw.items() if key not in spoken}
+    return {key: value for key, value in raw.items() if key not in draft.dialect.part_fields}

@@ -168,7 +168,7 @@ def trace_draft(
 ) -> list[RepairedMessage]:
     """Return each message of a draft, as it was rendered, with where it and its parts came from.
 
-    Numbers are those of the list that was given, also where ``raw`` is an excerpt of it.
+    Numbers are those of the original list, also where ``raw`` is an excerpt of it.
     """
     number = draft.origin.number
     traced: list[RepairedMessage] = []

@@ -1,6 +1,6 @@
 """Edits: the difference between a list and its repaired copy, in named places.
 
-Untouched values are shared between the two, so identity tells what stayed, and every edit names
+Untouched values are shared between the two, so identity shows what stayed, and every edit names
 the smallest place that differs. All places are in the original's coordinates.
 """
 
@@ -116,10 +116,10 @@ class _EditSearch:
         most -= head
         tail = min(most, _count_same(zip(reversed(before), reversed(after), strict=False)))
         stop_old, stop_new = len(before) - tail, len(after) - tail
-        olds, news = before[head:stop_old], after[head:stop_new]
-        shared = {id(item) for item in olds if isinstance(item, _NESTED)} & set(map(id, news))
+        olds, fresh = before[head:stop_old], after[head:stop_new]
+        shared = {id(item) for item in olds if isinstance(item, _NESTED)} & set(map(id, fresh))
         old = new = head
-        anchors = [(head + one, head + other) for one, other in _anchors(olds, news)]
+        anchors = [(head + one, head + other) for one, other in _anchors(olds, fresh)]
         for end_old, end_new in [*anchors, (stop_old, stop_new)]:
             # between two anchors: what was changed where it stands, then the surplus of each side
             fresh_old = [at for at in range(old, end_old) if id(before[at]) not in shared]
@@ -133,22 +133,22 @@ class _EditSearch:
                 old, new = at_old + 1, at_new + 1
 
     def _pairs(
-        self, before: list[Any], after: list[Any], olds: list[int], news: list[int]
+        self, before: list[Any], after: list[Any], olds: list[int], fresh: list[int]
     ) -> list[Span]:
         """Match elements that were changed where they stand with what they became."""
-        if any(id(after[new]) in self.earlier for new in news):
+        if any(id(after[new]) in self.earlier for new in fresh):
             became: dict[int, int] = {}
-            for new in news:
+            for new in fresh:
                 became.setdefault(id(self.earlier.get(id(after[new]))), new)
             found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
         else:
             # no record: the next one that keeps most of its fields, looking a little ahead
             found, start = [], 0
             for old in olds:
-                ahead = range(start, min(start + _AHEAD, len(news)))
-                near = next((at for at in ahead if _is_edited(before[old], after[news[at]])), None)
+                ahead = range(start, min(start + _AHEAD, len(fresh)))
+                near = next((at for at in ahead if _is_edited(before[old], after[fresh[at]])), None)
                 if near is not None:
-                    found.append((old, news[near]))
+                    found.append((old, fresh[near]))
                     start = near + 1
         pairs: list[Span] = []
         for old, new in found:

@@ -8,7 +8,6 @@ from typing import Any
 
 from lockstitch.conversation.pairing import NOWHERE
 from lockstitch.conversation.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
-from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_RESPONSES
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.repair.draft import RepairDraft
 from lockstitch.repair.reasoning import forget_item_id, unlink_followers
@@ -22,8 +21,8 @@ _NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 def fit_ids(draft: RepairDraft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
-    profile = draft.profile
     paired = draft.case().paired
+    optional = draft.dialect.ids_are_optional
     here = {part.id for part in paired.calls + paired.results if part.id}
     minter = _Minter(draft, here | draft.origin.request.ids)
     renamed: dict[int, str] = {}
@@ -32,7 +31,7 @@ def fit_ids(draft: RepairDraft) -> None:
         answer = paired.pairing.answers[number]
         result = paired.results[answer] if answer != NOWHERE else None
         if verdict is None:
-            if result is not None and not result.id and call.id and profile.dialect != GEMINI:
+            if result is not None and not result.id and call.id and not optional:
                 renamed[id(result)] = call.id
                 note = f"a result got the id of its call {shown(call.id)}"
                 draft.ledger.note(rules.MISSING_ID, "relabelled", draft.place(result), note)
@@ -69,6 +68,7 @@ class _Minter:
 
     def __init__(self, draft: RepairDraft, taken: set[str]) -> None:
         self.profile = draft.profile
+        self.ids_are_optional = draft.dialect.ids_are_optional
         self.number = draft.origin.number
         self.taken = taken
         self.seen: dict[str, int] = {}
@@ -77,7 +77,7 @@ class _Minter:
 
     def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
         """Return the rule a call's id breaks and its new id, or None if the id may stay."""
-        if not call.id and self.profile.dialect == GEMINI:
+        if not call.id and self.ids_are_optional:
             return None
         if not call.id:
             return rules.MISSING_ID, self._mint(f"{self.number(call.home)}.{call.at}", "call")
@@ -136,8 +136,6 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
 
 def repair_item_ids(draft: RepairDraft) -> None:
     """LS206: drop item ids that are repeated, foreign or too long."""
-    if draft.profile.dialect != OPENAI_RESPONSES:
-        return
     seen: set[str] = set()
     gone: set[int] = set()
     unlinked = 0
@@ -255,18 +253,14 @@ def define_tools(draft: RepairDraft) -> None:
         return
     names = {part.name for m in draft.messages for part in m.parts if part.kind == CALL}
     listed = sorted(name for name in names if name) or [_UNNAMED]
-    schema = {"type": "object"}
-    if draft.profile.dialect == BEDROCK:
-        specs = [{"toolSpec": {"name": n, "inputSchema": {"json": schema}}} for n in listed]
-        draft.set_field("toolConfig", {"tools": specs})
-        key = "toolConfig"
-    else:
-        draft.set_field("tools", [{"name": name, "input_schema": schema} for name in listed])
-        if (draft.body or {}).get("tool_choice") is not None:
-            before = (draft.body or {})["tool_choice"]
-            draft.ledger.set_aside(rules.TOOLS_MISSING, "tool_choice", before)
-        draft.set_field("tool_choice", {"type": "none"})
-        key = "tools"
+    fields = draft.dialect.declare_tools(listed)
+    key, *choices = fields
+    for choice in choices:
+        before = (draft.body or {}).get(choice)
+        if before is not None:
+            draft.ledger.set_aside(rules.TOOLS_MISSING, choice, before)
+    for name, value in fields.items():
+        draft.set_field(name, value)
     note = f"the tools that the history names were declared ({len(listed)})"
     draft.ledger.note(rules.TOOLS_MISSING, "inserted", key, note)
 
@@ -274,7 +268,7 @@ def define_tools(draft: RepairDraft) -> None:
 def drop_dead_references(draft: RepairDraft) -> None:
     """LS208: drop references to tools that are not offered, and repeats in the tool list."""
     tools = (draft.body or {}).get("tools")
-    if draft.profile.dialect != ANTHROPIC or not isinstance(tools, list) or not tools:
+    if not isinstance(tools, list) or not tools:
         return
     unique = _unique_tools(tools)
     if len(unique) != len(tools):

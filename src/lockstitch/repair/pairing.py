@@ -366,8 +366,6 @@ def _become_text(draft: RepairDraft, message: Message, result: Part) -> None:
 
 def drop_lone_server_parts(draft: RepairDraft) -> None:
     """LS108: take out halves of server-side pairs."""
-    if draft.profile.dialect not in rules.BLOCKS:
-        return
     lone = rules.lone_server_parts(draft.messages)
     for part in lone:
         draft.drop(rules.SERVER_PAIR, part, f"half of server tool pair {label(part)} was removed")
@@ -376,9 +374,7 @@ def drop_lone_server_parts(draft: RepairDraft) -> None:
 
 
 def order_texts(draft: RepairDraft) -> None:
-    """LS110: text that follows a call moves in front of the calls of its message."""
-    if draft.profile.dialect not in rules.BLOCKS:
-        return
+    """LS110: move text that follows a call in front of the calls of its message."""
     for message in draft.messages:
         late = rules.text_behind_calls(message) if message.role == ASSISTANT else []
         if not late:

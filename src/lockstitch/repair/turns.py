@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
@@ -13,7 +14,7 @@ from lockstitch.conversation.parts import (
     USER,
     Message,
 )
-from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, LANGCHAIN
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.base import ROLE_ALIASES
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.repair.content import ROLE_LABEL, other_fields
@@ -40,7 +41,7 @@ def name_roles(draft: RepairDraft) -> None:
         if label:
             message.parts = [draft.dialect.text_part(label, USER), *message.parts]
         # Rebuild a message without the fields of the format it came from.
-        if draft.profile.dialect in (ANTHROPIC, BEDROCK, GEMINI):
+        if draft.profile.layout == GROUPED:
             draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
             message.raw = None
         message.touch()
@@ -65,7 +66,7 @@ def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
     if message.has(RESULT):
         return USER
     alias = ROLE_ALIASES.get(spelled, spelled) if isinstance(spelled, str) else ""
-    if alias == SYSTEM and draft.profile.dialect == GEMINI:
+    if alias == SYSTEM and not draft.dialect.has_system_role:
         return ""
     return alias if alias in (USER, ASSISTANT, SYSTEM) else ""
 
@@ -89,22 +90,21 @@ def place_system(draft: RepairDraft) -> None:
 
 def _lift_system(draft: RepairDraft) -> None:
     """Move a first system message into the body's own field, where that is free."""
-    if draft.profile.dialect != ANTHROPIC or draft.body is None or draft.body.get("system"):
+    field = draft.dialect.system_field
+    if not field or draft.body is None or draft.body.get(field):
         return
     first = draft.messages[0] if draft.messages else None
     if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
         return
-    note = "a first system message was moved into `system`"
+    note = f"a first system message was moved into `{field}`"
     draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
     draft.ledger.set_aside(rules.SYSTEM_PLACE, draft.place_at(first), first.raw)
-    draft.set_field("system", "\n\n".join(part.text for part in first.parts))
+    draft.set_field(field, "\n\n".join(part.text for part in first.parts))
     del draft.messages[0]
 
 
 def purify_responses(draft: RepairDraft) -> None:
     """LS410: what stands beside function responses moves into a turn of its own."""
-    if draft.profile.dialect != GEMINI:
-        return
     pure: list[Message] = []
     for message in draft.messages:
         if message.role != USER or not rules.is_mixed(message):
@@ -121,15 +121,15 @@ def purify_responses(draft: RepairDraft) -> None:
 
 def merge_neighbours(draft: RepairDraft) -> None:
     """LS405 and LS409: merge messages of one role that follow each other."""
-    gemini = draft.profile.dialect == GEMINI
-    if not draft.profile.alternates and not gemini:
+    only_calls = draft.dialect.calls_follow_user
+    if not draft.profile.alternates and not only_calls:
         return
     merged: list[Message] = []
-    rule = rules.CALL_TURN if gemini else rules.ALTERNATION
+    rule = rules.CALL_TURN if only_calls else rules.ALTERNATION
     calls = is_own = False
     for message in draft.messages:
         before = merged[-1] if merged else None
-        if before is None or not _may_merge(before, calls, message, gemini):
+        if before is None or not _may_merge(before, calls, message, only_calls):
             merged.append(message)
             calls, is_own = message.has(CALL), False
             continue
@@ -166,10 +166,10 @@ def _keep_fields(draft: RepairDraft, before: Message, message: Message) -> None:
         draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), clash)
 
 
-def _may_merge(before: Message, calls: bool, message: Message, gemini: bool) -> bool:
+def _may_merge(before: Message, calls: bool, message: Message, only_calls: bool) -> bool:
     if before.role != message.role or message.role not in (USER, ASSISTANT):
         return False
-    if gemini:
+    if only_calls:
         return message.role == ASSISTANT and message.has(CALL)
     return not calls and not message.has(RESULT)
 

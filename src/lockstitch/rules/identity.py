@@ -281,12 +281,11 @@ def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
     paired = case.paired
-    optional = profile.dialect == "gemini"
     pattern = re.compile(profile.id_pattern) if profile.id_pattern else None
     seen: dict[str, int] = {}
     for call, zone in zip(paired.calls, paired.call_zone, strict=True):
         if not call.id:
-            if not optional:
+            if not case.dialect.ids_are_optional:
                 yield case.find(MISSING_ID, case.place(call), "a call has no id")
             continue
         if profile.native_ids:
@@ -529,7 +528,7 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     body = case.body
     if body is None or not case.profile.tools_needed:
         return
-    key = "toolConfig" if case.profile.dialect == "bedrock" else "tools"
+    key = next(iter(case.dialect.declare_tools([])))
     if body.get(key) or not (case.parts.calls or case.parts.results):
         return
     yield case.find(

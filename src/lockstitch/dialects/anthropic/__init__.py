@@ -66,6 +66,7 @@ class Anthropic(BlockDialect):
     name = "anthropic"
     layout = GROUPED
     ids_never_repeat = True
+    system_field = "system"
     message_fields = frozenset(
         {
             *("role", "content", "container", "context_management", "id", "type", "model"),
@@ -175,6 +176,10 @@ class Anthropic(BlockDialect):
 
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         return copy_part(part, {**part.raw, "input": arguments})
+
+    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        return {"tools": tools, "tool_choice": {"type": "none"}}
 
     def walker(self) -> Walker:
         return AnthropicWalker()

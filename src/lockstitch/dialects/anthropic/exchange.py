@@ -175,8 +175,8 @@ class AnthropicWriter(GroupedWriter):
         return {"type": "image", "source": source}
 
     def call(self, call: NeutralCall) -> Block:
-        given = as_object(call.arguments)
-        return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+        arguments = as_object(call.arguments)
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
     def result(self, answer: NeutralResult) -> Block:
         pictured = any(isinstance(piece, Picture) for piece in answer.pieces)

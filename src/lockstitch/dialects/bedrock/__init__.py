@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -119,6 +119,10 @@ class Bedrock(BlockDialect):
             return Part(kind, raw, at, home, call, None, key)
         kind = SERVER_CALL if served else CALL
         return Part(kind, raw, at, home, call, as_id(block.get("name")), key)
+
+    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        specs = [{"name": n, "inputSchema": {"json": {"type": "object"}}} for n in names]
+        return {"toolConfig": {"tools": [{"toolSpec": spec} for spec in specs]}}
 
     def neutral_role(self, role: object) -> str:
         return role if isinstance(role, str) and role in _ROLES else UNKNOWN

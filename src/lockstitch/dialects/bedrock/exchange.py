@@ -287,8 +287,8 @@ class BedrockWriter(GroupedWriter):
         return {"image": {"format": kind, "source": {"bytes": piece.data}}}
 
     def call(self, call: NeutralCall) -> Block:
-        given = as_object(call.arguments)
-        return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}}
+        arguments = as_object(call.arguments)
+        return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}}
 
     def result(self, answer: NeutralResult) -> Block:
         block = {"toolUseId": answer.call.id, "content": self.shown(answer)}

@@ -69,6 +69,9 @@ class Gemini(BlockDialect):
     layout = GROUPED
     container = "parts"
     role_names = _WIRE
+    ids_are_optional = True
+    has_system_role = False
+    calls_follow_user = True
     roles = frozenset({"user", "model", "function", "system", None})
     message_fields = frozenset({"role", "parts"})
     own_keys = frozenset({"parts"})

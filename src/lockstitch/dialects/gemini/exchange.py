@@ -193,8 +193,8 @@ class GeminiWriter(GroupedWriter):
         return {"inlineData": {"mimeType": piece.kind, "data": piece.data}}
 
     def call(self, call: NeutralCall) -> Block:
-        given = as_object(call.arguments)
-        return {"functionCall": {"id": call.id, "name": call.name, "args": given}}
+        arguments = as_object(call.arguments)
+        return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
 
     def result(self, answer: NeutralResult) -> Block:
         call, key = answer.call, "error" if answer.failed else "output"

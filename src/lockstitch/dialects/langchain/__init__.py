@@ -97,6 +97,7 @@ class LangChain(Dialect):
 
     name = "langchain"
     layout = SINGLE
+    part_fields = Dialect.part_fields | {"tool_calls"}
     own_keys = frozenset({"lc", "type"})
     also_reads = frozenset({"openai-chat"})
 

@@ -261,8 +261,8 @@ class LangChainWriter(TurnWriter):
 
     def call(self, call: NeutralCall) -> Block:
         """Write a call."""
-        given = as_object(call.arguments)
-        return {"name": call.name, "args": given, "id": call.id, "type": "tool_call"}
+        arguments = as_object(call.arguments)
+        return {"name": call.name, "args": arguments, "id": call.id, "type": "tool_call"}
 
     def results(self, answers: list[NeutralResult]) -> None:
         for answer in answers:

@@ -71,6 +71,7 @@ class OpenAIChat(Dialect):
 
     name = "openai-chat"
     layout = SINGLE
+    part_fields = Dialect.part_fields | {"tool_calls"}
     roles = SPEAKERS | {"developer", "tool", "function"}
     message_fields = frozenset(
         {
