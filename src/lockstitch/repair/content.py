@@ -211,19 +211,17 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
 
 def spell_results(draft: RepairDraft) -> None:
     """LS416: keep what a result carries, as something a result may carry."""
+    dialect = draft.dialect
     for message in draft.messages:
-        parts = [_with_payload(draft, part) for part in message.parts]
+        parts = list(message.parts)
+        for number, part in enumerate(message.parts):
+            if part.kind == RESULT and not dialect.is_payload(dialect.payload(part)):
+                payload = dialect.as_payload(dialect.payload(part))
+                parts[number] = dialect.with_payload(part, payload)
+                note = f"what the result for {shown(part.id)} carries was put into the right form"
+                draft.ledger.note(rules.ODD_RESULT, "rewritten", draft.place(part), note)
         if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
             draft.keep_parts(message, parts)
-
-
-def _with_payload(draft: RepairDraft, part: Part) -> Part:
-    dialect = draft.dialect
-    if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
-        return part
-    note = f"what the result for {shown(part.id)} carries was put into the right form"
-    draft.ledger.note(rules.ODD_RESULT, "rewritten", draft.place(part), note)
-    return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 
 
 def house_parts(draft: RepairDraft) -> None:
@@ -335,24 +333,22 @@ def _drop_blank_texts(draft: RepairDraft, message: Message, is_last: bool) -> No
 
 
 def _drop_blank_blocks(draft: RepairDraft, message: Message) -> None:
-    """No blank text blocks inside results either."""
+    """Drop blank text blocks inside results, too."""
     if draft.profile.rejects_text != BLANK or not message.has(RESULT):
         return
-    parts = [_without_blank_blocks(draft, part) for part in message.parts]
+    parts = list(message.parts)
+    for number, part in enumerate(message.parts):
+        if part.kind != RESULT or not rules.has_blank_block(part):
+            continue
+        path = ("toolResult", "content") if "toolResult" in part.raw else ("content",)
+        content = part.raw.get("toolResult", part.raw)["content"]
+        blocks = [block for block in content if not rules.is_blank_block(block)]
+        fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
+        parts[number] = copy_part(part, replace_at(part.raw, path, fresh))
+        note = "a blank text block in a result was removed"
+        draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
     if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
         draft.keep_parts(message, parts)
-
-
-def _without_blank_blocks(draft: RepairDraft, part: Part) -> Part:
-    if part.kind != RESULT or not rules.has_blank_block(part):
-        return part
-    path = ("toolResult", "content") if "toolResult" in part.raw else ("content",)
-    content = part.raw.get("toolResult", part.raw)["content"]
-    blocks = [block for block in content if not rules.is_blank_block(block)]
-    note = "a blank text block in a result was removed"
-    draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
-    fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
-    return copy_part(part, replace_at(part.raw, path, fresh))
 
 
 def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:

@@ -216,14 +216,11 @@ def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
         else:
             tails[at] = places[use]
             best[at] = len(rows) - 1
-    return _traced(rows, links, best[-1] if best else -1)
-
-
-def _traced(rows: list[tuple[int, int]], links: list[int], at: int) -> list[tuple[int, int]]:
     chain: list[tuple[int, int]] = []
-    while at >= 0:
-        chain.append(rows[at])
-        at = links[at]
+    link = best[-1] if best else -1
+    while link >= 0:
+        chain.append(rows[link])
+        link = links[link]
     return chain[::-1]
 
 
@@ -246,16 +243,14 @@ def apply(edits: Iterable[Edit], before: Any) -> Any:
         tree.add(edit, edit.path[skip:])
         if edit.op == MOVE:
             tree.reach(edit.source_path[skip:]).deleted = True
-    return tree.applied(before, lambda edit: _value_of(edit, before, skip))
 
+    def value_of(edit: Edit) -> Any:
+        value = before
+        for step in edit.source_path[skip:]:
+            value = value[step]
+        return value if edit.op == MOVE else edit.value
 
-def _value_of(edit: Edit, before: Any, skip: int) -> Any:
-    if edit.op != MOVE:
-        return edit.value
-    value = before
-    for step in edit.source_path[skip:]:
-        value = value[step]
-    return value
+    return tree.applied(before, value_of)
 
 
 class _EditTree:

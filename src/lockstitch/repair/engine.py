@@ -149,25 +149,23 @@ def repair_case(
 
 def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
     """Make the draft of a list with text that cannot be encoded."""
-    clean = [_scrubbed(message) for message in raw]
+    clean: list[Any] = []
+    for message in raw:
+        try:
+            clean.append(scrub(message))
+        except RecursionError:
+            clean.append(message)
     draft = RepairDraft(Case(case.request, case.dialect.read(clean)))
     # from the end, since a reasoning item that is hit goes as a whole
     left = reasoning.ItemRemoval(draft)
     for index in range(len(draft.messages) - 1, -1, -1):
-        message = draft.messages[index]
-        if clean[index] is raw[index] or _note_scrubbed(draft, message, raw[index]):
-            left.keep(message)
+        view = draft.messages[index]
+        if clean[index] is raw[index] or _note_scrubbed(draft, view, raw[index]):
+            left.keep(view)
         else:
             left.unlink()
     left.finish()
     return draft
-
-
-def _scrubbed(message: Any) -> Any:
-    try:
-        return scrub(message)
-    except RecursionError:
-        return message
 
 
 def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:

@@ -101,20 +101,15 @@ class _Minter:
         return self._mint(f"{used}\0{self.uses[used]}", used)
 
     def _mint(self, seed: str, stem: str) -> str:
+        length, head = self.profile.id_length, _NOT_ID.sub("_", stem)[:32]
         for salt in range(1 << 20):
             data = f"{seed}\0{salt}" if salt else seed
             digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
-            new_id = self._shaped(digest, stem)
+            new_id = digest[:length] if length else f"{head}_{digest[:12]}"
             if new_id not in self.taken:
                 self.taken.add(new_id)
                 return new_id
         raise AssertionError("a million digests collided")
-
-    def _shaped(self, digest: str, stem: str) -> str:
-        if self.profile.id_length:
-            return digest[: self.profile.id_length]
-        stem = _NOT_ID.sub("_", stem)[:32]
-        return f"{stem}_{digest[:12]}"
 
 
 def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:

@@ -141,7 +141,10 @@ class _PairRepair:
         masked = number in pairing.masked
         rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
         dialect = self.draft.dialect
-        stands_in = self._is_covered_by(result, answer)
+        # a placeholder may hold a part of the real output
+        stands_in = dialect.is_placeholder(result) and (
+            shown_part(dialect.result_text(result)) in dialect.result_text(answer)
+        )
         if stands_in or dialect.same_result(result, answer):
             self.taken.add(id(result))
             what = "a placeholder" if stands_in else "an exact repeat"
@@ -149,13 +152,6 @@ class _PairRepair:
             self.draft.ledger.note(rule, "removed", self.draft.place(result), note)
         else:
             self._keep_as_text(rule, result, SECOND_LABEL)
-
-    def _is_covered_by(self, result: Part, answer: Part) -> bool:
-        """Whether a result is a placeholder, and all that it may hold is in the answer."""
-        dialect = self.draft.dialect
-        if not dialect.is_placeholder(result):
-            return False
-        return shown_part(dialect.result_text(result)) in dialect.result_text(answer)
 
     def _keep_as_text(self, rule: Rule, result: Part, heading: str) -> None:
         """Turn a result into labelled text; a placeholder says nothing worth keeping."""
@@ -271,7 +267,10 @@ class _PairRepair:
             return [self._as_text(message, USER, text)] if text else []
         if text and self.case.profile.layout == FLAT:
             return [self._as_text(message, ASSISTANT, text)]
-        parts = _with_text(pending + kept, text)
+        # kept texts stand behind the results that head the message
+        parts = pending + kept
+        heads = next((i for i, part in enumerate(parts) if part.kind != RESULT), len(parts))
+        parts[heads:heads] = text
         if not parts:
             return []
         if [id(part) for part in parts] == [id(part) for part in message.parts]:
@@ -286,12 +285,6 @@ class _PairRepair:
         return fresh
 
 
-def _with_text(parts: list[Part], text: list[Part]) -> list[Part]:
-    """Put kept texts behind the results that head a message."""
-    heads = next((i for i, part in enumerate(parts) if part.kind != RESULT), len(parts))
-    return parts[:heads] + text + parts[heads:]
-
-
 def drop_repeated_calls(draft: RepairDraft, case: Case) -> bool:
     """Drop a call that repeats another of its turn to the letter and has no result of its own."""
     paired = case.paired
@@ -303,21 +296,18 @@ def drop_repeated_calls(draft: RepairDraft, case: Case) -> bool:
         first = seen.setdefault((paired.call_zone[number], call.id), call)
         if first is call or paired.pairing.answers[number] != NOWHERE:
             continue
-        if _is_same_call(first, call):
+        try:
+            # but for the item ids by which a provider may tell them apart
+            is_same = without_id(first.raw) == without_id(call.raw)
+        except RecursionError:
+            is_same = False
+        if is_same:
             repeats.add(id(call))
             note = f"an exact repeat of call {label(call)} was removed"
             draft.ledger.note(REPEATED_CALL, "removed", draft.place(call), note)
     if repeats:
         _take_parts(draft, repeats)
     return bool(repeats)
-
-
-def _is_same_call(one: Part, other: Part) -> bool:
-    """Compare all of two calls but the item ids by which a provider may tell them apart."""
-    try:
-        return without_id(one.raw) == without_id(other.raw)
-    except RecursionError:
-        return False
 
 
 def _take_parts(draft: RepairDraft, gone: set[int]) -> None:
@@ -347,21 +337,16 @@ def match_output_kinds(draft: RepairDraft) -> None:
         draft.ledger.set_aside(rules.OUTPUT_KIND, draft.place(result), result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:
-            _become_text(draft, message, result)
-            continue
-        draft.keep_parts(message, [fresh])
-        note = f"the output of {label(call)} was rewritten as {fresh.flavor}"
+            # its call cannot take it: it stays as labelled text, and the call is an open one
+            text = f"{SECOND_LABEL.format(id=label(result))}\n{dialect.result_text(result)}"
+            message.raw, message.role = None, USER
+            media = dialect.result_media(result)
+            draft.keep_parts(message, [dialect.text_part(text, USER), *media])
+            note = f"the output of {label(result)} was kept as labelled text"
+        else:
+            draft.keep_parts(message, [fresh])
+            note = f"the output of {label(call)} was rewritten as {fresh.flavor}"
         draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
-
-
-def _become_text(draft: RepairDraft, message: Message, result: Part) -> None:
-    """Keep an output that its call cannot take as labelled text; the call is then an open one."""
-    text = f"{SECOND_LABEL.format(id=label(result))}\n{draft.dialect.result_text(result)}"
-    message.raw, message.role = None, USER
-    media = draft.dialect.result_media(result)
-    draft.keep_parts(message, [draft.dialect.text_part(text, USER), *media])
-    note = f"the output of {label(result)} was kept as labelled text"
-    draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
 
 
 def drop_lone_server_parts(draft: RepairDraft) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import ASSISTANT, REASONING, Message, Part
 from lockstitch.dialects import OPENAI_CHAT
@@ -15,6 +13,7 @@ from lockstitch.rules import reasoning as rules
 from lockstitch.rules.rule import Rule
 
 SENTINEL = "skip_thought_signature_validator"
+_SIGNED = ("thinking", "redacted_thinking", "reasoningContent")
 
 
 def split_steps(draft: RepairDraft) -> None:
@@ -35,60 +34,41 @@ def split_steps(draft: RepairDraft) -> None:
 
 def drop_unsigned(draft: RepairDraft) -> None:
     """LS302 and LS303: drop thinking that no signature vouches for."""
-    if draft.profile.signed_reasoning:
-        for message in draft.messages:
-            _drop_parts(draft, message, _signature_rule, "thinking that cannot be replayed")
-
-
-def _signature_rule(part: Part) -> Rule | None:
-    if part.kind != REASONING or part.flavor not in _SIGNED:
-        return None
-    fault = rules.signature_fault(part)
-    if not fault:
-        return None
-    return rules.EMPTY_THINKING if fault == "empty" else rules.UNSIGNED_THINKING
-
-
-_SIGNED = ("thinking", "redacted_thinking", "reasoningContent")
+    for message in draft.messages if draft.profile.signed_reasoning else ():
+        kept: list[Part] = []
+        for part in message.parts:
+            can_be_signed = part.kind == REASONING and part.flavor in _SIGNED
+            fault = rules.signature_fault(part) if can_be_signed else ""
+            if fault:
+                rule = rules.EMPTY_THINKING if fault == "empty" else rules.UNSIGNED_THINKING
+                draft.drop(rule, part, "thinking that cannot be replayed was dropped")
+            else:
+                kept.append(part)
+        if len(kept) != len(message.parts):
+            draft.keep_parts(message, kept)
 
 
 def drop_foreign(draft: RepairDraft) -> None:
     """LS304: drop reasoning that another vendor issued."""
     asked = issuer_of(draft.origin.model)
-    if draft.profile.layout == FLAT:
-        _drop_foreign_items(draft, asked)
+    if not asked:
         return
-    for message in draft.messages if asked else ():
-        if rules.is_foreign(message, asked):
-            _drop_parts(draft, message, _foreign_rule, "reasoning of another vendor")
-
-
-def _drop_foreign_items(draft: RepairDraft, asked: str) -> None:
-    left = ItemRemoval(draft)
-    for message in reversed(draft.messages):
-        if asked and message.has(REASONING) and rules.is_foreign(message, asked):
-            left.drop(message, rules.FOREIGN_REASONING, "reasoning of another vendor")
-        else:
-            left.keep(message)
-    left.finish()
-
-
-def _foreign_rule(part: Part) -> Rule | None:
-    return rules.FOREIGN_REASONING if part.kind == REASONING else None
-
-
-def _drop_parts(
-    draft: RepairDraft, message: Message, judge: Callable[[Part], Rule | None], what: str
-) -> None:
-    kept: list[Part] = []
-    for part in message.parts:
-        rule = judge(part) if part.kind == REASONING else None
-        if rule is None:
-            kept.append(part)
-        else:
-            draft.drop(rule, part, f"{what} was dropped")
-    if len(kept) != len(message.parts):
-        draft.keep_parts(message, kept)
+    what = "reasoning of another vendor"
+    if draft.profile.layout == FLAT:
+        left = ItemRemoval(draft)
+        for message in reversed(draft.messages):
+            if message.has(REASONING) and rules.is_foreign(message, asked):
+                left.drop(message, rules.FOREIGN_REASONING, what)
+            else:
+                left.keep(message)
+        left.finish()
+        return
+    for message in draft.messages:
+        if message.has(REASONING) and rules.is_foreign(message, asked):
+            for part in message.parts:
+                if part.kind == REASONING:
+                    draft.drop(rules.FOREIGN_REASONING, part, f"{what} was dropped")
+            draft.keep_parts(message, [part for part in message.parts if part.kind != REASONING])
 
 
 def drop_trailing(draft: RepairDraft) -> None:
@@ -266,31 +246,16 @@ def drop_bound(draft: RepairDraft) -> None:
     if not draft.profile.signed_reasoning:
         return
     position, number = draft.first_change()
-    if (
-        draft.body is not None
-        and draft.body is not draft.origin.body
-        and _prefix_fields_changed(draft)
-    ):
+    before, after = draft.origin.body or {}, draft.body or {}
+    if any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig")):
         position, number = 0, 0
     for at in range(position, len(draft.messages)):
         message = draft.messages[at]
         head = message.parts[:number] if at == position else []
         tail = message.parts[len(head) :]
-        if any(part.kind == REASONING for part in tail):
-            _drop_bound_parts(draft, message, head, tail)
-
-
-def _drop_bound_parts(
-    draft: RepairDraft, message: Message, head: list[Part], tail: list[Part]
-) -> None:
-    for part in tail:
-        if part.kind == REASONING:
-            draft.drop(
-                rules.BOUND_REASONING, part, "thinking bound to a changed prefix was dropped"
-            )
-    draft.keep_parts(message, head + [part for part in tail if part.kind != REASONING])
-
-
-def _prefix_fields_changed(draft: RepairDraft) -> bool:
-    before, after = draft.origin.body or {}, draft.body or {}
-    return any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig"))
+        bound = [part for part in tail if part.kind == REASONING]
+        for part in bound:
+            note = "thinking bound to a changed prefix was dropped"
+            draft.drop(rules.BOUND_REASONING, part, note)
+        if bound:
+            draft.keep_parts(message, head + [part for part in tail if part.kind != REASONING])

@@ -34,7 +34,13 @@ def name_roles(draft: RepairDraft) -> None:
         if message.role != UNKNOWN:
             continue
         spelled = message.raw.get("role", message.raw.get("type")) if message.raw else None
-        _read_as_result(draft, message, spelled)
+        # another format's tool message is the result it stands for, if it names its call
+        call_id = message.raw.get("tool_call_id") if spelled == "tool" else None
+        if isinstance(call_id, str):
+            result = draft.dialect.foreign_result(call_id, message.raw.get("content"))
+            if result is not None:
+                result.home, result.at = message.index, ("content",)
+                message.parts = [result]
         role = _role_for(draft, message, spelled)
         label = "" if role else ROLE_LABEL.format(role=word(spelled))
         message.role = role or USER
@@ -47,17 +53,6 @@ def name_roles(draft: RepairDraft) -> None:
         message.touch()
         note = f"role {word(spelled)} became {message.role}"
         draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
-
-
-def _read_as_result(draft: RepairDraft, message: Message, spelled: object) -> None:
-    """Take another format's tool message for the result it is, if it names its call."""
-    call_id = message.raw.get("tool_call_id") if spelled == "tool" else None
-    if not isinstance(call_id, str):
-        return
-    result = draft.dialect.foreign_result(call_id, message.raw.get("content"))
-    if result is not None:
-        result.home, result.at = message.index, ("content",)
-        message.parts = [result]
 
 
 def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:

@@ -32,7 +32,7 @@ from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 from lockstitch.rules.pairing import ALL
-from lockstitch.rules.rule import Case, Finding, Rule, finder, label, rule
+from lockstitch.rules.rule import Case, Finding, finder, label, rule
 
 BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
@@ -310,11 +310,6 @@ def empty_contents(case: Case) -> Iterator[Finding]:
             yield case.find(EMPTY_CONTENT, place, "this message has no content", wording=wording)
 
 
-def _sets_something(raw: Any) -> bool:
-    """A system message without words may set options from there on, such as the effort."""
-    return isinstance(raw, dict) and bool(raw.keys() - {"role", "content"})
-
-
 def lacks_content(case: Case, position: int) -> bool:
     """Whether this receiver refuses a message as empty."""
     message = case.messages[position]
@@ -328,8 +323,9 @@ def lacks_content(case: Case, position: int) -> bool:
         return isinstance(message.raw, dict) and fields_of(message.raw).get("content") is None
     if message.parts:
         return False
-    if dialect == "anthropic" and message.role == SYSTEM and _sets_something(message.raw):
-        return False
+    if dialect == "anthropic" and message.role == SYSTEM and isinstance(message.raw, dict):
+        # one without words may set options from there on, such as the effort
+        return not message.raw.keys() - {"role", "content"}
     if dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     is_last = position == len(case.messages) - 1
@@ -437,8 +433,15 @@ def malformed(case: Case) -> Iterator[Finding]:
     for part in case.parts.rest:
         if part.kind != BROKEN or part.flavor == CALLS_ELSEWHERE:
             continue
-        if not case.messages[part.home].flaw:
-            yield _broken(case, part)
+        if case.messages[part.home].flaw:
+            continue
+        place = case.place(part)
+        if part.flavor == NO_CALLS:
+            text = "an empty list of calls"
+            yield case.find(MALFORMED, place, text, wording="no calls", lossy=False)
+        else:
+            broken = EMPTY_CONTENT if part.flavor == "empty" else MALFORMED
+            yield case.find(broken, place, "this block cannot be read as one")
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
             text = "a bare string where a block belongs"
@@ -450,14 +453,6 @@ def keeps_text(message: Message) -> bool:
     if message.flaw == "content":
         return not message.has(BROKEN)
     return isinstance(message.raw, str) and bool(message.raw.strip())
-
-
-def _broken(case: Case, part: Part) -> Finding:
-    if part.flavor == NO_CALLS:
-        text = "an empty list of calls"
-        return case.find(MALFORMED, case.place(part), text, wording="no calls", lossy=False)
-    rule_: Rule = EMPTY_CONTENT if part.flavor == "empty" else MALFORMED
-    return case.find(rule_, case.place(part), "this block cannot be read as one")
 
 
 _FLAWS = {

@@ -293,7 +293,11 @@ def call_ids(case: Case) -> Iterator[Finding]:
         before = seen.get(call.id)
         seen[call.id] = zone
         if before is not None and (before == zone or profile.ids_unique):
-            yield _repeat(case, call, before == zone)
+            is_same_turn = before == zone
+            rule_ = REPEATED_CALL if is_same_turn else REUSED_ID
+            where = "appears twice in one turn" if is_same_turn else "was used in an earlier turn"
+            text = f"call id {shown(call.id)} {where}"
+            yield case.find(rule_, case.place(call), text, id=call.id)
         elif profile.id_max and len(call.id) > profile.id_max:
             text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
             yield case.find(ID_LENGTH, case.place(call), text, n=len(call.id))
@@ -323,14 +327,6 @@ def result_ids(case: Case) -> Iterator[Finding]:
             yield case.find(MISSING_ID, case.place(result), "a result does not name its call")
 
 
-def _repeat(case: Case, call: Part, same_turn: bool) -> Finding:
-    if same_turn:
-        text = f"call id {shown(call.id)} appears twice in one turn"
-        return case.find(REPEATED_CALL, case.place(call), text, id=call.id)
-    text = f"call id {shown(call.id)} was used in an earlier turn"
-    return case.find(REUSED_ID, case.place(call), text, id=call.id)
-
-
 @finder("openai-responses")
 def item_ids(case: Case) -> Iterator[Finding]:
     """LS206."""
@@ -358,7 +354,10 @@ def item_id_fault(message: Message, seen: set[str]) -> str:
     """Return what is wrong with an item's own id, or ""; remembers the ids it has seen."""
     raw = message.raw
     item_id = raw.get("id") if isinstance(raw, dict) and not message.flaw else None
-    if not isinstance(item_id, str) or _names_a_call(message):
+    part = message.parts[0] if message.parts else None
+    # the id of a local shell's output may be that of its call
+    names_call = part is not None and part.kind == RESULT and part.raw.get("id") == part.id
+    if not isinstance(item_id, str) or names_call:
         return ""
     if item_id in seen:
         return "appears twice"
@@ -377,12 +376,6 @@ def item_id_fault(message: Message, seen: set[str]) -> str:
 def is_reference(message: Message) -> bool:
     """Whether an item only refers to one the provider stored."""
     return bool(message.parts) and message.parts[0].flavor == "item_reference"
-
-
-def _names_a_call(message: Message) -> bool:
-    """Local shell outputs may carry their call's id in ``id``."""
-    part = message.parts[0] if message.parts else None
-    return part is not None and part.kind == RESULT and part.raw.get("id") == part.id
 
 
 @finder(having=(CALL,))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lockstitch.conversation.parts import MEDIA, RESULT, Path, Place
+from lockstitch.conversation.parts import MEDIA, RESULT, Path
 from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
     ACCEPTED,
@@ -175,7 +175,9 @@ def images(case: Case) -> Iterator[Finding]:
         place = case.place(image.part)
         head = head_of(image.data)
         fault = image_fault(image, head)
-        where = _where(place, image)
+        # Anthropic names an image through the result that holds it, if there is one
+        is_held = image.path[:1] == ("content",)
+        where = f"{place}.tool_result.content.{image.path[1]}" if is_held else str(place)
         if fault:
             only_label = can_relabel(image, head)
             yield case.find(
@@ -192,13 +194,6 @@ def images(case: Case) -> Iterator[Finding]:
             text = f"an image of {pixels(head)} pixels, {limit} are taken"
             many = " for many-image requests" if limit == case.profile.max_pixels_many else ""
             yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many, where=where)
-
-
-def _where(place: Place, image: Image) -> str:
-    """Name an image as Anthropic does: through the result that holds it, if there is one."""
-    if image.path[:1] != ("content",):
-        return str(place)
-    return f"{place}.tool_result.content.{image.path[1]}"
 
 
 def all_images(case: Case) -> list[Image]:

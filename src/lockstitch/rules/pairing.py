@@ -397,7 +397,9 @@ def scattered_results(case: Case) -> Iterator[Finding]:
     if case.profile.layout != GROUPED:
         return
     scattered = [zone for zone in case.paired.zones if is_scattered(case.messages, zone)]
-    calls = _call_by_result(case) if scattered else {}
+    paired = case.paired
+    pairs = zip(paired.calls, paired.pairing.answers, strict=True) if scattered else ()
+    calls = {id(paired.results[answer]): call for call, answer in pairs if answer != NOWHERE}
     for zone in scattered:
         first = case.messages[zone.holders[0]]
         wedged = False
@@ -447,15 +449,6 @@ def first_wedge(messages: list[Message], zone: Zone) -> int:
     return zone.stop
 
 
-def _call_by_result(case: Case) -> dict[int, Part]:
-    paired = case.paired
-    return {
-        id(paired.results[answer]): call
-        for call, answer in zip(paired.calls, paired.pairing.answers, strict=True)
-        if answer != NOWHERE
-    }
-
-
 @finder("anthropic", "bedrock", having=(SERVER_CALL, SERVER_RESULT))
 def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
@@ -482,7 +475,8 @@ def lone_server_parts(messages: list[Message]) -> list[Part]:
     lone: list[Part] = []
     waiting: dict[str | None, Part] = {}
     for message in messages:
-        if message.role != ASSISTANT and not _is_all_results(message):
+        is_all_results = message.parts and all(part.kind == RESULT for part in message.parts)
+        if message.role != ASSISTANT and not is_all_results:
             lone += waiting.values()
             waiting = {}
         for part in message.parts:
@@ -494,10 +488,6 @@ def lone_server_parts(messages: list[Message]) -> list[Part]:
                 else:
                     lone.append(part)
     return lone
-
-
-def _is_all_results(message: Message) -> bool:
-    return bool(message.parts) and all(part.kind == RESULT for part in message.parts)
 
 
 _SERVER_KINDS = {

@@ -224,14 +224,22 @@ def alternation(case: Case) -> Iterator[Finding]:
     before: Message | None = None
     previous: Message | None = None
     for message in case.messages:
-        if profile.template and not _counts(message):
+        # chat templates count users, and assistants without calls, only
+        if profile.template and (
+            message.role not in (USER, ASSISTANT)
+            or (message.role == ASSISTANT and message.has(CALL))
+        ):
             previous = message
             continue
         if previous is not None and needs_bridge(previous, message, profile):
             text = f"a {message.role} message follows tool results"
             place = case.place_at(message.index)
             yield case.find(USER_AFTER_TOOL, place, text, role=message.role)
-        elif before is not None and _clash(before, message, previous, profile):
+        elif (
+            before is not None
+            and message.role == before.role
+            and (profile.template or previous is before)
+        ):
             text = f"two {message.role} messages follow each other"
             place = case.place_at(before.index)
             yield case.find(
@@ -241,22 +249,11 @@ def alternation(case: Case) -> Iterator[Finding]:
         previous = message
 
 
-def _counts(message: Message) -> bool:
-    """Chat templates count users and assistants without calls only."""
-    return message.role == USER or (message.role == ASSISTANT and not message.has(CALL))
-
-
 def needs_bridge(previous: Message, message: Message, profile: Profile) -> bool:
     """Whether an assistant turn must stand between these two messages."""
     if profile.user_after_tool or previous.role != TOOL:
         return False
     return message.role == USER or (message.role == SYSTEM and not profile.template)
-
-
-def _clash(before: Message, message: Message, previous: Message | None, profile: Profile) -> bool:
-    if message.role != before.role or message.role not in (USER, ASSISTANT):
-        return False
-    return profile.template or previous is before
 
 
 @finder(
