@@ -20,8 +20,8 @@ from lockstitch.dialects.media import head_of, pixels
 from lockstitch.dialects.replies import tokens_in
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.events import Compacted, Replied, value_of
+from lockstitch.journal.messages import said_as
 from lockstitch.journal.projection import each_item
-from lockstitch.journal.results import said_as
 from lockstitch.journal.state import Item, JournalView, ModelReply, Spoken, SummaryInForce
 
 Counter = Callable[[Sequence[Any], str], int]

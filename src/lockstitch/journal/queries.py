@@ -27,8 +27,8 @@ from lockstitch.journal.events import (
     event_of,
     value_of,
 )
+from lockstitch.journal.messages import known, said_as
 from lockstitch.journal.records import JournalRecord
-from lockstitch.journal.results import known, said_as
 from lockstitch.journal.state import Fact
 
 Who = Literal["user", "assistant", "system", "result"]

@@ -24,7 +24,8 @@ from lockstitch.compaction.running import (
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState, JournalView
 from lockstitch.session import decisions
 from lockstitch.session.writing import SessionWriter

@@ -38,17 +38,15 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.importing import import_events
+from lockstitch.journal.messages import import_events, said_as
 from lockstitch.journal.queries import said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_name, check_session_name
-from lockstitch.journal.results import said_as
 from lockstitch.journal.salvage import large_names
 from lockstitch.journal.state import Checkpoint, Fact, JournalState
-from lockstitch.journal.threads import THREAD_RECORDS, begins_thread
 from lockstitch.session import decisions
 from lockstitch.session.content import json_payload
 from lockstitch.session.decisions import PAUSED
-from lockstitch.session.listing import companions, refuse_internal
+from lockstitch.session.listing import THREAD_RECORDS, begins_thread, companions, refuse_internal
 from lockstitch.session.reader import SessionView
 from lockstitch.session.writing import SessionWriter
 from lockstitch.stores.base import Backend, IncomingSession

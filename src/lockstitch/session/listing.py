@@ -8,23 +8,28 @@ A webhook, a queue worker or another process puts a result into the session's in
 its own that anybody may add to for a moment. Whoever holds the session takes it over from there,
 under the same key, so it counts once however often it was handed in or taken over. Such journals,
 and those of the store itself, are no sessions of anybody's.
+
+Some sessions keep a graph's thread for an integration. Their records are the integration's own,
+and only it knows what they add up to. Whoever lists, copies, searches or removes sessions needs
+less: whether one keeps a thread, and what is said in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Damaged, Moved, Unreadable, UsageError
 from lockstitch.journal.events import Finished, Noted, as_stored, entry_of, event_of
-from lockstitch.journal.queries import Match, SearchWords, SessionSearch
+from lockstitch.journal.queries import Match, SearchWords, SessionSearch, Spoken, said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_key, inbox_of, is_inbox
 from lockstitch.journal.state import JournalState
-from lockstitch.journal.threads import thread_spoken
 from lockstitch.session import decisions
 from lockstitch.session.decisions import CHILD, Call
 from lockstitch.session.reader import SessionView
@@ -70,6 +75,65 @@ def _is_child(backend: Backend, one: Listed) -> bool:
     first = next(backend.read(one.session, upto=1), None)
     event = event_of(first) if first is not None else None
     return isinstance(event, Noted) and event.name == CHILD
+
+
+THREAD_NAMES = ("langgraph.", "langgraph-")
+FIRST = b'{"kind":"thread"'
+_LATER = (b'{"kind":"checkpoint"', b'{"kind":"writes"')
+THREAD_RECORDS = (FIRST, *_LATER)
+
+
+class ThreadConversation(Struct):
+    """The messages of a thread's last checkpoint, with the results that its tasks have stored.
+
+    ``settled`` are those that can be judged: in a run that was broken off, or that waits for a
+    person, the last calls are open on purpose.
+    """
+
+    messages: list[Any]
+    settled: list[Any]
+    checkpoints: int
+
+
+class _ThreadItems(Struct):
+    items: tuple[Raw, ...] = ()
+
+
+def may_be_thread(session: str) -> bool:
+    """Whether a session may keep a thread, by its name."""
+    return session.startswith(THREAD_NAMES)
+
+
+def begins_thread(records: Iterable[JournalRecord]) -> bool:
+    """Whether the first of some records says that a session keeps a thread."""
+    return any(record.body.startswith(FIRST) for record in records)
+
+
+def thread_spoken(
+    body: bytes, may_match: Callable[[bytes], bool], payload: Callable[[str], bytes]
+) -> Spoken | None:
+    """Return who says what in the messages that a record brings; None if it is not of a thread.
+
+    ``may_match`` is a quick look at its bytes, before anything is decoded.
+    """
+    if not body.startswith(_LATER):
+        return None
+    if b'{"x":"' not in body and not may_match(body):
+        return iter(())
+    return _spoken_in_thread(body, payload)
+
+
+def _spoken_in_thread(body: bytes, payload: Callable[[str], bytes]) -> Spoken:
+    try:
+        items = msgspec.json.decode(body, type=_ThreadItems).items
+    except msgspec.MsgspecError:
+        return
+    for item in items:
+        value = msgspec.json.decode(item)
+        if isinstance(value, dict) and "x" in value and "t" not in value:
+            value = msgspec.json.decode(payload(value["x"]))
+        if isinstance(value, dict) and isinstance(value.get("data"), dict):
+            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
 
 # How long whoever delivers waits for others who are delivering to the same session.

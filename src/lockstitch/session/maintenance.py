@@ -28,9 +28,14 @@ from lockstitch.journal.salvage import (
     readable_records,
     rebuild_entries,
 )
-from lockstitch.journal.threads import begins_thread, may_be_thread
 from lockstitch.session.decisions import turn_of
-from lockstitch.session.listing import AUDIT, companions, list_sessions
+from lockstitch.session.listing import (
+    AUDIT,
+    begins_thread,
+    companions,
+    list_sessions,
+    may_be_thread,
+)
 from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease, Listed, Listing
 from lockstitch.stores.leases import myself
