@@ -34,8 +34,7 @@ from lockstitch.session import decisions
 from lockstitch.session.decisions import CHILD, Call
 from lockstitch.session.reader import SessionView
 from lockstitch.session.tool_run import make_finished
-from lockstitch.session.writing import now
-from lockstitch.stores.base import LATEST, Backend, Listed, Listing
+from lockstitch.stores.base import LATEST, Backend, Listed, Listing, now
 
 _NAME = re.compile(r"(?:\.\d+-\d+)+")
 _PAGE = 256
@@ -63,18 +62,16 @@ def descendants(backend: Backend, session: str) -> list[str]:
         for one in page:
             if not one.session.startswith(f"{session}."):
                 return found
-            if _NAME.fullmatch(one.session.removeprefix(session)) and _is_child(backend, one):
+            if not _NAME.fullmatch(one.session.removeprefix(session)):
+                continue
+            # Anybody may choose such a name: a child says of itself that it is one.
+            first = next(backend.read(one.session, upto=1), None)
+            event = event_of(first) if first is not None else None
+            if isinstance(event, Noted) and event.name == CHILD:
                 found.append(one.session)
         if len(page) < _PAGE:
             return found
         listing = listing.behind(page[-1])
-
-
-def _is_child(backend: Backend, one: Listed) -> bool:
-    """Whether a session says of itself that it is a child: anybody may choose such a name."""
-    first = next(backend.read(one.session, upto=1), None)
-    event = event_of(first) if first is not None else None
-    return isinstance(event, Noted) and event.name == CHILD
 
 
 THREAD_NAMES = ("langgraph.", "langgraph-")
@@ -228,7 +225,7 @@ def refuse_internal(name: str) -> None:
 def companions(backend: Backend, name: str) -> list[str]:
     """Return the names of journals that go where a session goes: it is removed or copied with them.
 
-    Each begins with the name of its session, so that its name in a copy can be told.
+    Each begins with the name of its session, so that its name in a copy can be made.
     """
     sessions = [name, *descendants(backend, name)]
     inboxes = [inbox_of(one) for one in sessions]
@@ -245,7 +242,11 @@ def listing_of(
     """Make sense of what a caller wants to have listed; raises ``UsageError``."""
     if order not in get_args(Order):
         raise UsageError("sessions are listed in the order of 'name' or 'changed'")
-    since = -LATEST if changed_after is None else _moment(changed_after)
+    if isinstance(changed_after, datetime):
+        changed_after = round(changed_after.timestamp() * 1000)
+    if isinstance(changed_after, bool) or not isinstance(changed_after, int | None):
+        raise UsageError("changed_after is a date, or a number of milliseconds since 1970")
+    since = -LATEST if changed_after is None else changed_after
     is_newest = order == "changed"
     cursor = after.cursor if isinstance(after, Listed) else after
     if not cursor:
@@ -259,14 +260,6 @@ def listing_of(
     elif not is_newest:
         return Listing(name, tag=tag, since=since)
     raise UsageError("after is the last session of the page before, or its cursor")
-
-
-def _moment(changed_after: datetime | int) -> int:
-    if isinstance(changed_after, datetime):
-        return round(changed_after.timestamp() * 1000)
-    if isinstance(changed_after, bool) or not isinstance(changed_after, int):
-        raise UsageError("changed_after is a date, or a number of milliseconds since 1970")
-    return changed_after
 
 
 def list_sessions(

@@ -355,8 +355,9 @@ class LogWalk:
             known = f"{VERSION} or {FORKED}"
             raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {known}")
         if line.session != self.session and line.session.lower() == self.session.lower():
-            told = f"session {self.session}: the file system does not tell it from {line.session}"
-            raise UsageError(told)
+            raise UsageError(
+                f"session {self.session}: the file system does not tell it from {line.session}"
+            )
         if line.base is not None:
             # Go on behind the records that a fork shares; only its first line tells of them.
             if self.state.made:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Moved
+from lockstitch.errors import Damaged, Held
 from lockstitch.files import os_files
 from lockstitch.journal.records import START, Head
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
+from lockstitch.stores.base import require_stamp
 from lockstitch.stores.jsonl.files import Files, base_of
 from lockstitch.stores.jsonl.log import (
     FORKED,
@@ -61,7 +62,7 @@ def remains(files: Files, session: str) -> Remains:
         base = below
     openings = [one for one in kept if not isinstance(one.line, RecordLine)]
     remnants = _numbered(kept)
-    # What a damaged line was can be told by whether a number is missing where it stands.
+    # What a damaged line was is known by whether a number is missing where it stands.
     lumps = [one for one in openings if one.line is None]
     is_altered = any(one.is_altered for one in openings)
     extra = len(lumps) > sum(bool(one.raw) for one in remnants)
@@ -82,8 +83,8 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     whole = [*_joined(found)]
     for one in whole:
         if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
-            told = f"it is of version {one.line.lockstitch}, not {VERSION} or {FORKED}"
-            raise Damaged(f"session {session}: {told}")
+            known = f"{VERSION} or {FORKED}"
+            raise Damaged(f"session {session}: it is of version {one.line.lockstitch}, not {known}")
     return _counting(whole)
 
 
@@ -100,8 +101,7 @@ def _is_behind(line: Line | None, seq: int) -> bool:
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
     """Give a session's file another name, and its own name to another file, under both locks."""
     with files.reading(session) as handle:
-        if stamp and stamp != _stamp(handle):
-            raise Moved(f"session {session}: it went on since it was read: read it again")
+        require_stamp(stamp, _stamp(handle), session)
     path, beside = files.log(session), files.log(aside)
     try:
         os.link(path, beside, follow_symlinks=False)

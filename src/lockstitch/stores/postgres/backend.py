@@ -56,6 +56,8 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     check_blob,
+    check_lease_seconds,
+    moved,
     require_lines,
 )
 from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
@@ -173,8 +175,7 @@ class PostgresBackend(Backend):
         timeout: float = TIMEOUT,
         owners: Sequence[str] = (),
     ) -> None:
-        if not lease_seconds > 0:
-            raise UsageError("a lease lasts longer than 0 seconds")
+        check_lease_seconds(lease_seconds)
         if not timeout > 0:
             raise UsageError("a server is waited for longer than 0 seconds")
         address = address_of(dsn)
@@ -242,8 +243,19 @@ class PostgresBackend(Backend):
         self._require_open()
         require_lines(entries)
         for _ in range(TRIES):
-            values = self._appended(lease, entries, after, self._place(lease, after))
-            outcome, seq, digest = self._sent(lease, values)
+            # Where the session stands, as far as is known here; another thread may be ahead.
+            head = self._leases.head(lease)
+            if head is None or head.seq < after:
+                head = self.head(lease.session) or NEW
+            # Behind another record than the last it only asks whether the entries are there.
+            is_last = head.seq == after
+            records = chain_entries(head, lease.epoch, entries) if is_last else []
+            digest = head.digest if is_last else None
+            place = (lease.session, lease.epoch, lease.token, after, digest)
+            values = (*place, *_columns(entries, records), self._lease_seconds)
+            with self._doubtful(lease):
+                answer = self._server.tell(schema.APPEND, values, _named(lease.session))[0]
+            outcome, seq, digest = answer
             if outcome in {"done", "already"}:
                 head = Head(seq, bytes(digest), lease.epoch)
                 self._leases.move(lease, head)
@@ -251,29 +263,6 @@ class PostgresBackend(Backend):
             if outcome != "again":
                 raise _refused(outcome, lease, seq, after)
         raise Moved(f"{_named(lease.session)}: it went on again and again meanwhile")
-
-    def _place(self, lease: Lease, after: int) -> Head:
-        """Return where the session stands, as far as is known here; another thread may be ahead."""
-        head = self._leases.head(lease)
-        if head is None or head.seq < after:
-            head = self.head(lease.session) or NEW
-        return head
-
-    def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
-        """Send an append."""
-        with self._doubtful(lease):
-            return self._server.tell(schema.APPEND, values, _named(lease.session))[0]
-        raise AssertionError
-
-    def _appended(
-        self, lease: Lease, entries: Sequence[JournalEntry], after: int, head: Head
-    ) -> tuple[Any, ...]:
-        """Return the values of an append; behind another record than the last it only asks."""
-        is_last = head.seq == after
-        records = chain_entries(head, lease.epoch, entries) if is_last else []
-        digest = head.digest if is_last else None
-        place = (lease.session, lease.epoch, lease.token, after, digest)
-        return (*place, *_columns(entries, records), self._lease_seconds)
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -289,7 +278,7 @@ class PostgresBackend(Backend):
                 return Head(seq, bytes(digest), found)
             if outcome == "moved":
                 if found == epoch or (seq, bytes(digest or b"")) != (after.seq, after.digest):
-                    raise Moved(f"{_named(session)}: it ends at record {seq}, not at {after.seq}")
+                    raise moved(_named(session), seq, after.seq)
                 epoch = found
                 continue
             seen = HolderSighting(*held)
@@ -652,7 +641,7 @@ def _let_go(pid: int, pool: Pool, notifications: Notifications) -> None:
 def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> LockstitchError:
     where = _named(lease.session)
     if outcome == "moved":
-        return Moved(f"{where}: it ends at record {seq}, not at {after}")
+        return moved(where, seq, after)
     if outcome == "damaged":
         return Damaged(f"{where}: record {after} is not the one that was written (checksum)")
     if outcome == "missing":

@@ -44,14 +44,8 @@ def records(
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
     seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
-    reached = JournalRecord(after.seq, 0, "", 0, b"", after.digest)
-    for record in verify_chain(_chunks(server, number, base, after.seq, last, where), after, where):
-        reached = record
-        yield record
-    if reached.seq < last:
-        raise Damaged(f"{where}: record {reached.seq + 1} is missing, the session ends at {last}")
-    if reached.seq == seq and reached.digest != digest:
-        raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
+    chunks = _chunks(server, number, base, after.seq, last, where)
+    return verify_chain(chunks, after, where, last=last, end=Head(seq, bytes(digest)))
 
 
 def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
