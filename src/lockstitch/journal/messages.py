@@ -68,7 +68,7 @@ class ResultContent(Struct):
 
 def answer_to(call: CallState, payload: Any) -> ResultContent:
     """Return what became of a call; ``payload`` is what its outcome carries, decoded."""
-    if call.is_news:
+    if call.is_late:
         return ResultContent(WAITING, failed=True)
     if call.outcome is None:
         return ResultContent(_UNANSWERED.get(call.status, NOT_STARTED), failed=True)

@@ -238,7 +238,7 @@ class Projector:
         for item in self.value.ahead(self.view.sent(start, stop)):
             changed = self.changed
             own = self._own(item)
-            more = [] if own is not None else self._words(item) or self._turns_of(item)
+            more = [] if own is not None else self._turns_of(item)
             begins = type(item) is ModelReply and (bool(own) or _begins(more))
             if self._turns and (own is not None or (begins and _ends(self._turns[-1]))):
                 self.close(messages)
@@ -279,7 +279,7 @@ class Projector:
         if not isinstance(item, OWN) or known(item.event.dialect) != self.name:
             return None
         if isinstance(item, ModelReply):
-            # Return a reply as it came, to who issued it, with the results of its calls.
+            # A reply goes as it came to who issued it, with the results of its calls.
             value = self.value.of(item.event)
             plain = self.exchange.plain_messages(value)
             messages = messages_in(self.name, value) if plain is None else plain
@@ -287,7 +287,9 @@ class Projector:
             found = self._issued.get(who)
             if found is None:
                 found = self._issued[who] = self.receiver.issued(item.event)
-            if not found or self._is_unbound(item):
+            # Some models mind if they get to see another past than they replied to.
+            is_other_past = self.receiver.traits.binds_reasoning and self.changed > item.after
+            if not found or is_other_past:
                 self._is_everyday = False
                 messages = without_reasoning(self.name, messages)
                 plain = None
@@ -313,7 +315,7 @@ class Projector:
         results: list[TextResult] = []
         for call in reply.calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or call.is_news:
+            if not isinstance(fact, Finished) or call.is_late:
                 return []
             if exchange.needs_ids and not call.id:
                 return []
@@ -324,22 +326,15 @@ class Projector:
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
         return exchange.plain_results(results)
 
-    def _words(self, item: Item | str) -> list[str]:
-        """Return an item that is nothing but words of the user's."""
+    def _turns_of(self, item: Item) -> Sequence[NeutralTurn | str]:
+        """Return an item in no dialect's spelling; plain words and an everyday reply at once."""
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
-            return [text] if type(text) is str and not is_blank_text(text) else []
-        return []
-
-    def _is_unbound(self, reply: ModelReply) -> bool:
-        """Whether the model, which minds that, gets to see another past than it replied to."""
-        return self.receiver.traits.binds_reasoning and self.changed > reply.after
-
-    def _turns_of(self, item: Item) -> list[NeutralTurn]:
-        """Return an item in no dialect's spelling, an everyday reply at once."""
+            if type(text) is str and not is_blank_text(text):
+                return [text]
         if type(item) is ModelReply and not self._is_shortened(item.seq):
             issuer = known(item.event.dialect)
-            results = self._told(item.calls) if issuer else None
+            results = self._text_results(item.calls) if issuer else None
             turn = None
             if results is not None:
                 turn = turn_of(issuer, self.value.of(item.event), results)
@@ -349,18 +344,18 @@ class Projector:
                 return [turn]
         return self.turns(item)
 
-    def _told(self, calls: list[CallState]) -> list[tuple[str, str, str, bool]] | None:
+    def _text_results(self, calls: list[CallState]) -> list[tuple[str, str, str, bool]] | None:
         """Return what became of calls if each has a result that is a text."""
-        told: list[tuple[str, str, str, bool]] = []
+        results: list[tuple[str, str, str, bool]] = []
         for call in calls:
             fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or call.is_news:
+            if not isinstance(fact, Finished) or call.is_late:
                 return None
             text = self.value.of(fact)
             if type(text) is not str:
                 return None
-            told.append((call.id, call.name, text, fact.outcome != "ok"))
-        return told
+            results.append((call.id, call.name, text, fact.outcome != "ok"))
+        return results
 
     def turns(self, item: Item | str) -> list[NeutralTurn]:
         """Return an item in no dialect's spelling."""
@@ -371,27 +366,24 @@ class Projector:
             answer = answer_in(item.fact, self.value.of(item.fact))
             return [NeutralTurn(USER, late_pieces(item.call, answer))]
         if isinstance(item, Spoken):
-            return self._said(item)
+            content, dialect = self.value.of(item.event), known(item.event.dialect)
+            if not dialect or isinstance(content, str) or content is None:
+                return [text_turn(USER, as_text(content))]
+            turns = read_turns([said_as(dialect, content)], dialect)
+            if self._is_shortened(item.seq):
+                for pieces, slot, picture in list(all_pictures(turns)):
+                    pieces[slot] = TextPiece(picture.note)
+            return turns
         issuer = known(item.event.dialect)
         if not issuer:
-            return self._unknown(item)
+            # Words for a reply that this version cannot read, and what its calls gave.
+            turns = [text_turn(ASSISTANT, UNREADABLE)]
+            for call in item.calls:
+                answer = answer_to(call, self._outcome(call))
+                turns.append(NeutralTurn(USER, late_pieces(call, answer)))
+            return turns
         messages = messages_in(issuer, self.value.of(item.event))
         return read_turns(self._with_results(item, messages, issuer), issuer)
-
-    def _unknown(self, reply: ModelReply) -> list[NeutralTurn]:
-        """Return words for a reply that this version cannot read, and what its calls gave."""
-        turns = [text_turn(ASSISTANT, UNREADABLE)]
-        for call in reply.calls:
-            answer = answer_to(call, self._outcome(call))
-            turns.append(NeutralTurn(USER, late_pieces(call, answer)))
-        return turns
-
-    def _said(self, item: Spoken) -> list[NeutralTurn]:
-        content, dialect = self.value.of(item.event), known(item.event.dialect)
-        if not dialect or isinstance(content, str) or content is None:
-            return [text_turn(USER, as_text(content))]
-        turns = read_turns([said_as(dialect, content)], dialect)
-        return _without_media(turns) if self._is_shortened(item.seq) else turns
 
     def _with_results(self, reply: ModelReply, messages: list[Any], name: str) -> list[Any]:
         calls = reply.calls
@@ -467,13 +459,6 @@ class Projector:
                 messages.append(message)
 
 
-def _without_media(turns: list[NeutralTurn]) -> list[NeutralTurn]:
-    """Put notes in the place of media."""
-    for pieces, slot, picture in list(all_pictures(turns)):
-        pieces[slot] = TextPiece(picture.note)
-    return turns
-
-
 def _begins(turns: Sequence[NeutralTurn | str]) -> bool:
     """Whether turns begin with something that the assistant says or calls."""
     first = turns[0] if turns else None
@@ -513,7 +498,9 @@ def turn_of(
         words, asked = exchange.words_and_calls(messages)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
-    if len(asked) != len(results) or not (words or asked) or not all(map(_is_said, words)):
+    if len(asked) != len(results) or not (words or asked):
+        return None
+    if not all(type(text) is str and not is_blank_text(text) for text in words):
         return None
     pieces: list[Piece] = [TextPiece(text) for text in words]
     calls: list[NeutralCall] = []
@@ -527,8 +514,8 @@ def turn_of(
             return None
         call = NeutralCall(number, name, arguments)
         calls.append(call)
-        is_told = failed and exchange.marks_failures
-        answers.append(NeutralResult(call, len(answers), [TextPiece(text)], is_told))
+        is_marked = failed and exchange.marks_failures
+        answers.append(NeutralResult(call, len(answers), [TextPiece(text)], is_marked))
     return PlainTurn(ASSISTANT, pieces, calls, answers)
 
 
@@ -546,10 +533,6 @@ def may_stay(turns: Sequence[NeutralTurn | str], ids: Ids) -> bool:
     return True
 
 
-def _is_said(text: Any) -> bool:
-    return type(text) is str and not is_blank_text(text)
-
-
 _CHUNK = 64
 _REPLIES = (Replied, Partial)
 _MISSING = object()
@@ -559,7 +542,7 @@ _decode = msgspec.json.Decoder(list[Any]).decode
 class Values:
     """Decoded payloads; ``large`` gives those that are kept apart, one by one when asked for.
 
-    What is given out is nobody else's, and the same until the next items come. ``is_clean`` tells
+    What is handed out is nobody else's, and the same until the next items come. ``is_clean`` says
     whether all of it is text that UTF-8 can say, without a NUL. Written anew as JSON it has
     ``size`` bytes at most, and what is decoded at once ``largest``.
     """
@@ -613,9 +596,8 @@ class Values:
             return {}
         if len(values) != len(events):
             return {}
-        # Add what is known of decoded values: a text is never longer than it was.
-        # Anything else can be, a number for one, and stands here twice, since a result names its
-        # call once more.
+        # A text is never longer than it was. Anything else can be, a number for one, and counts
+        # twice, since a result names its call once more.
         length = len(joined)
         others = encoded_size([value for value in values if type(value) is not str])
         texts = (value for value in values if type(value) is str)

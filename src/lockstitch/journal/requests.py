@@ -9,7 +9,7 @@ the request start anew, and both ways lead to the same messages.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -116,28 +116,22 @@ def weights(view: JournalView, large: Large, start: int = 0, stop: int | None = 
 
     The first number is for results that go out whole, the others for each of the limits.
     """
-    totals = [0] * (1 + len(_LIMITS))
+    totals, summary = [0] * (1 + len(_LIMITS)), view.summary
     if not view.has_large:
         return totals
-    found = [
-        (call.outcome.fact.blob, _cap(view, item.seq))
-        for item in view.sent(start, stop)
-        if type(item) is ModelReply
-        for call in item.calls
-        if call.outcome is not None and is_large_text(call.outcome.fact)
-    ]
+    found: list[tuple[str, int | None]] = []
+    for item in view.sent(start, stop):
+        if type(item) is ModelReply:
+            # How much of its results is sent, as a compaction wants it; None for all.
+            cap = summary.event.limit if summary and summary.shortens(item.seq) else None
+            facts = [call.outcome.fact for call in item.calls if call.outcome is not None]
+            found += [(fact.blob, cap) for fact in facts if is_large_text(fact)]
     sizes = large.sizes(list({name for name, _ in found}))
     caps = (max(sizes.values(), default=0), *_LIMITS)
     for name, cap in found:
         size = sizes[name] if cap is None else min(sizes[name], cap)
         totals = [total + min(size, most) for total, most in zip(totals, caps, strict=True)]
     return totals
-
-
-def _cap(view: JournalView, seq: int) -> int | None:
-    """Return how much of a record's results is sent, as a compaction wants it; None for all."""
-    summary = view.summary
-    return summary.event.limit if summary is not None and summary.shortens(seq) else None
 
 
 def needed_limit(receiver: Receiver, totals: Sequence[int]) -> int:
@@ -243,15 +237,27 @@ class CachedRequest:
         """Return the request; None if it has to be made anew, or a rule finds something in it."""
         more = weights(view, large, self.count)
         limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
-        words = _spelled_words(view) if limit else 0
+        # The last words of the user go out whole: if they may hold media, where they stand counts.
+        words = 0
+        if limit:
+            spoken = (item for item in view.items if type(item) is Spoken)
+            last_words = max(spoken, key=lambda item: item.seq, default=None)
+            words = last_words.seq if last_words and last_words.event.dialect else 0
         if self.count and (limit, words) != (self.limit, self.words):
             return None
         self.limit, self.words = limit, words
         projector = Projector(lighten(view, limit), self.receiver, large, limit)
-        messages = self._begun(projector)
-        # Return the numbers of two items: where places to go on from are looked for, and the last
-        # one.
-        # The last replies are not among them.
+        messages: list[Any] = []
+        if self.count:
+            # Go on behind what is kept.
+            projector.changed = self.mark.changed
+            projector.ids = self._ids
+            projector.ids.back_to(self.mark.ids)
+            messages = MessageList(self.messages)
+        else:
+            projector.open()
+        # Places to go on from later are looked for from ``tried`` on, and up to ``fresh``: the last
+        # replies are not among them.
         found: list[int] = []
         at = len(view.items)
         while at > self.count and len(found) < _FRESH + _TRIED:
@@ -267,25 +273,16 @@ class CachedRequest:
         self._projector, self._made = projector, messages
         if not self.judge.accepts(messages, projector.bound(messages, self.judge.stable)):
             return None
-        if self.judge.can_keep:
+        # What is fine stays fine, unless a template counts turns from the first one.
+        if not self.judge.profile.template:
             places = [mark for mark in marks if mark.item <= fresh]
             self._keep_stable(projector, messages, places)
         self._projector, self._made = None, []
         if not self.judge.stable:
             return messages
-        given = messages if isinstance(messages, MessageList) else MessageList(messages)
-        given.share(self.judge.stable)
-        return given
-
-    def _begun(self, projector: Projector) -> list[Any]:
-        """Return the messages that are kept, and let a projector go on behind them."""
-        if not self.count:
-            projector.open()
-            return []
-        projector.changed = self.mark.changed
-        projector.ids = self._ids
-        projector.ids.back_to(self.mark.ids)
-        return MessageList(self.messages)
+        shared = messages if isinstance(messages, MessageList) else MessageList(messages)
+        shared.share(self.judge.stable)
+        return shared
 
     def _keep_stable(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
         """Keep what comes before the last of some places."""
@@ -318,13 +315,6 @@ class CachedRequest:
         return heal_request(self._projector, self._made, self.who[0])
 
 
-def _spelled_words(view: JournalView) -> int:
-    """Return where the user spoke last, if that may hold media, which go out whole as the last."""
-    spoken = (item for item in view.items if type(item) is Spoken)
-    last = max(spoken, key=lambda item: item.seq, default=None)
-    return last.seq if last is not None and last.event.dialect else 0
-
-
 class RequestJudge:
     """Judges the requests of one receiver, each a longer one than the last.
 
@@ -348,11 +338,6 @@ class RequestJudge:
         self._proof: QuickProof | None = None
         self._odd: list[Message] = []
 
-    @property
-    def can_keep(self) -> bool:
-        """Whether what is fine stays fine; a template counts turns from the first one."""
-        return not self.profile.template
-
     def accepts(self, messages: list[Any], bound: int | None) -> bool:
         """Whether no rule finds anything in a list.
 
@@ -361,9 +346,10 @@ class RequestJudge:
         """
         self._bound, self._proof, self._odd = bound, None, []
         if self.stable:
-            new = messages[self.stable :]
-            size = encoded_size(new)
-            if size < 0 or not self._has_room(messages, size):
+            size, limit = encoded_size(messages[self.stable :]), self.profile.max_bytes
+            if limit and not self._is_exact and self.size + size > limit:
+                self.size, self._is_exact = encoded_size(messages[: self.stable]), True
+            if size < 0 or (limit and self.size + size > limit):
                 return False
             if bound is not None and self.model is None and self._is_proven(messages, self.stable):
                 return True
@@ -373,8 +359,8 @@ class RequestJudge:
                 return True
             if self.has_sound_excerpt(messages):
                 return True
-        given = HealInput(messages, self.name, self.model, ())
-        return given.is_proven or not examine(given.case())
+        whole = HealInput(messages, self.name, self.model, ())
+        return whole.is_proven or not examine(whole.case())
 
     def has_sound_excerpt(self, messages: list[Any]) -> bool:
         """Whether no rule finds anything in the few places of a list that need a look.
@@ -402,7 +388,7 @@ class RequestJudge:
             return False
         proof = VIEWS[self.profile.dialect].proof()
         is_walked = proof.run(messages, start, []) == len(messages)
-        if is_walked and proof.is_sound() and self._are_new(proof.ids()):
+        if is_walked and proof.is_sound() and self.ids.isdisjoint(proof.ids()):
             self._proof = proof
             return True
         return False
@@ -421,13 +407,6 @@ class RequestJudge:
         window = [messages[0], *messages[start:]] if start > 1 else messages
         return not examine(_case(self.profile, self.model, window))
 
-    def _has_room(self, messages: list[Any], size: int) -> bool:
-        """Whether a list with so many bytes more is one that the receiver takes."""
-        limit = self.profile.max_bytes
-        if limit and not self._is_exact and self.size + size > limit:
-            self.size, self._is_exact = encoded_size(messages[: self.stable]), True
-        return not limit or self.size + size <= limit
-
     def _is_fine(self, messages: list[Any]) -> bool:
         """Look at what is new with all the rules, and at what stands before it."""
         start = self.context
@@ -437,13 +416,9 @@ class RequestJudge:
             return False
         first = self.stable - start + 1 if start else self.stable
         new = case.messages[first:]
-        return self._are_new(_ids_in(new)) and self._is_within(new)
-
-    def _are_new(self, ids: Iterable[str]) -> bool:
-        return self.ids.isdisjoint(ids)
-
-    def _is_within(self, new: list[Message]) -> bool:
-        """Whether there are no more images and markers than the receiver takes."""
+        if not self.ids.isdisjoint(_ids_in(new)):
+            return False
+        # There may be no more images and markers than the receiver takes.
         profile = self.profile
         if profile.max_markers and self.markers + _markers_in(new) > profile.max_markers:
             return False

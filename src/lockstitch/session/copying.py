@@ -49,7 +49,8 @@ from lockstitch.session.listing import THREAD_RECORDS, begins_thread, companions
 from lockstitch.session.reader import SessionView
 from lockstitch.session.replies import json_payload
 from lockstitch.session.writing import SessionWriter
-from lockstitch.stores.base import Backend, IncomingSession, now
+from lockstitch.stores.base import Backend, IncomingSession
+from lockstitch.stores.leases import now
 
 Advance = Callable[[int], object]
 Piece = tuple[JournalRecord, tuple[bytes, ...]]

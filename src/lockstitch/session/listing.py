@@ -34,7 +34,8 @@ from lockstitch.session import decisions
 from lockstitch.session.decisions import CHILD, Call
 from lockstitch.session.reader import SessionView
 from lockstitch.session.tool_run import make_finished
-from lockstitch.stores.base import LATEST, Backend, Listed, Listing, now
+from lockstitch.stores.base import LATEST, Backend, Listed, Listing
+from lockstitch.stores.leases import now
 
 _NAME = re.compile(r"(?:\.\d+-\d+)+")
 _PAGE = 256

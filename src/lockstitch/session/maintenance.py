@@ -36,8 +36,8 @@ from lockstitch.session.listing import (
     may_be_thread,
 )
 from lockstitch.session.reader import SessionView
-from lockstitch.stores.base import Backend, Lease, Listed, Listing, now
-from lockstitch.stores.leases import myself
+from lockstitch.stores.base import Backend, Lease, Listed, Listing
+from lockstitch.stores.leases import myself, now
 
 DELETED = "deleted"
 _WAIT = 30.0

@@ -329,10 +329,8 @@ class ToolRun:
                 # Under the idempotency key of its earlier attempts, if there were any.
                 effect, attempt = candidate.effect or new_name(), candidate.starts + 1
                 started = Started(reply=reply, index=index, attempt=attempt, effect=effect)
-                session, abort = self._writer.session, threading.Event()
-                call = CurrentCall(
-                    candidate.id, name, session, reply, index, effect, attempt, abort
-                )
+                place = name, session, reply, index
+                call = CurrentCall(candidate.id, *place, effect, attempt, threading.Event())
                 timeout = self._timeout if tool.timeout is None else tool.timeout
                 arguments = asking.arguments or {}
                 self._running[key] = ToolJob(key, started, call, tool, arguments, timeout)

@@ -31,8 +31,9 @@ from lockstitch.journal.records import (
 from lockstitch.journal.state import JournalState
 from lockstitch.session.decisions import free_key, reply_events
 from lockstitch.session.reader import SessionView
-from lockstitch.stores.base import Backend, Lease, now
+from lockstitch.stores.base import Backend, Lease
 from lockstitch.stores.group_commit import CommitJob, GroupCommit
+from lockstitch.stores.leases import now
 
 PATIENCE = 5.0
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)

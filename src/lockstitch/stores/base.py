@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -296,11 +295,6 @@ class Backend(ABC):
     def __exit__(self, *_exc: object) -> None:
         """Close the store."""
         self.close()
-
-
-def now() -> int:
-    """Return the time of day, as records have it: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def check_lease_seconds(seconds: float) -> float:

@@ -37,10 +37,10 @@ from lockstitch.stores.base import (
     check_lease_seconds,
     find_fork_point,
     moved,
-    now,
     require_lines,
     require_stamp,
 )
+from lockstitch.stores.leases import now
 
 URL = "memory:"
 

@@ -55,7 +55,7 @@ from lockstitch.proxy.recording.keeping import (
 )
 from lockstitch.session.replies import json_payload, reply_event
 from lockstitch.session.writing import new_name
-from lockstitch.stores.base import now
+from lockstitch.stores.leases import now
 
 # The note that holds what came and is no reply.
 UNREAD = "reply"

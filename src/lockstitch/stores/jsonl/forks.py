@@ -32,10 +32,10 @@ from lockstitch.stores.base import (
     StoreFault,
     check_blob,
     find_fork_point,
-    now,
 )
 from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, hold_lock
 from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
+from lockstitch.stores.leases import now
 
 
 def fork_file(files: Files, source: str, upto: int, target: str) -> Head:

@@ -14,10 +14,10 @@ from lockstitch.errors import Damaged, Fenced, Held, Unsure, UsageError
 from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
-from lockstitch.stores.base import Lease, moved, now
+from lockstitch.stores.base import Lease, moved
 from lockstitch.stores.jsonl.files import Files, OwnClaim, noted_at, sync_data
 from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
-from lockstitch.stores.leases import myself
+from lockstitch.stores.leases import myself, now
 
 _MOST = 1 << 30
 Keep = Callable[[list[bytes]], None]

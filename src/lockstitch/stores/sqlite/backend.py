@@ -42,9 +42,8 @@ from lockstitch.stores.base import (
     check_blob,
     check_lease_seconds,
     find_fork_point,
-    now,
 )
-from lockstitch.stores.leases import Heartbeat, clock
+from lockstitch.stores.leases import Heartbeat, clock, now
 from lockstitch.stores.sqlite import connections, files, pieces, records, rows, salvage
 from lockstitch.stores.sqlite.changes import (
     Adding,

@@ -22,8 +22,8 @@ from lockstitch.journal.records import (
     check_key,
 )
 from lockstitch.stores import leases
-from lockstitch.stores.base import IncomingSession, are_there, moved, now, require_same
-from lockstitch.stores.leases import Holder
+from lockstitch.stores.base import IncomingSession, are_there, moved, require_same
+from lockstitch.stores.leases import Holder, now
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite import records as lineage
 from lockstitch.stores.sqlite.connections import Connection
