@@ -129,6 +129,11 @@ def is_inbox(name: str) -> bool:
     return name.endswith(_INBOX)
 
 
+def is_session_name(name: str) -> bool:
+    """Whether this may be the name of a session's journal, or of its inbox."""
+    return bool(_JOURNAL.fullmatch(name))
+
+
 def check_session_name(name: object) -> str:
     """Return the name of a session's journal, or of its inbox, if it may be one."""
     if isinstance(name, str) and _JOURNAL.fullmatch(name):

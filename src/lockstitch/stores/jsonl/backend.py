@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -335,7 +335,9 @@ class JsonlBackend(Backend):
         size = -1
         for count in range(sys.maxsize):
             self._require_open()
-            found = self._size(session)
+            found = 0
+            with suppress(OSError):
+                found = self._files.log(session).stat().st_size
             if found != size and (self.head(session) or NEW).seq > after:
                 return True
             size = found
@@ -344,12 +346,6 @@ class JsonlBackend(Backend):
                 return False
             time.sleep(min(left, _STEPS[min(count // 20, len(_STEPS) - 1)]))
         raise AssertionError
-
-    def _size(self, session: str) -> int:
-        try:
-            return self._files.log(session).stat().st_size
-        except OSError:
-            return 0
 
     def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()

@@ -56,7 +56,10 @@ def remains(files: Files, session: str) -> Remains:
             break
         try:
             below = base_of(other)
-            kept = [*_upto(_kept(other, session), base.seq), *kept]
+            # What stands behind the record that was forked at is the other's alone.
+            shared, seq = _kept(other, session), base.seq
+            ends = (n for n, one in enumerate(shared) if _seq_of(one.line) > seq)
+            kept = [*shared[: next(ends, len(shared))], *kept]
         finally:
             os.close(other)
         base = below
@@ -88,14 +91,8 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     return _counting(whole)
 
 
-def _upto(kept: list[_LinePiece], seq: int) -> list[_LinePiece]:
-    """Leave out what stands behind a record, and behind it alone."""
-    ends = [n for n, one in enumerate(kept) if _is_behind(one.line, seq)]
-    return kept[: ends[0]] if ends else kept
-
-
-def _is_behind(line: Line | None, seq: int) -> bool:
-    return isinstance(line, RecordLine) and line.record.seq > seq
+def _seq_of(line: Line | None) -> int:
+    return line.record.seq if isinstance(line, RecordLine) else 0
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:

@@ -26,8 +26,8 @@ Keep = Callable[[list[bytes]], None]
 class LogWriter:
     """Adds to a file under a lease; every call but ``beat`` needs the session's lock.
 
-    After a failed write nothing more is written: what is there is told by whoever opens the
-    file next.
+    After a failed write nothing more is written: whoever opens the file next finds out
+    what is there.
     """
 
     def __init__(

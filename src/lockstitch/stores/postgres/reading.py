@@ -192,7 +192,12 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
         sessions = [_session(row, listed) for row in page]
         yield from _page(ask, sessions, last)
         last = sessions[-1].id
-    yield from _guarded(lambda: _unowned(ask))
+    yield from _guarded(
+        lambda: [
+            StoreFault("", 0, f"{amount} records belong to no session (number {number})")
+            for number, amount in ask(sql.CHECK_UNOWNED, ())
+        ]
+    )
     yield from _blobs(ask)
 
 
@@ -294,11 +299,6 @@ def _problem(session: _CheckedSession, last: JournalRecord) -> str:
     if last.epoch > session.listed.epoch:
         return "its last record was written under a lease that was never given"
     return "there are records after its end" if session.has_more else ""
-
-
-def _unowned(ask: Ask) -> Iterator[StoreFault]:
-    for number, amount in ask(sql.CHECK_UNOWNED, ()):
-        yield StoreFault("", 0, f"{amount} records belong to no session (number {number})")
 
 
 def _blobs(ask: Ask) -> Iterator[StoreFault | Listed]:
