@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from lockstitch.session.event_loop import AsyncStream
     from lockstitch.session.maintenance import Audited, Deleted, Removal, Retention, Spared
     from lockstitch.session.reader import Note, Reader
+    from lockstitch.session.replies import Stream
     from lockstitch.session.session import Session
     from lockstitch.session.store import Store
-    from lockstitch.session.streaming import Stream
     from lockstitch.session.tool_run import CurrentCall, Later, Result, Tool, current_call
     from lockstitch.session.writing import handle_sigterm
     from lockstitch.stores.base import Listed
@@ -160,7 +160,7 @@ _LATER = {
     "Spared": "session.maintenance",
     "Spent": "journal.queries",
     "Store": "session.store",
-    "Stream": "session.streaming",
+    "Stream": "session.replies",
     "Taken": "session.copying",
     "Tool": "session.tool_run",
     "Turn": "session.decisions",

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstitch.journal.importing import import_events
-from lockstitch.journal.projection import project
+from lockstitch.journal.messages import import_events
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState
 from tests.formats import claude_files, codex_files
 from tests.formats.stored import dumped, joined

@@ -8,8 +8,9 @@ from typing import Any
 import lockstitch
 from lockstitch.compaction.plan import TokenBudget, estimate, size_of
 from lockstitch.journal.events import Compacted, Event, entry_of
-from lockstitch.journal.projection import SUMMARY, project, wanted_blobs
+from lockstitch.journal.projection import SUMMARY, wanted_blobs
 from lockstitch.journal.records import JournalRecord, blob_name
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import CallState, JournalView, ModelReply, Spoken, fold
 from tests.compaction.generated import MARK
 from tests.journal.sessions import Session

@@ -21,8 +21,9 @@ from typing import Any
 
 import lockstitch
 from lockstitch.errors import Unreadable
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.records import JournalRecord
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState
 from lockstitch.stores.base import Backend, StoreFault
 from lockstitch.stores.opening import open_backend

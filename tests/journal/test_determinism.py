@@ -15,7 +15,7 @@ from .sessions import Session, sessions
 CHILD = """
 import json, sys
 from lockstitch.journal.state import fold
-from lockstitch.journal.projection import project
+from lockstitch.journal.requests import project
 from lockstitch.journal.records import JournalRecord
 from tests.dump import dump
 from tests.journal.shown import DIALECT_RECEIVERS, OTHER_RECEIVERS

@@ -20,7 +20,7 @@ from lockstitch.dialects.profiles import PROFILES, profile_named
 from lockstitch.dialects.registry import CLASSES, exchange_of
 from lockstitch.dialects.render import write_turns
 from lockstitch.dialects.replies import messages_in
-from lockstitch.journal import fast_projection, projection
+from lockstitch.journal import projection
 from lockstitch.journal.events import (
     Finished,
     Replied,
@@ -30,9 +30,9 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.fast_projection import RequestJudge, Values, is_small
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import Values, is_small, wanted_blobs
 from lockstitch.journal.records import JournalRecord, Large
+from lockstitch.journal.requests import RequestJudge, project
 from lockstitch.journal.state import JournalState, JournalView, Spoken, fold
 
 from .replies import Asked, Speech, reply_of
@@ -135,7 +135,6 @@ def _the_long_way(view: JournalView, profile: str, **options: Any) -> list[Any]:
     slow = {name: _slow(name) for name in CLASSES}
     with (
         patch.object(projection, "exchange_of", slow.__getitem__),
-        patch.object(fast_projection, "exchange_of", slow.__getitem__),
         patch.object(RequestJudge, "has_sound_excerpt", lambda *_: False),
         patch.object(Values, "_read", lambda *_: {}),
     ):

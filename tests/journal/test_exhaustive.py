@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.journal.projection import project
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import fold
 
 from .replies import Asked, Speech, reply_of

@@ -37,7 +37,7 @@ def _items(view: JournalView) -> list[tuple[str, int]]:
 
 
 def _is_first(item: Any) -> bool:
-    if not isinstance(item, Late) or item.call.is_news:
+    if not isinstance(item, Late) or item.call.is_late:
         return False
     return item.call.outcome is not None and item.call.outcome.seq == item.seq
 
@@ -51,7 +51,7 @@ def _calls(view: JournalView) -> dict[tuple[int, int], dict[str, Any]]:
             "attempts": call.attempts,
             "effect": call.effect,
             "outcome": (call.outcome.seq, call.outcome.is_real) if call.outcome else None,
-            "news": call.is_news,
+            "news": call.is_late,
             "outside": call.is_outside,
         }
         for place, call in view.calls.items()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.journal.projection import project
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState
 
 from .replies import DIALECTS, MODELS, Asked, Reply, Speech, reply_of

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState, JournalView, fold
 
 from .sessions import Session, sessions

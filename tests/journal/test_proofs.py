@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import fold
 from lockstitch.rules import Case, RequestContext, examine
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch.journal import requests
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.records import Large
-from lockstitch.journal.requests import RequestCache
+from lockstitch.journal.requests import RequestCache, project
 from lockstitch.journal.state import JournalState, JournalView
 
 from .replies import DIALECTS, Asked, Speech, reply_of

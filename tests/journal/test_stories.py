@@ -8,8 +8,9 @@ import pytest
 
 import lockstitch
 from lockstitch.journal.events import Finished, entry_of, payload_of
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.records import JournalEntry
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import fold
 from tests.kinds_of_break.pairs import pairs
 from tests.oracles import problems

@@ -12,7 +12,7 @@ from lockstitch.dialects import placeholders
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder, vendor_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.journal.importing import import_events
+from lockstitch.journal.messages import import_events
 from tests.dump import dump
 from tests.oracles import problems
 

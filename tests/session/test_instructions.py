@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.requests import project
 from lockstitch.session.store import Store
 
 from .talk import DIALECTS, faults, says

@@ -21,7 +21,7 @@ from lockstitch.dialects.replies import messages_in
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import bytes_of, entry_of, event_of, value_of
 from lockstitch.journal.records import JournalRecord
-from lockstitch.session.content import reply_event
+from lockstitch.session.replies import reply_event
 from tests.conftest import EXAMPLES
 from tests.property.pieces import json_values
 

@@ -12,7 +12,7 @@ import pytest
 from lockstitch.errors import Busy, UsageError
 from lockstitch.journal.events import Interrupted, Partial, Replied
 from lockstitch.journal.records import Head, JournalEntry
-from lockstitch.session import streaming
+from lockstitch.session import replies
 from lockstitch.session.store import Store
 from lockstitch.stores.base import Lease
 from lockstitch.stores.memory import MemoryBackend
@@ -170,7 +170,7 @@ def test_what_closed_is_durable_while_the_stream_goes_on(
 def test_long_text_is_written_now_and_then(
     twin: Twin, store: Store, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "OFTEN", 0.0)
+    monkeypatch.setattr(replies, "OFTEN", 0.0)
     seen: list[Any] = []
 
     async def body() -> None:

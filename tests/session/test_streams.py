@@ -16,7 +16,7 @@ from lockstitch.conversation.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.dialects.exchange import Accumulator
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import accumulator_for, dialect_of_event, messages_in
-from lockstitch.session.content import reply_event
+from lockstitch.session.replies import reply_event
 from tests.conftest import EXAMPLES
 from tests.oracles import problems
 from tests.property.pieces import json_values

@@ -11,7 +11,7 @@ import lockstitch
 from lockstitch.dialects.exchange import Accumulator
 from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in
 from lockstitch.errors import UsageError
-from lockstitch.session.content import reply_event
+from lockstitch.session.replies import reply_event
 
 from .spoken import SPEAKERS, Asked, Said, Thought
 

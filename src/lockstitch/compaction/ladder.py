@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from lockstitch.compaction import summaries
 from lockstitch.compaction.plan import (
@@ -21,7 +21,6 @@ from lockstitch.compaction.plan import (
     CutPlan,
     Planner,
     TokenBudget,
-    Weight,
     calibrated,
     size_of,
     weights,
@@ -129,16 +128,17 @@ def ladder(task: CompactionTask) -> Steps:
     return (yield from _Descent(task).run())
 
 
-def _unshortened(weight: Weight) -> Weight:
-    return structs.replace(weight, short=dict.fromkeys(weight.short, (weight.tokens, weight.bytes)))
-
-
 class _Descent:
     def __init__(self, task: CompactionTask) -> None:
         self.task = task
         self.counter = task.counter or calibrated(task.view, task.dialect, task.blobs)
         weighed = weights(task.view, task.dialect, LIMITS, counter=self.counter, blobs=task.blobs)
-        self.weighed = weighed if task.shortens else [_unshortened(one) for one in weighed]
+        if not task.shortens:
+            weighed = [
+                structs.replace(one, short=dict.fromkeys(one.short, (one.tokens, one.bytes)))
+                for one in weighed
+            ]
+        self.weighed = weighed
         self.asked = 0
         self.failures: list[str] = []
         self.unasked = ""
@@ -149,8 +149,11 @@ class _Descent:
 
         The figures count more than comes out: thinking that goes with the past it belongs to.
         """
-        task = self.task
-        planner = Planner(task.view, self.weighed, task.budget, self._cost_of_previous)
+        task, carried = self.task, Cost()
+        if self._previous:
+            sent = [{"role": "user", "content": f"{SUMMARY}\n{self._previous}"}]
+            carried = Cost(self.counter(sent, task.dialect), size_of(sent))
+        planner = Planner(task.view, self.weighed, task.budget, carried)
         try:
             return planner.planned()
         except Unmet as error:
@@ -167,43 +170,24 @@ class _Descent:
             return self._done("nothing", plan)
         if not plan.room:
             # Shorten, and keep the summary there is.
-            summary = self.task.view.summary
-            payload = summary.event.payload if summary and summary.cut else NOTHING
-            blob = summary.event.blob if summary and summary.cut else ""
-            return self._done(
-                "shortened",
-                plan,
-                (
-                    Compacted(
-                        through=plan.through,
-                        shortened=plan.shortened,
-                        limit=plan.limit,
-                        payload=payload,
-                        blob=blob,
-                    )
-                ),
-            )
+            fact, summary = self._fact(plan, NOTHING), task.view.summary
+            if summary and summary.cut:
+                kept = summary.event
+                fact = structs.replace(fact, payload=kept.payload, blob=kept.blob)
+            return self._done("shortened", plan, fact)
         notes = None
         if task.has_model and not self.is_tight:
             notes = yield from self._notes(plan)
         if notes is not None:
-            return self._done("summary", plan, self._fact(plan, notes))
-        lines = spoken_lines(self.task.view, plan.hidden, self.task.blobs)
-        # Return the tokens that a digest may take of the headroom: half of them.
-        budget = self.task.budget
-        left = budget.tokens - plan.after.tokens
-        if budget.bytes:
-            left = min(left, (budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
-        return self._done(
-            "digest",
-            plan,
-            self._fact(
-                plan,
-                digest(
-                    lines, self._previous, plan.room, self._count, plan.room + (max(left, 0) // 2)
-                ),
-            ),
-        )
+            return self._done("summary", plan, self._fact(plan, text_payload(notes)))
+        lines = spoken_lines(task.view, plan.hidden, task.blobs)
+        # A digest may take half of the headroom.
+        left = task.budget.tokens - plan.after.tokens
+        if task.budget.bytes:
+            left = min(left, (task.budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
+        most = plan.room + max(left, 0) // 2
+        text = digest(lines, self._previous, plan.room, self._count, most)
+        return self._done("digest", plan, self._fact(plan, text_payload(text)))
 
     def _done(self, rung: Rung, plan: CutPlan, event: Compacted | None = None) -> Compaction:
         return Compaction(
@@ -217,25 +201,14 @@ class _Descent:
             unasked=self.unasked,
         )
 
-    def _fact(self, plan: CutPlan, text: str) -> Compacted:
-        return Compacted(
-            through=plan.through,
-            shortened=plan.shortened,
-            limit=plan.limit,
-            payload=text_payload(text),
-        )
+    def _fact(self, plan: CutPlan, payload: Raw) -> Compacted:
+        through, shortened, limit = plan.through, plan.shortened, plan.limit
+        return Compacted(through=through, shortened=shortened, limit=limit, payload=payload)
 
     def _count(self, text: str) -> int:
         """Count a text's tokens; not fewer than a plan counts on for its bytes."""
         tokens = self.counter([{"role": "user", "content": text}], self.task.dialect)
         return max(tokens, len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-
-    @property
-    def _cost_of_previous(self) -> Cost:
-        if not self._previous:
-            return Cost()
-        sent = [{"role": "user", "content": f"{SUMMARY}\n{self._previous}"}]
-        return Cost(self.counter(sent, self.task.dialect), size_of(sent))
 
     @property
     def _previous(self) -> str:
@@ -282,21 +255,15 @@ class _Descent:
                 self.unasked = got.reason
                 return None
             self.asked += 1
-            text = self._taken(got, most)
+            if isinstance(got, Failure):
+                self.failures.append(got.reason)
+                continue
+            text = summaries.accept_summary(got, most, self._count)
             if text is not None:
                 yield AcceptedAnswer(key, text)
                 return text
+            self.failures.append("the answer was no summary")
         return None
-
-    def _taken(self, got: str | Failure | None, most: int) -> str | None:
-        """Take an answer for what it is, and count failures."""
-        text = (
-            None if isinstance(got, Failure) else summaries.accept_summary(got, most, self._count)
-        )
-        if text is None:
-            no_summary = "the answer was no summary"
-            self.failures.append(got.reason if isinstance(got, Failure) else no_summary)
-        return text
 
 
 class _QuestionSizes:

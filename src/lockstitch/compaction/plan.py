@@ -20,8 +20,8 @@ from lockstitch.dialects.media import head_of, pixels
 from lockstitch.dialects.replies import tokens_in
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.events import Compacted, Replied, value_of
+from lockstitch.journal.messages import said_as
 from lockstitch.journal.projection import each_item
-from lockstitch.journal.results import said_as
 from lockstitch.journal.state import Item, JournalView, ModelReply, Spoken, SummaryInForce
 
 Counter = Callable[[Sequence[Any], str], int]
@@ -69,7 +69,14 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
 def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
     """Return every text in a value, and whether it is inline data."""
     if isinstance(value, str):
-        yield value, _is_data(value, key)
+        yield (
+            value,
+            (
+                len(value) >= _LONG
+                and key in _DATA_KEYS
+                and (value.startswith("data:") or _ENCODED.match(value) is not None)
+            ),
+        )
     elif isinstance(value, bytes):
         yield b64encode(value[:_HEAD]).decode(), True
     elif isinstance(value, dict):
@@ -81,12 +88,6 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
             yield from _texts(inner, key)
     elif isinstance(value, int | float):
         yield str(value), False
-
-
-def _is_data(text: str, key: str) -> bool:
-    if len(text) < _LONG or key not in _DATA_KEYS:
-        return False
-    return text.startswith("data:") or _ENCODED.match(text) is not None
 
 
 def size_of(messages: Sequence[Any]) -> int:
@@ -114,7 +115,11 @@ def weights(
         return [(count(messages, dialect), size_of(messages)) for messages in sent]
 
     whole = weighed(structs.replace(view, summary=None))
-    short = {limit: weighed(_short(view, limit)) for limit in limits}
+    short = {}
+    for limit in limits:
+        fact = Compacted(shortened=_EVERYTHING, limit=limit)
+        summary = SummaryInForce(0, fact, 0, words=view.last_words)
+        short[limit] = weighed(structs.replace(view, summary=summary))
     now = weighed(view) if view.summary and view.summary.event.shortened else whole
     return [
         Weight(item, *whole[n], {limit: costs[n] for limit, costs in short.items()}, now[n])
@@ -122,20 +127,15 @@ def weights(
     ]
 
 
-def _short(view: JournalView, limit: int) -> JournalView:
-    fact = Compacted(shortened=_EVERYTHING, limit=limit)
-    return structs.replace(view, summary=SummaryInForce(0, fact, 0, words=view.last_words))
-
-
 def checked_counter(counter: Counter, dialect: str) -> Counter:
     """Try a counter of the caller's on a word; raises ``UsageError`` if it cannot count."""
-    told = "a counter is called as counter(messages, dialect) and gives a number of tokens"
+    usage = "a counter is called as counter(messages, dialect) and gives a number of tokens"
     try:
         tokens: object = counter([said_as(dialect, "word")], dialect)
     except Exception as error:
-        raise UsageError(f"{told}; this one raised {type(error).__name__}") from error
+        raise UsageError(f"{usage}; this one raised {type(error).__name__}") from error
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise UsageError(f"{told}; this one gave something else")
+        raise UsageError(f"{usage}; this one gave something else")
     return counter
 
 
@@ -236,11 +236,11 @@ class TokenBudget(Struct, frozen=True):
 
 def budget_of(tokens: object, most_bytes: object = None) -> TokenBudget:
     """Read a budget that somebody gave; raises ``UsageError`` for what is none."""
-    given = [tokens] if most_bytes is None else [tokens, most_bytes]
+    asked = [tokens] if most_bytes is None else [tokens, most_bytes]
     limits = [
-        limit for limit in given if isinstance(limit, int) and limit is not True and limit >= 1
+        limit for limit in asked if isinstance(limit, int) and limit is not True and limit >= 1
     ]
-    if len(limits) < len(given):
+    if len(limits) < len(asked):
         raise UsageError("a budget is 1 token or more, and 1 byte or more")
     return TokenBudget(*limits)
 
@@ -358,14 +358,15 @@ class Planner:
             return None
         for limit in LIMITS:
             costs = range(old + 1)
-            at = bisect_left(costs, True, key=lambda n: self._fits(self._cost(0, n, limit), share))
+            at = bisect_left(
+                costs,
+                True,
+                key=lambda n: self.budget.holds(self._cost(0, n, limit) + self.carried, share),
+            )
             if 0 < at <= old:
                 after = self._cost(0, at, limit) + self.carried
                 return CutPlan(self.cut, self._reach(at), limit, before, after, [])
         return None
-
-    def _fits(self, cost: Cost, share: float) -> bool:
-        return self.budget.holds(cost + self.carried, share)
 
     def _reach(self, count: int) -> int:
         """Return the record up to which items are shortened."""
@@ -392,11 +393,11 @@ class Planner:
 
     def _candidates(self, allowed: Sequence[int], room: int, old: int) -> list[int]:
         """Return a few cuts in order, from the first that may be enough to the largest."""
-        least, told = LIMITS[-1], _told(room)
+        least, summary = LIMITS[-1], _summary_cost(room)
         at = bisect_left(
             allowed,
             True,
-            key=lambda n: self.budget.holds(self._cost(n, old, least) + told, TARGET),
+            key=lambda n: self.budget.holds(self._cost(n, old, least) + summary, TARGET),
         )
         return [*allowed[max(at - 1, 0) : at + 4], *allowed[-1:]]
 
@@ -406,11 +407,11 @@ class Planner:
         kept = self.view.unfinished(through)
         beside = [weight for weight in self.weights[:at] if weight.item.seq in kept]
         hidden = [item for item in self.items[:at] if item.seq not in kept]
-        whole = self._cost(at, 0, 0) + self._beside(beside, 0) + _told(room)
+        whole = self._cost(at, 0, 0) + self._beside(beside, 0) + _summary_cost(room)
         if self.budget.holds(whole, TARGET) or old <= at:
             return CutPlan(through, 0, 0, before, whole, hidden, room)
         rest = {
-            limit: self._cost(at, old, limit) + self._beside(beside, limit) + _told(room)
+            limit: self._cost(at, old, limit) + self._beside(beside, limit) + _summary_cost(room)
             for limit in LIMITS
         }
         limit = next((one for one in LIMITS if self.budget.holds(rest[one], TARGET)), LIMITS[-1])
@@ -445,7 +446,7 @@ def unmet(before: Cost, least: Cost, budget: TokenBudget) -> Unmet:
     return Unmet(f"{figures}, and the budget is {budget}", least.tokens)
 
 
-def _told(room: int) -> Cost:
+def _summary_cost(room: int) -> Cost:
     return Cost(room, room * BYTES_A_TOKEN)
 
 

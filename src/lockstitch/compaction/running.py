@@ -93,18 +93,8 @@ class SummarizerPast(Struct, frozen=True):
 
 def latest_past(pasts: Iterable[SummarizerPast], now: float) -> SummarizerPast:
     """Return the last that is known; what a clock says is yet to come counts for nothing."""
-    return max((past for past in pasts if past.since <= now), key=_since, default=SummarizerPast())
-
-
-def _since(past: SummarizerPast) -> float:
-    return past.since
-
-
-def pause_reason(past: SummarizerPast, until: float) -> str:
-    """Return why a summarizer is not asked, and until when."""
-    moment = datetime.fromtimestamp(until, UTC).isoformat(sep=" ", timespec="seconds")
-    times = "once" if past.failures == 1 else f"{past.failures} times in a row"
-    return f"the summarizer is paused until {moment}: it failed {times}"
+    begun = [past for past in pasts if past.since <= now]
+    return max(begun, key=lambda past: past.since, default=SummarizerPast())
 
 
 SILENT = "an earlier question to the summarizer has not come back, and its time is over"
@@ -166,7 +156,9 @@ class Summarizer:
         self._ignores = ignore_pause
         self._kept = past
         now = _now()
-        self.past = latest_past([past, _remembered(function)], now)
+        with _LOCK:
+            known = next((one for ref, one in _PASTS if _is_same(ref(), function)), _UNKNOWN)
+        self.past = latest_past([past, known], now)
         self._until = self.past.paused_until(now)
 
     @property
@@ -175,7 +167,11 @@ class Summarizer:
         if self._ignores:
             return ""
         if self._until is not None:
-            return pause_reason(self.past, self._until)
+            moment = datetime.fromtimestamp(self._until, UTC)
+            until = moment.isoformat(sep=" ", timespec="seconds")
+            failures = self.past.failures
+            times = "once" if failures == 1 else f"{failures} times in a row"
+            return f"the summarizer is paused until {until}: it failed {times}"
         with _LOCK:
             others = [one for one in _OPEN if one.asked.is_same(self)]
         return SILENT if any(one.is_overdue for one in others) else ""
@@ -225,11 +221,6 @@ def name_of(function: Callable[..., Any]) -> str:
 def _is_same(one: object, other: object) -> bool:
     """Whether it is the same object; a method is another one each time it is looked up."""
     return one is other or (inspect.ismethod(one) and one == other)
-
-
-def _remembered(function: Callable[..., Any]) -> SummarizerPast:
-    with _LOCK:
-        return next((past for ref, past in _PASTS if _is_same(ref(), function)), _UNKNOWN)
 
 
 def forget() -> None:
@@ -427,7 +418,7 @@ class CompactLimits(TypedDict, total=False):
 
     ``most_bytes`` is what a request may have beside its tokens, ``deadline`` the seconds that
     asking a model may take in all, ``call_timeout`` those for each question, and ``on_progress``
-    is told how many questions are done, and of how many. ``ignore_pause`` asks a model also while
+    hears how many questions are done, and of how many. ``ignore_pause`` asks a model also while
     it is left alone because it failed.
     """
 
@@ -450,7 +441,7 @@ class CompactOptions(CompactLimits, total=False):
 
 
 class CompactBounds(Struct, frozen=True, kw_only=True):
-    """``Limits`` with a budget of tokens; raises ``UsageError`` for what cannot be meant."""
+    """``CompactLimits`` with a budget of tokens; raises ``UsageError`` for what makes no sense."""
 
     tokens: int
     most_bytes: int | None = None
@@ -460,7 +451,7 @@ class CompactBounds(Struct, frozen=True, kw_only=True):
     ignore_pause: bool = False
 
     def __post_init__(self) -> None:
-        """Read everything once: what is wrong is told also where nothing has to be done."""
+        """Read everything once: what is wrong is found also where nothing has to be done."""
         _ = self.budget, self.clock
 
     @property
@@ -480,7 +471,7 @@ class CompactBounds(Struct, frozen=True, kw_only=True):
 
 
 class CompactSettings(CompactBounds, frozen=True, kw_only=True):
-    """``Options`` with a budget of tokens, and the dialect of the request that has to meet it."""
+    """``CompactOptions`` with a budget of tokens, and the dialect of the request to meet it."""
 
     dialect: str | None = None
     counter: Counter | None = None

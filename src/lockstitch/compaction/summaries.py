@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects.script import (
-    NeutralTurn,
     Piece,
     TextPiece,
     arguments_text,
@@ -50,24 +49,19 @@ def spoken_lines(
     view: JournalView, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> list[SpokenLine]:
     """Return what items say, in order; a note stands for media."""
-    return [
-        line
-        for item, turns in each_turn(view, items, blobs)
-        for turn in turns
-        for line in _lines(item.seq, turn)
-    ]
-
-
-def _lines(seq: int, turn: NeutralTurn) -> Iterator[SpokenLine]:
-    words = _text(turn.pieces)
-    if words.strip():
-        yield SpokenLine(seq, "user" if turn.role == USER else "assistant", words)
-    for call in turn.calls:
-        yield SpokenLine(seq, "call", arguments_text(call.arguments), call.name, call.arguments)
-    for answer in turn.answers:
-        yield SpokenLine(
-            seq, "result", _text(answer.pieces), answer.call.name, failed=answer.failed
-        )
+    lines: list[SpokenLine] = []
+    for item, turns in each_turn(view, items, blobs):
+        for turn in turns:
+            seq, words = item.seq, _text(turn.pieces)
+            if words.strip():
+                lines.append(SpokenLine(seq, "user" if turn.role == USER else "assistant", words))
+            for call in turn.calls:
+                text = arguments_text(call.arguments)
+                lines.append(SpokenLine(seq, "call", text, call.name, call.arguments))
+            for answer in turn.answers:
+                text, name = _text(answer.pieces), answer.call.name
+                lines.append(SpokenLine(seq, "result", text, name, failed=answer.failed))
+    return lines
 
 
 def _text(pieces: Iterable[Piece]) -> str:
@@ -128,20 +122,15 @@ def split_parts(lines: Sequence[SpokenLine], room: int, count: Count) -> list[st
     found: list[str] = []
     current: list[str] = []
     used = 0
-    for piece, cost in _pieces(lines, room, count):
-        if current and used + cost > room:
-            found.append("\n\n".join(current))
-            current, used = [], 0
-        current.append(piece)
-        used += cost
-    return [*found, "\n\n".join(current)] if current else found
-
-
-def _pieces(lines: Iterable[SpokenLine], room: int, count: Count) -> Iterator[tuple[str, int]]:
     for line in lines:
         text = shorten(line.text, RESULT_CHARACTERS) if line.who == "result" else line.text
-        whole = f"{line.label}: {text}"
-        yield from _split(whole, room, count)
+        for piece, cost in _split(f"{line.label}: {text}", room, count):
+            if current and used + cost > room:
+                found.append("\n\n".join(current))
+                current, used = [], 0
+            current.append(piece)
+            used += cost
+    return [*found, "\n\n".join(current)] if current else found
 
 
 def _split(text: str, room: int, count: Count) -> Iterator[tuple[str, int]]:
@@ -173,12 +162,12 @@ _LONGEST_PATH = 300
 NOTHING_SAID = "Nothing was said that can be told in words."
 _MOST_ERRORS = 5
 _FEWEST = 20
-# From here on down nothing but the user's requests is told at any length.
+# From here on down nothing but the user's requests has any length.
 _LEAN = 100
 # About as long as the note that something was left out.
 _NOTE = 30
 _ALL = 1 << 30
-# How much is told of an old request, of a newer one, and of anything else: from plenty of room to
+# How much is said of an old request, of a newer one, and of anything else: from plenty of room to
 # hardly any.
 _LENGTHS = (
     (_ALL, _ALL, 2000),
@@ -209,11 +198,8 @@ def digest(
         is_lean = lengths[2] <= _LEAN and lengths[0] == _ALL
         if count(text) <= (max(room, most or 0) if is_lean else room):
             return text
-    return _cut(_written(lines, previous, *_LENGTHS[-1]), room, count)
-
-
-def _cut(text: str, room: int, count: Count) -> str:
-    """Return as much of a text as there is room for, its middle left out."""
+    # As much of the shortest as there is room for, its middle left out.
+    text = _written(lines, previous, *_LENGTHS[-1])
     length = len(text)
     while length > 1 and count(shorten(text, length)) > room:
         length = length * 3 // 4
@@ -247,23 +233,17 @@ def _by(lines: Iterable[SpokenLine], who: str) -> list[SpokenLine]:
     return [line for line in lines if line.who == who]
 
 
-def _said(line: SpokenLine, length: int) -> str:
-    return shorten(line.text.strip(), length)
-
-
 def _recent(texts: Sequence[str], old: int, new: int) -> list[str]:
     """Shorten texts, the older half more; of very many the oldest are only counted."""
     most = max(new, _FEWEST)
     kept = texts[-most:]
     half = len(kept) // 2
     lengths = [old] * half + [new] * (len(kept) - half)
-    told = [_brief(text.strip(), size) for text, size in zip(kept, lengths, strict=True)]
-    return [f"({len(texts) - most} earlier ones)", *told] if len(texts) > most else told
-
-
-def _brief(text: str, length: int) -> str:
-    """Shorten a text, unless the note of it would be as long as what it stands for."""
-    return text if len(text) <= length + _NOTE else shorten(text, length)
+    found = [f"({len(texts) - most} earlier ones)"] if len(texts) > most else []
+    for text, size in zip(map(str.strip, kept), lengths, strict=True):
+        # The note of what is left out must not be as long as what it stands for.
+        found.append(text if len(text) <= size + _NOTE else shorten(text, size))
+    return found
 
 
 def _conclusions(lines: Sequence[SpokenLine]) -> list[str]:
@@ -282,8 +262,8 @@ def _conclusions(lines: Sequence[SpokenLine]) -> list[str]:
 def _tools(lines: Iterable[SpokenLine]) -> list[str]:
     """Count calls by the tool's name."""
     names = Counter(line.name or "(unnamed)" for line in _by(lines, "call"))
-    told = (f"{shorten(name, 80)} ({count})" for name, count in names.most_common(_MOST_TOOLS))
-    return [", ".join(told)] if names else []
+    most = (f"{shorten(name, 80)} ({count})" for name, count in names.most_common(_MOST_TOOLS))
+    return [", ".join(most)] if names else []
 
 
 def _files(lines: Iterable[SpokenLine], length: int) -> list[str]:
@@ -302,7 +282,8 @@ def _files(lines: Iterable[SpokenLine], length: int) -> list[str]:
 
 def _errors(lines: Iterable[SpokenLine], length: int) -> list[str]:
     failed = [line for line in lines if line.who == "result" and line.failed]
-    return [f"{line.name}: {_said(line, length // 2)}" for line in failed[-_MOST_ERRORS:]]
+    last = failed[-_MOST_ERRORS:]
+    return [f"{line.name}: {shorten(line.text.strip(), length // 2)}" for line in last]
 
 
 def _questions(lines: Sequence[SpokenLine], length: int) -> list[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -59,7 +60,7 @@ class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Instructed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model is told before the conversation: a JSON string, "" for nothing any more."""
+    """What the model reads before the conversation: a JSON string, "" for nothing any more."""
 
     role: Role = "system"
 
@@ -225,18 +226,12 @@ def payload_of(value: bytes | str) -> Raw:
     an emoji: JSON that does is kept as a JSON string of itself.
     """
     raw = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
-    if b"\n" in raw or b"\r" in raw or not _is_strict(raw):
-        json.loads(raw)
-        return text_payload(raw.decode("utf-8", "replace"))
-    return Raw(raw)
-
-
-def _is_strict(raw: bytes) -> bool:
-    try:
-        _DECODE(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    if b"\n" not in raw and b"\r" not in raw:
+        with suppress(ValueError, RecursionError):
+            _DECODE(raw)
+            return Raw(raw)
+    json.loads(raw)
+    return text_payload(raw.decode("utf-8", "replace"))
 
 
 def bytes_of(payload: Raw) -> bytes:
@@ -271,17 +266,13 @@ def event_of(record: JournalRecord) -> Event:
     try:
         event: Event = _DECODER.decode(record.body)
     except (ValueError, RecursionError):
-        return _read_leniently(record.body)
-    return event
-
-
-def _read_leniently(body: bytes) -> Event:
-    """Read what a strict reader refuses in a text, such as half an emoji, with that replaced."""
-    try:
-        clean = json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
-        event: Event = _DECODER.decode(clean)
-    except (ValueError, RecursionError):
-        return Unknown(payload=Raw(body))
+        # What a strict reader refuses in a text, such as half an emoji, is replaced.
+        try:
+            value = json.loads(record.body)
+            clean = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+            event = _DECODER.decode(clean)
+        except (ValueError, RecursionError):
+            return Unknown(payload=Raw(record.body))
     return event
 
 
@@ -366,15 +357,13 @@ def check_tags(tags: object) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise UsageError("tags are a list of texts")
     found = list(tags)
-    if len(found) > MOST_TAGS or not all(map(_may_be_tag, found)):
+    if len(found) > MOST_TAGS or not all(
+        isinstance(tag, str) and 0 < len(tag) <= LONGEST_TAG and tag.isprintable() for tag in found
+    ):
         raise UsageError(
             f"tags are at most {MOST_TAGS} texts of 1 to {LONGEST_TAG} characters on one line"
         )
     return tuple(sorted(set(found)))
-
-
-def _may_be_tag(tag: object) -> bool:
-    return isinstance(tag, str) and 0 < len(tag) <= LONGEST_TAG and tag.isprintable()
 
 
 def _payload(metadata: object) -> Raw:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from msgspec import Raw, Struct, field
@@ -27,8 +28,8 @@ from lockstitch.journal.events import (
     event_of,
     value_of,
 )
+from lockstitch.journal.messages import known, said_as
 from lockstitch.journal.records import JournalRecord
-from lockstitch.journal.results import known, said_as
 from lockstitch.journal.state import Fact
 
 Who = Literal["user", "assistant", "system", "result"]
@@ -100,7 +101,7 @@ def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, s
 class SessionSearch:
     """Goes through the records of one session, in order.
 
-    What had come of a stream stands in for it until the whole of it is there, and is told last.
+    What had come of a stream stands in for it until the whole of it is there, and is returned last.
     ``others`` returns what a record says that is no event of a session; None for any other.
     """
 
@@ -124,7 +125,12 @@ class SessionSearch:
             self._parts.pop(event.stream, None)
         if not isinstance(event, _SEARCHED) or (not event.blob and not self._words.may_be_in(body)):
             return None
-        found = self._match(record, _spoken(event, self._value(event)))
+        raw = Raw(self._payload(event.blob)) if event.blob else event.payload
+        value = None
+        if not event.blob or self._words.may_be_in(bytes(raw)):
+            with suppress(ValueError, RecursionError):
+                value = value_of(raw, inner=isinstance(event, Replied | Partial))
+        found = self._match(record, _spoken(event, value))
         if found and isinstance(event, Partial) and event.stream:
             self._parts[event.stream] = found
             return None
@@ -148,15 +154,6 @@ class SessionSearch:
         if first is None or not self._words.are_in(whole):
             return None
         return Match(self._session, record.seq, first, self._words.excerpt(whole), record.at)
-
-    def _value(self, event: Event) -> Any:
-        raw = Raw(self._payload(event.blob)) if event.blob else event.payload
-        if event.blob and not self._words.may_be_in(bytes(raw)):
-            return None
-        try:
-            return value_of(raw, inner=isinstance(event, Replied | Partial))
-        except (ValueError, RecursionError):
-            return None
 
 
 def _spoken(event: Event, value: Any) -> Spoken:
@@ -206,7 +203,7 @@ class Spent(Struct, frozen=True):
 
     @property
     def reasoning(self) -> int:
-        """What of the output was reasoning, as far as it was told."""
+        """What of the output was reasoning, as far as the provider says."""
         return self.tokens.reasoning
 
     def __add__(self, other: Spent) -> Spent:
@@ -238,28 +235,21 @@ def usage_of(facts: Iterable[Fact], payload: Callable[[Event], bytes]) -> Usage:
         event = fact.event
         if isinstance(event, Forked):
             copied_upto = max(copied_upto, event.at)
-        elif isinstance(event, Replied) or (
+        elif isinstance(event, Replied | Partial):
+            name = event.stream or fact.seq
             # a part counts until the whole of its stream is there
-            isinstance(event, Partial) and not _is_whole(replies.get(event.stream or fact.seq))
-        ):
-            replies[event.stream or fact.seq] = (fact.seq, event)
+            is_known = name in replies and isinstance(replies[name][1], Replied)
+            if isinstance(event, Replied) or not is_known:
+                replies[name] = (fact.seq, event)
     models: dict[str, Spent] = {}
     copied = Spent()
     for seq, event in replies.values():
-        spent = _spent(payload(event))
+        try:
+            tokens = tokens_in(value_of(Raw(payload(event)), inner=True))
+        except (ValueError, RecursionError):
+            tokens = None
+        spent = Spent(tokens or Tokens(), 1, int(tokens is None))
         models[event.model] = models.get(event.model, Spent()) + spent
         copied += spent if seq <= copied_upto else Spent()
     total = sum(models.values(), Spent())
     return Usage(total.tokens, total.replies, total.unknown, models, copied)
-
-
-def _is_whole(known: tuple[int, Replied | Partial] | None) -> bool:
-    return known is not None and isinstance(known[1], Replied)
-
-
-def _spent(payload: bytes) -> Spent:
-    try:
-        tokens = tokens_in(value_of(Raw(payload), inner=True))
-    except (ValueError, RecursionError):
-        tokens = None
-    return Spent(tokens or Tokens(), 1, int(tokens is None))

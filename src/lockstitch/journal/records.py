@@ -84,10 +84,19 @@ def chain_entries(head: Head, epoch: int, entries: Iterable[JournalEntry]) -> li
 
 
 def verify_chain(
-    records: Iterable[JournalRecord], head: Head, where: str
+    records: Iterable[JournalRecord],
+    after: Head,
+    where: str,
+    *,
+    last: int = 0,
+    end: Head | None = None,
 ) -> Iterator[JournalRecord]:
-    """Pass records on that follow ``head``; raises ``Damaged`` at the first that does not."""
-    seq, before, epoch = head.seq, head.digest, 0
+    """Pass records on that follow ``after``; raises ``Damaged`` at the first that does not.
+
+    It also raises if they end before record ``last``, and if the record that a session ends with
+    is another one than its ``end`` says.
+    """
+    seq, before, epoch = after.seq, after.digest, 0
     for record in records:
         seq += 1
         if record.seq != seq:
@@ -99,6 +108,10 @@ def verify_chain(
             raise Damaged(f"{where}: record {seq} was written under an older lease")
         epoch = record.epoch
         yield record
+    if seq < last:
+        raise Damaged(f"{where}: record {seq + 1} is missing; the session goes on to record {last}")
+    if end is not None and seq == end.seq and before != end.digest:
+        raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
 
 
 def blob_name(value: bytes) -> str:
@@ -114,6 +127,11 @@ def inbox_of(session: str) -> str:
 def is_inbox(name: str) -> bool:
     """Whether a journal is a session's inbox, not a session."""
     return name.endswith(_INBOX)
+
+
+def is_session_name(name: str) -> bool:
+    """Whether this may be the name of a session's journal, or of its inbox."""
+    return bool(_JOURNAL.fullmatch(name))
 
 
 def check_session_name(name: object) -> str:

@@ -1,33 +1,156 @@
-"""Requests one after the other: each shares with the last one all that has not changed since.
+"""The request that is sent: projected, judged by every rule, and healed or made lighter if needed.
 
-An agent asks once a turn. What was said long ago stays as it is, and was judged before; so the
-request is gone on with from a place behind which everything new stands. Whatever touches what is
-before that place (a rewind, a compaction, a late result, another model) makes it start anew, and
-both ways lead to the same messages.
+An agent asks once a turn. What was said long ago stays as it is, and was judged before, so each
+request shares with the last one all that has not changed since, and continues behind it. Whatever
+touches what stands before that place (a rewind, a compaction, a late result, another model) makes
+the request start anew, and both ways lead to the same messages.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.conversation.message_list import MessageList
+from lockstitch.conversation.parts import MEDIA, Message, sort_parts
+from lockstitch.dialects.base import QuickProof, as_text
+from lockstitch.dialects.fast import Excerpt, encoded_size, find_excerpt
+from lockstitch.dialects.media import Image, head_of, images_in, pixels
+from lockstitch.dialects.profiles import Profile, profile_named, traits_of
+from lockstitch.dialects.registry import VIEWS, new_dialect
 from lockstitch.dialects.script import Ids
-from lockstitch.journal.events import Partial, Replied
-from lockstitch.journal.fast_projection import RequestJudge
+from lockstitch.errors import Unreadable
+from lockstitch.heal import Original, Plan, plan
+from lockstitch.journal.events import Compacted, Partial, Replied
 from lockstitch.journal.projection import (
     Mark,
     Projector,
     Receiver,
-    heal_request,
+    is_large_text,
     last_reply_in,
-    lighten,
-    needed_limit,
     receiver_of,
-    weights,
 )
 from lockstitch.journal.records import Large
-from lockstitch.journal.state import CallOutcome, CallState, Item, JournalView, ModelReply, Spoken
+from lockstitch.journal.state import (
+    CallOutcome,
+    CallState,
+    Item,
+    JournalView,
+    ModelReply,
+    Spoken,
+    SummaryInForce,
+    leading,
+    texts_in,
+)
+from lockstitch.rules import Case, RequestContext, examine
+
+# A request with more bytes than its provider takes, and how many characters of each result are
+# sent then, at most.
+_TOO_LONG = "LS504"
+_LIMITS = (1_000_000, 100_000, 10_000, 1_000)
+# So many replies are enough to tell how a list ends.
+_ENOUGH = 2
+_MODELS = ("assistant", "model", "ai", "function_call", "reasoning")
+
+
+def project(
+    view: JournalView,
+    dialect: str,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    blobs: Mapping[str, bytes] | None = None,
+) -> list[Any]:
+    """Return the messages to send to a receiver; every rule of its dialect is satisfied.
+
+    Who receives them is who replied last in this dialect, unless ``provider`` and ``model`` say
+    otherwise. ``blobs`` holds the large values that :func:`wanted` names.
+    """
+    receiver = receiver_of(view, dialect, provider, model)
+    large = Large(blobs or {})
+    limit = needed_limit(receiver, weights(view, large))
+    projector = Projector(lighten(view, limit), receiver, large, limit)
+    head = leading(texts_in(view, lambda event: as_text(projector.value.of(event))), dialect)
+    messages = projector.native()
+    judge = RequestJudge(dialect, receiver.model)
+    if not judge.accepts(messages, projector.bound(messages)):
+        messages = heal_request(projector, messages, dialect)
+    return [*head, *messages]
+
+
+def heal_request(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
+    """Return a request that satisfies every rule in place of one that does not."""
+    receiver, large = projector.receiver, projector.large
+    made = _tried(projector, messages, dialect)
+    for limit in _LIMITS:
+        if not isinstance(made, Plan) or _TOO_LONG not in _codes(made):
+            break
+        if not projector.limit or limit < projector.limit:
+            projector = Projector(lighten(projector.view, limit), receiver, large, limit)
+            made = _tried(projector, projector.native(), dialect)
+    if isinstance(made, Plan):
+        codes = ", ".join(sorted(_codes(made)))
+        raise Unreadable(f"this session makes no valid {made.dialect} request ({codes})")
+    return made
+
+
+def _tried(projector: Projector, messages: list[Any], dialect: str) -> list[Any] | Plan:
+    """Return the messages of a request as a repair leaves them, or what is wrong with them."""
+    model = projector.receiver.model or None
+    made = plan(messages, dialect, model=model)
+    if not made.healed:
+        made = plan(projector.foreign(), dialect, model=model)
+    return made.plain if made.healed else made
+
+
+def _codes(made: Plan) -> set[str]:
+    return {finding.code for finding in made.remaining}
+
+
+def weights(view: JournalView, large: Large, start: int = 0, stop: int | None = None) -> list[int]:
+    """Return how many bytes of text at least a request has of large results.
+
+    The first number is for results that go out whole, the others for each of the limits.
+    """
+    totals, summary = [0] * (1 + len(_LIMITS)), view.summary
+    if not view.has_large:
+        return totals
+    found: list[tuple[str, int | None]] = []
+    for item in view.sent(start, stop):
+        if type(item) is ModelReply:
+            # How much of its results is sent, as a compaction wants it; None for all.
+            cap = summary.event.limit if summary and summary.shortens(item.seq) else None
+            facts = [call.outcome.fact for call in item.calls if call.outcome is not None]
+            found += [(fact.blob, cap) for fact in facts if is_large_text(fact)]
+    sizes = large.sizes(list({name for name, _ in found}))
+    caps = (max(sizes.values(), default=0), *_LIMITS)
+    for name, cap in found:
+        size = sizes[name] if cap is None else min(sizes[name], cap)
+        totals = [total + min(size, most) for total, most in zip(totals, caps, strict=True)]
+    return totals
+
+
+def needed_limit(receiver: Receiver, totals: Sequence[int]) -> int:
+    """Return how many characters of a result can be sent at most, 0 for any number."""
+    most = receiver.profile.max_bytes
+    fitting = (limit for total, limit in zip(totals[1:], _LIMITS, strict=True) if total <= most)
+    return 0 if not most or totals[0] <= most else next(fitting, _LIMITS[-1])
+
+
+def lighten(view: JournalView, limit: int) -> JournalView:
+    """Send less of all results, as a compaction does: no provider takes any size."""
+    if not limit:
+        return view
+    summary = view.summary or SummaryInForce(0, Compacted(), 0)
+    last = max((item.seq for item in view.items), default=0)
+    least = min(limit, summary.event.limit or limit)
+    event = structs.replace(summary.event, shortened=last, limit=least)
+    short = structs.replace(summary, event=event, words=view.last_words)
+    return structs.replace(view, summary=short)
+
 
 Who = tuple[str, str | None, str | None]
 # So many requests are kept, each for another receiver.
@@ -113,15 +236,27 @@ class CachedRequest:
         """Return the request; None if it has to be made anew, or a rule finds something in it."""
         more = weights(view, large, self.count)
         limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
-        words = _spelled_words(view) if limit else 0
+        # The last words of the user go out whole: if they may hold media, where they stand counts.
+        words = 0
+        if limit:
+            spoken = (item for item in view.items if type(item) is Spoken)
+            last_words = max(spoken, key=lambda item: item.seq, default=None)
+            words = last_words.seq if last_words and last_words.event.dialect else 0
         if self.count and (limit, words) != (self.limit, self.words):
             return None
         self.limit, self.words = limit, words
         projector = Projector(lighten(view, limit), self.receiver, large, limit)
-        messages = self._begun(projector)
-        # Return the numbers of two items: where places to go on from are looked for, and the last
-        # one.
-        # The last replies are not among them.
+        messages: list[Any] = []
+        if self.count:
+            # Go on behind what is kept.
+            projector.changed = self.mark.changed
+            projector.ids = self._ids
+            projector.ids.back_to(self.mark.ids)
+            messages = MessageList(self.messages)
+        else:
+            projector.open()
+        # Places to go on from later are looked for from ``tried`` on, and up to ``fresh``: the last
+        # replies are not among them.
         found: list[int] = []
         at = len(view.items)
         while at > self.count and len(found) < _FRESH + _TRIED:
@@ -137,25 +272,16 @@ class CachedRequest:
         self._projector, self._made = projector, messages
         if not self.judge.accepts(messages, projector.bound(messages, self.judge.stable)):
             return None
-        if self.judge.can_keep:
+        # What is fine stays fine, unless a template counts turns from the first one.
+        if not self.judge.profile.template:
             places = [mark for mark in marks if mark.item <= fresh]
             self._keep_stable(projector, messages, places)
         self._projector, self._made = None, []
         if not self.judge.stable:
             return messages
-        given = messages if isinstance(messages, MessageList) else MessageList(messages)
-        given.share(self.judge.stable)
-        return given
-
-    def _begun(self, projector: Projector) -> list[Any]:
-        """Return the messages that are kept, and let a projector go on behind them."""
-        if not self.count:
-            projector.open()
-            return []
-        projector.changed = self.mark.changed
-        projector.ids = self._ids
-        projector.ids.back_to(self.mark.ids)
-        return MessageList(self.messages)
+        shared = messages if isinstance(messages, MessageList) else MessageList(messages)
+        shared.share(self.judge.stable)
+        return shared
 
     def _keep_stable(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
         """Keep what comes before the last of some places."""
@@ -188,8 +314,184 @@ class CachedRequest:
         return heal_request(self._projector, self._made, self.who[0])
 
 
-def _spelled_words(view: JournalView) -> int:
-    """Return where the user spoke last, if that may hold media, which go out whole as the last."""
-    spoken = (item for item in view.items if type(item) is Spoken)
-    last = max(spoken, key=lambda item: item.seq, default=None)
-    return last.seq if last is not None and last.event.dialect else 0
+class RequestJudge:
+    """Judges the requests of one receiver, each a longer one than the last.
+
+    Once :meth:`keep_stable` knows how many messages stay as they are, only what stands behind them
+    is looked at, from ``context`` on. What rules ask of a whole list is kept of those: the ids in
+    them, how many images and cache markers there are, and how many bytes.
+    """
+
+    def __init__(self, name: str, model: str | None) -> None:
+        self.profile = profile_named(name)
+        self.name = name
+        self.model = model or None
+        self.stable = 0
+        self.context = 0
+        self.ids: set[str] = set()
+        self.images = 0
+        self.markers = 0
+        self.size = 0
+        self._is_exact = True
+        self._bound: int | None = None
+        self._proof: QuickProof | None = None
+        self._odd: list[Message] = []
+
+    def accepts(self, messages: list[Any], bound: int | None) -> bool:
+        """Whether no rule finds anything in a list.
+
+        ``bound`` is for one of which all that is not stable is everyday parts: a number of bytes
+        that it does not exceed.
+        """
+        self._bound, self._proof, self._odd = bound, None, []
+        if self.stable:
+            size, limit = encoded_size(messages[self.stable :]), self.profile.max_bytes
+            if limit and not self._is_exact and self.size + size > limit:
+                self.size, self._is_exact = encoded_size(messages[: self.stable]), True
+            if size < 0 or (limit and self.size + size > limit):
+                return False
+            if bound is not None and self.model is None and self._is_proven(messages, self.stable):
+                return True
+            return self._is_fine(messages)
+        if bound is not None:
+            if self._is_proven(messages, 0) and self._ends_well(messages):
+                return True
+            if self.has_sound_excerpt(messages):
+                return True
+        whole = Original(messages, self.name, self.model, ())
+        return whole.is_proven or not examine(whole.case())
+
+    def has_sound_excerpt(self, messages: list[Any]) -> bool:
+        """Whether no rule finds anything in the few places of a list that need a look.
+
+        The list is known to be small, and clean text. False also if it needs a longer look.
+        """
+        profile = self.profile
+        walker = None if profile.name else new_dialect(profile.dialect).walker()
+        if walker is None or not messages:
+            return False
+        found = find_excerpt(messages, walker, with_ends=self.model is not None)
+        if found is None:
+            return False
+        if found.numbers:
+            case = _case(profile, self.model, [messages[number] for number in found.numbers], found)
+            if examine(case):
+                return False
+            self._odd = case.messages
+        self._proof = walker
+        return True
+
+    def _is_proven(self, messages: list[Any], start: int) -> bool:
+        """Whether a quick walk shows that what is new is fine, wherever the list ends."""
+        if self.profile.name or not messages:
+            return False
+        proof = VIEWS[self.profile.dialect].proof()
+        is_walked = proof.run(messages, start, []) == len(messages)
+        if is_walked and proof.is_sound() and self.ids.isdisjoint(proof.ids()):
+            self._proof = proof
+            return True
+        return False
+
+    def _ends_well(self, messages: list[Any]) -> bool:
+        """Whether a list that is fine otherwise ends as this model wants it to."""
+        if self.model is None:
+            return True
+        if traits_of(self.model).thought_signatures:
+            return False
+        start, replies = len(messages), 0
+        while start > 1 and replies < _ENOUGH:
+            start -= 1
+            begins = _is_reply(messages[start]) and not _is_reply(messages[start - 1])
+            replies += begins
+        window = [messages[0], *messages[start:]] if start > 1 else messages
+        return not examine(_case(self.profile, self.model, window))
+
+    def _is_fine(self, messages: list[Any]) -> bool:
+        """Look at what is new with all the rules, and at what stands before it."""
+        start = self.context
+        window = [messages[0], *messages[start:]] if start else messages
+        case = _case(self.profile, self.model, window)
+        if examine(case):
+            return False
+        first = self.stable - start + 1 if start else self.stable
+        new = case.messages[first:]
+        if not self.ids.isdisjoint(_ids_in(new)):
+            return False
+        # There may be no more images and markers than the receiver takes.
+        profile = self.profile
+        if profile.max_markers and self.markers + _markers_in(new) > profile.max_markers:
+            return False
+        images = list(_images_in(new)) if profile.many_images else []
+        if self.images + len(images) <= profile.many_images:
+            return True
+        # as long as they were few, larger ones were taken
+        were_many = self.images > profile.many_images
+        limit = profile.max_pixels_many
+        return were_many and all(pixels(head_of(image.data)) <= limit for image in images)
+
+    def keep_stable(self, messages: list[Any], count: int, context: int) -> None:
+        """Take the first messages of the list that was accepted last as stable."""
+        new = messages[self.stable : count]
+        profile = self.profile
+        needs_ids = profile.ids_unique or VIEWS[profile.dialect].ids_never_repeat
+        if self._proof is not None:
+            if needs_ids:
+                self.ids.update(self._proof.ids())
+                for message in messages[count:]:
+                    self.ids.difference_update(self._proof.ids_in(message))
+            view = self._odd
+        else:
+            view = new_dialect(profile.dialect).read(new)
+            if needs_ids:
+                self.ids.update(_ids_in(view))
+        if profile.many_images:
+            self.images += sum(1 for _ in _images_in(view))
+        if profile.max_markers:
+            self.markers += _markers_in(view)
+        if not self.stable and self._bound is not None:
+            self.size, self._is_exact = self._bound, False
+        elif profile.max_bytes:
+            self.size += encoded_size(new)
+        self.stable, self.context = count, context
+
+
+def _is_reply(message: Any) -> bool:
+    """Whether a message, or an item, is a model's."""
+    return message.get("role") in _MODELS or message.get("type") in _MODELS
+
+
+def _case(
+    profile: Profile, model: str | None, messages: list[Any], found: Excerpt | None = None
+) -> Case:
+    dialect = new_dialect(profile.dialect)
+    request = RequestContext(dialect, profile, traits_of(model), model=model)
+    if found is not None:
+        request = structs.replace(request, numbers=found.numbers, ids=found.ids)
+    return Case(request, dialect.read(messages))
+
+
+def _ids_in(messages: list[Message]) -> Iterator[str]:
+    """Return the ids of calls, results and whatever else has one."""
+    for message in messages:
+        raw = message.raw.get("id") if isinstance(message.raw, dict) else None
+        if isinstance(raw, str):
+            yield raw
+        for part in message.parts:
+            if part.id:
+                yield part.id
+
+
+def _images_in(messages: list[Message]) -> Iterator[Image]:
+    parts = sort_parts(messages)
+    media = [part for part in parts.rest if part.kind == MEDIA]
+    media += [part for part in parts.results if type(part.raw.get("content")) is not str]
+    for part in media:
+        yield from images_in(part)
+
+
+def _markers_in(messages: list[Message]) -> int:
+    return sum(
+        isinstance(part.raw, dict) and part.raw.get("cache_control") is not None
+        for message in messages
+        for part in message.parts
+    )

@@ -3,7 +3,7 @@
 Any prefix, any late or doubled fact is taken, and never raises. Nothing here points back at what
 holds it, so the garbage collector need not look (``gc=False``).
 
-What a model is told before the conversation are facts, too: the last one of a role counts, a rewind
+What a model reads before the conversation are facts, too: the last one of a role counts, a rewind
 takes it back, and no summary stands for it.
 """
 
@@ -54,9 +54,9 @@ class CallState(Struct, gc=False):
     """A tool call of the conversation, known by the reply it stands in and its number there.
 
     ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
-    them. ``changed`` is the last record that told anything new of it. ``is_outside`` tells that
-    somebody else is going to deliver its result. ``is_news`` tells that the model went on while
-    the call waited: what became of it is told at the end, not where the call stands.
+    them. ``changed`` is the last record that said anything new of it. ``is_outside`` says that
+    somebody else is going to deliver its result. ``is_late`` says that the model went on while
+    the call waited: what became of it goes out at the end, not where the call stands.
     """
 
     reply: int
@@ -69,7 +69,7 @@ class CallState(Struct, gc=False):
     outcome: CallOutcome | None = None
     changed: int = 0
     is_outside: bool = False
-    is_news: bool = False
+    is_late: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -148,7 +148,7 @@ class SummaryInForce(Struct, frozen=True, gc=False):
 class JournalView(Struct):
     """The conversation along the visible line of a journal.
 
-    ``instructions`` has what the model is told before it, by role. ``turn`` is where the turn
+    ``instructions`` has what the model reads before it, by role. ``turn`` is where the turn
     that is open began, 0 if none is. ``interrupted`` is where the last turn began if it was
     broken off and nothing has been said since, else 0. ``replied`` is where a model replied
     last. ``streams`` has what came of each stream, None where the whole of it did; ``renamed``
@@ -198,8 +198,13 @@ class JournalView(Struct):
         started and is of the last reply, or has a result that is not among these records.
         """
         last = self.last_reply.seq if self.last_reply else 0
-        calls = (call for call in self.calls.values() if call.reply <= through)
-        found = {call.reply for call in calls if _is_unfinished(call, through, last)}
+        found: set[int] = set()
+        for call in self.calls.values():
+            is_left = call.outcome is None or call.is_running or call.outcome.seq > through
+            if call.status == "open":
+                is_left = call.reply == last
+            if call.reply <= through and is_left:
+                found.add(call.reply)
         return found | {self.last_words} if 0 < self.last_words <= through else found
 
     @property
@@ -216,7 +221,7 @@ class JournalView(Struct):
         end = self.items[-1] if self.items else None
         if type(end) is Spoken or (type(end) is ModelReply and type(end.event) is Replied):
             return None  # as nearly always
-        last = next((i for i in reversed(self.items) if not self._is_told(i)), None)
+        last = next((i for i in reversed(self.items) if not self._goes_with_call(i)), None)
         if not self.turn or not isinstance(last, ModelReply) or not isinstance(last.event, Partial):
             return None
         return last
@@ -227,16 +232,16 @@ class JournalView(Struct):
         if broken is not None:
             items = [item for item in items if item is not broken]
         if self.summary is None:
-            return [i for i in items if type(i) is not Late or not self._is_told(i)]
-        return [i for i in items if not self.hides(i.seq) and not self._is_told(i)]
+            return [i for i in items if type(i) is not Late or not self._goes_with_call(i)]
+        return [i for i in items if not self.hides(i.seq) and not self._goes_with_call(i)]
 
-    def _is_told(self, item: Item) -> bool:
-        """A late outcome is told by its call, where that goes out with it."""
+    def _goes_with_call(self, item: Item) -> bool:
+        """Whether a late outcome goes out with its call already."""
         if not isinstance(item, Late):
             return False
         outcome = item.call.outcome
         is_last = outcome is not None and outcome.seq == item.seq
-        return is_last and not item.call.is_news and not self.hides(item.call.reply)
+        return is_last and not item.call.is_late and not self.hides(item.call.reply)
 
     def facts(self, start: int = 0) -> Iterator[Event]:
         """Return the facts whose payloads a request is made of, from some item on."""
@@ -247,12 +252,6 @@ class JournalView(Struct):
             yield item.fact if isinstance(item, Late) else item.event
             if isinstance(item, ModelReply):
                 yield from (call.outcome.fact for call in item.calls if call.outcome)
-
-
-def _is_unfinished(call: CallState, through: int, last: int) -> bool:
-    if call.status == "open":
-        return call.reply == last
-    return call.outcome is None or call.is_running or call.outcome.seq > through
 
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -483,10 +482,10 @@ def _finished(view: JournalView, fact: Fact, event: Finished) -> None:
         if event.synthetic:
             return
         if call.is_outside:
-            call.is_news = view.replied > call.reply
+            call.is_late = view.replied > call.reply
             # who broke the turn off is not overruled by a result
             view.turn = view.turn or (0 if view.interrupted else fact.seq)
-        if call.is_news or (view.summary is not None and view.hides(call.reply)):
+        if call.is_late or (view.summary is not None and view.hides(call.reply)):
             view.items.append(Late(fact.seq, call, event))
     elif event.synthetic:
         call.status = "closed"
@@ -505,7 +504,7 @@ def _approved(view: JournalView, fact: Fact, event: Approved) -> None:
     call = view.call(event.reply, event.index)
     if call is not None and call.status == "waiting" and not call.is_outside:
         call.status, call.changed = "approved", fact.seq
-        call.is_news = view.replied > call.reply
+        call.is_late = view.replied > call.reply
         # after its turn was over, there is something to do again: the tool, then its model
         view.turn = view.turn or fact.seq
         view.interrupted = 0

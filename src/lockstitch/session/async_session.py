@@ -27,8 +27,8 @@ from lockstitch.session.event_loop import (
 )
 from lockstitch.session.listing import Parent
 from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
+from lockstitch.session.replies import StreamRecorder
 from lockstitch.session.session import Session
-from lockstitch.session.streaming import StreamRecorder
 from lockstitch.session.tool_run import Abort, Policy, Tool
 from lockstitch.stores.base import Backend
 
@@ -75,7 +75,7 @@ class Opening:
 class AsyncSession(SessionReadMixin):
     """One conversation, open for writing; tasks may share it.
 
-    When a method returns, what it was told is durable. A cancelled task never tears a write: it is
+    When a method returns, what it was given is durable. A cancelled task never tears a write: it is
     done or not begun. As a context manager the session is left in order: a turn still open then
     is left for later, or broken off if an exception passes through.
     """
@@ -126,10 +126,10 @@ class AsyncSession(SessionReadMixin):
         ``source`` is an SDK's stream, the manager of one, something to await that gives one, or
         any iterator of its events.
         """
-        gathering = StreamRecorder(
+        recorder = StreamRecorder(
             self._inner._writer, self._inner, dialect, provider=provider, model=model, key=key
         )
-        return AsyncStream(gathering, source)
+        return AsyncStream(recorder, source)
 
     async def request(  # noqa: PLR0913 - options, all by name
         self,
@@ -322,9 +322,9 @@ class Following:
         """Wait for the next one."""
         while not self._facts:
             listen = partial(self._reader.inner.listen, end_of(self._timeout))
-            while (news := await unless_cancelled(listen, _forget)) is None:
+            while (is_longer := await unless_cancelled(listen, _forget)) is None:
                 pass
-            if not news:
+            if not is_longer:
                 raise StopAsyncIteration
             self._facts.extend(await self._reader.refresh())
         return self._facts.popleft()

@@ -24,12 +24,11 @@ from lockstitch.compaction.running import (
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import Moved, Unmet
 from lockstitch.journal.events import Compacted, Event, Noted, text_payload, value_of
-from lockstitch.journal.projection import project, wanted_blobs
+from lockstitch.journal.projection import wanted_blobs
+from lockstitch.journal.requests import project
 from lockstitch.journal.state import JournalState, JournalView
 from lockstitch.session import decisions
 from lockstitch.session.writing import SessionWriter
-
-_DIALECT = ANTHROPIC
 
 
 class Compacting:
@@ -42,27 +41,34 @@ class Compacting:
     def __init__(
         self,
         writer: SessionWriter,
-        wish: CompactSettings,
+        settings: CompactSettings,
         summarize: Callable[[str], Any] | None = None,
     ) -> None:
         self._writer = writer
-        self._base, self._view, notes = writer.look(_taken)
-        self.summarizer = (
-            None if summarize is None else _summarizer(writer, summarize, notes, wish.ignore_pause)
+        self._base, self._view, notes = writer.look(
+            lambda state: (state.seq, state.snapshot(), _notes(state))
         )
-        self._dialect = wish.dialect or _spoken(self._view)
+        self.summarizer: Summarizer | None = None
+        if summarize is not None:
+            try:
+                past = msgspec.convert(notes.get(_label(name_of(summarize))), SummarizerPast)
+            except msgspec.ValidationError:
+                past = SummarizerPast()
+            scope, ignores = f"{writer.backend.url} {writer.session}", settings.ignore_pause
+            self.summarizer = Summarizer(summarize, scope=scope, past=past, ignore_pause=ignores)
+        self._dialect = settings.dialect or _dialect_of(self._view)
         self._blobs = writer.fetched(wanted_blobs(self._view))
-        self._budget = wish.budget
-        self._counter = _counter(wish, self._view, self._dialect, self._blobs)
+        self._budget = settings.budget
+        self._counter = _counter(settings, self._view, self._dialect, self._blobs)
         self.steps: Steps = ladder(
             CompactionTask(
                 view=self._view,
                 dialect=self._dialect,
-                budget=wish.budget,
+                budget=settings.budget,
                 blobs=self._blobs,
                 has_model=summarize is not None,
                 counter=self._counter,
-                window=wish.window,
+                window=settings.window,
                 known={key: text for key, text in notes.items() if isinstance(text, str)},
                 random=random.random,
                 weighs=True,
@@ -88,36 +94,34 @@ class Compacting:
         if event is None:
             return done
         before, after = self._weighed(), self._weighed(event)
-        if not self._gains(before, after):
+        if self._budget.bytes and before.bytes > self._budget.bytes:
+            gains = after.bytes < before.bytes
+        else:
+            gains = after.tokens < before.tokens
+        if not gains:
             raise Unmet(
                 f"the compaction gains nothing: {before.tokens} tokens and"
                 f" {before.bytes} bytes before, {after.tokens} and {after.bytes} after"
             )
         if done.is_tight and not self._budget.holds(after):
             raise unmet(before, after, self._budget)
-        self._writer.decide(lambda state: self._decided(state, event))
+
+        def decide(state: JournalState) -> list[Event]:
+            facts = decisions.commit_compaction(state, event, self._base)
+            # It must hide nothing that its summary says nothing of. Records are kept for what they
+            # are at that moment, such as the last words of the user.
+            if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
+                raise Moved("the turn that was compacted went on meanwhile; nothing was written")
+            return facts
+
+        self._writer.decide(decide)
         return structs.replace(done, before=before, after=after, is_tight=False)
-
-    def _decided(self, state: JournalState, event: Compacted) -> list[Event]:
-        """Return the fact, unless it would hide what its summary says nothing of.
-
-        Records are kept for what they are at that moment, such as the last words of the user.
-        """
-        facts = decisions.commit_compaction(state, event, self._base)
-        if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
-            raise Moved("the turn that was compacted went on meanwhile; nothing was written")
-        return facts
 
     def _weighed(self, *events: Compacted) -> Cost:
         """Weigh the request that would be made now."""
         view = self._writer.look(lambda state: state.snapshot(*events))
         messages = project(view, self._dialect, blobs=self._writer.fetched(wanted_blobs(view)))
         return Cost(self._counter(messages, self._dialect), size_of(messages))
-
-    def _gains(self, before: Cost, after: Cost) -> bool:
-        if self._budget.bytes and before.bytes > self._budget.bytes:
-            return after.bytes < before.bytes
-        return after.tokens < before.tokens
 
 
 def compacting_actions(
@@ -130,10 +134,6 @@ def compacting_actions(
     )
     finished: Compaction = yield Apart(partial(work.finish, done), must_end=True)
     return finished
-
-
-def _taken(state: JournalState) -> tuple[int, JournalView, dict[str, Any]]:
-    return state.seq, state.snapshot(), _notes(state)
 
 
 def _notes(state: JournalState) -> dict[str, Any]:
@@ -151,27 +151,13 @@ def _label(summarizer: str) -> str:
     return f"summarizer {summarizer}"
 
 
-def _summarizer(
-    writer: SessionWriter,
-    summarize: Callable[[str], Any],
-    notes: dict[str, Any],
-    ignore_pause: bool,
-) -> Summarizer:
-    try:
-        past = msgspec.convert(notes.get(_label(name_of(summarize))), SummarizerPast)
-    except msgspec.ValidationError:
-        past = SummarizerPast()
-    scope = f"{writer.backend.url} {writer.session}"
-    return Summarizer(summarize, scope=scope, past=past, ignore_pause=ignore_pause)
-
-
-def _spoken(view: JournalView) -> str:
+def _dialect_of(view: JournalView) -> str:
     last = view.last_reply
-    return last.event.dialect if last else _DIALECT
+    return last.event.dialect if last else ANTHROPIC
 
 
 def is_over(
-    wish: CompactSettings, view: JournalView, messages: list[Any], blobs: Mapping[str, bytes]
+    settings: CompactSettings, view: JournalView, messages: list[Any], blobs: Mapping[str, bytes]
 ) -> bool:
     """Whether a request is over a budget, and the moment is one for a compaction.
 
@@ -179,14 +165,14 @@ def is_over(
     """
     if any(call.is_running or call.status == "open" for call in view.batch):
         return False
-    dialect = wish.dialect or _spoken(view)
-    counter = _counter(wish, view, dialect, blobs)
-    return not wish.budget.holds(Cost(counter(messages, dialect), size_of(messages)))
+    dialect = settings.dialect or _dialect_of(view)
+    counter = _counter(settings, view, dialect, blobs)
+    return not settings.budget.holds(Cost(counter(messages, dialect), size_of(messages)))
 
 
 def _counter(
-    wish: CompactSettings, view: JournalView, dialect: str, blobs: Mapping[str, bytes]
+    settings: CompactSettings, view: JournalView, dialect: str, blobs: Mapping[str, bytes]
 ) -> Counter:
-    if wish.counter is not None:
-        return checked_counter(wish.counter, dialect)
+    if settings.counter is not None:
+        return checked_counter(settings.counter, dialect)
     return calibrated(view, dialect, blobs)

@@ -6,8 +6,8 @@ import json
 import re
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import IO, Any
 
@@ -38,20 +38,19 @@ from lockstitch.journal.events import (
     event_of,
     text_payload,
 )
-from lockstitch.journal.importing import import_events
+from lockstitch.journal.messages import import_events, said_as
 from lockstitch.journal.queries import said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_name, check_session_name
-from lockstitch.journal.results import said_as
 from lockstitch.journal.salvage import large_names
 from lockstitch.journal.state import Checkpoint, Fact, JournalState
-from lockstitch.journal.threads import THREAD_RECORDS, begins_thread
 from lockstitch.session import decisions
-from lockstitch.session.content import json_payload
 from lockstitch.session.decisions import PAUSED
-from lockstitch.session.listing import companions, refuse_internal
+from lockstitch.session.listing import THREAD_RECORDS, begins_thread, companions, refuse_internal
 from lockstitch.session.reader import SessionView
+from lockstitch.session.replies import json_payload
 from lockstitch.session.writing import SessionWriter
 from lockstitch.stores.base import Backend, IncomingSession
+from lockstitch.stores.leases import now
 
 Advance = Callable[[int], object]
 Piece = tuple[JournalRecord, tuple[bytes, ...]]
@@ -83,8 +82,8 @@ def copy_session(
 ) -> Copy:
     """Copy a session, all of it or nothing; the same again is done already.
 
-    ``advance`` is told the number of records as they are read. Nobody has to stop writing the
-    source: what is copied is how it stood when it was begun.
+    ``advance`` is called with the number of records as they are read. Nobody has to stop writing
+    the source: what is copied is how it stood when it was begun.
     """
     new = name if new_name is None else new_name
     for one in (name, new):
@@ -128,9 +127,16 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         last = _read(source, name, head, spool, advance)
         end = Head(head.seq, head.digest, last.epoch if last else 0)
-        pieces = _pieces(spool)
-        target.receive(IncomingSession(new, end, last.at if last else 0, pieces))
-    _verify(target, new, head)
+        target.receive(IncomingSession(new, end, last.at if last else 0, _pieces(spool)))
+    # What was written must be what was read.
+    digest = NEW.digest
+    for record in target.read(new, upto=head.seq):
+        digest = record.digest
+        event = event_of(record)
+        if event.blob:
+            target.blobs([event.blob])
+    if digest != head.digest:
+        raise Damaged(f"session {new}: the copy in {target.url} is not what was read")
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
@@ -175,15 +181,11 @@ def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
     if not isinstance(event, Unknown):
         return (source.blobs([event.blob])[event.blob],) if event.blob else ()
     # A later version's: what looks like a name in it is one if there is such a value.
-    found = (name.decode() for name in dict.fromkeys(_NAMES.findall(record.body)))
-    return tuple(value for name in found if (value := _found(source, name)) is not None)
-
-
-def _found(source: Backend, name: str) -> bytes | None:
-    try:
-        return source.blobs([name])[name]
-    except Damaged:
-        return None
+    found: list[bytes] = []
+    for name in dict.fromkeys(_NAMES.findall(record.body)):
+        with suppress(Damaged):
+            found += source.blobs([name.decode()]).values()
+    return tuple(found)
 
 
 def _pieces(spool: IO[bytes]) -> Iterator[Piece]:
@@ -193,21 +195,9 @@ def _pieces(spool: IO[bytes]) -> Iterator[Piece]:
         yield _DECODER.decode(spool.read(size))
 
 
-def _verify(target: Backend, new: str, head: Head) -> None:
-    """Make sure that what was written is what was read."""
-    last = NEW.digest
-    for record in target.read(new, upto=head.seq):
-        last = record.digest
-        event = event_of(record)
-        if event.blob:
-            target.blobs([event.blob])
-    if last != head.digest:
-        raise Damaged(f"session {new}: the copy in {target.url} is not what was read")
-
-
 # The first record of such a session: what was taken in, and as what.
 IMPORTED = "imported"
-# Where a request says what the model is told before the conversation.
+# Where a request says what the model reads before the conversation.
 SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
@@ -251,20 +241,20 @@ def import_messages(
     healed = with_later_words(plan.plain, full_name)
     made = import_events(healed, full_name)
     is_kept = not plan.changed and healed is plan.plain
-    told_first = instructions(full_name, system, made.system)
-    facts = _facts(made.events, first=2 + len(told_first))
-    told = {"dialect": full_name, "messages": len(raw), "healed": plan.changed}
-    told |= {"system": system} if system else {}
-    told |= {"system_messages": made.system} if made.system else {}
-    told |= {} if is_kept else {"original": raw}
-    # Return what tells a list from every other one.
+    first = instructions(full_name, system, made.system)
+    facts = _facts(made.events, first=2 + len(first))
+    note = {"dialect": full_name, "messages": len(raw), "healed": plan.changed}
+    note |= {"system": system} if system else {}
+    note |= {"system_messages": made.system} if made.system else {}
+    note |= {} if is_kept else {"original": raw}
+    # The key names the list by all that it says, so that the same one is known again.
     value = [full_name, raw, system]
     try:
         data = msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError):
         data = json.dumps(value, default=str).encode()
     key = f"import/{blake2b(data, digest_size=16).hexdigest()}"
-    events = [Noted(name=IMPORTED, payload=json_payload(told)), *told_first, *facts]
+    events = [Noted(name=IMPORTED, payload=json_payload(note)), *first, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
     is_new = _is_written(backend, name, events, key)
     return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
@@ -303,7 +293,7 @@ def said_by_system(dialect: str, raw: Any) -> Any:
 
 
 def instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Instructed]:
-    """Return what the model is told before the conversation, by who says it."""
+    """Return what the model reads before the conversation, by who says it."""
     name = profile_named(dialect).dialect
     found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}
     for raw in messages:
@@ -340,33 +330,30 @@ def _facts(events: Sequence[Event], first: int) -> list[Event]:
     places: dict[int, int] = {}
     for number, event in enumerate(events, 1):
         if isinstance(event, Finished):
-            facts.append(_placed(event, places, is_last=is_open and event.reply == last))
+            reply = places[event.reply]
+            if is_open and event.reply == last and event.synthetic:
+                facts.append(Started(reply=reply, index=event.index))
+            else:
+                facts.append(structs.replace(event, reply=reply))
             continue
         facts.append(event)
         places[number] = len(facts) + first - 1
         if isinstance(event, Replied) and not event.calls:
             facts.append(Ended())
     if is_open:
-        reply = events[last - 1]
-        assert isinstance(reply, Replied)  # noqa: S101 - that is how it was found
-        told = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
-        missing = [index for index in range(len(reply.calls)) if index not in told]
+        ending = events[last - 1]
+        assert isinstance(ending, Replied)  # noqa: S101 - that is how it was found
+        known = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
+        missing = [index for index in range(len(ending.calls)) if index not in known]
         facts += [Started(reply=places[last], index=index) for index in missing]
     return facts if facts and isinstance(facts[-1], Ended) else [*facts, Noted(name=PAUSED)]
 
 
-def _placed(event: Finished, places: dict[int, int], *, is_last: bool) -> Event:
-    reply = places[event.reply]
-    if is_last and event.synthetic:
-        return Started(reply=reply, index=event.index)
-    return structs.replace(event, reply=reply)
-
-
 def _is_written(backend: Backend, name: str, events: Sequence[Event], key: str) -> bool:
     """Write a session's first records; False if this very list was taken in before."""
-    now = time.time_ns() // 1_000_000
+    at = now()
     keys = [key, *(f"{key}/{number}" for number in range(1, len(events)))]
-    entries = [entry_of(event, one, now) for event, one in zip(events, keys, strict=True)]
+    entries = [entry_of(event, one, at) for event, one in zip(events, keys, strict=True)]
     if _is_imported(backend, name, key):
         return False
     try:
@@ -401,11 +388,23 @@ def fork_session(
         raise UsageError("a fork is a new session: give it another name")
     upto = _place(backend, source, at)
     fork = Forked(source=source, at=upto)
-    done = _done(backend, target, fork)
-    if done is not None:
-        return done
+    head = backend.head(target)
+    if head is not None and head.seq > upto:
+        # It is done already if this very fork was made before.
+        seen = SessionView(backend, target)
+        seen.refresh()
+        found: Fact | None = seen.state.facts.get(upto + 1)
+        if found is None or found.event != fork:
+            raise Held(f"session {target}: it exists already, and is no fork of that place")
+        return seen.head
     backend.fork(source, upto, target)
-    return _told(backend, target, fork)
+    # Say in the copy where it came from; what runs in the original does not run in it.
+    writer = SessionWriter(backend, backend.acquire(target, create=False))
+    try:
+        writer.decide(lambda state: _begin_fork(state, fork))
+        return writer.head
+    finally:
+        writer.close()
 
 
 def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> int:
@@ -422,31 +421,8 @@ def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> 
     return seen.look(lambda state: decisions.find_place(state, at))
 
 
-def _done(backend: Backend, target: str, fork: Forked) -> Head | None:
-    """Return where the copy ends if this very fork was made before; raises ``Held`` for another."""
-    head = backend.head(target)
-    if head is None or head.seq <= fork.at:
-        return None
-    seen = SessionView(backend, target)
-    seen.refresh()
-    found: Fact | None = seen.state.facts.get(fork.at + 1)
-    if found is None or found.event != fork:
-        raise Held(f"session {target}: it exists already, and is no fork of that place")
-    return seen.head
-
-
-def _told(backend: Backend, target: str, fork: Forked) -> Head:
-    """Write where the copy came from; what runs in the original does not run in it."""
-    lease = backend.acquire(target, create=False)
-    writer = SessionWriter(backend, lease)
-    try:
-        writer.decide(lambda state: _begun(state, fork))
-        return writer.head
-    finally:
-        writer.close()
-
-
-def _begun(state: JournalState, fork: Forked) -> list[Event]:
+def _begin_fork(state: JournalState, fork: Forked) -> list[Event]:
+    """Make the first facts of a fork, unless they are there."""
     if state.seq != fork.at:
         return []
     left = decisions.conclude_orphans(state, ())

@@ -76,8 +76,8 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
         name, raw = part.name or part.flavor, view.arguments(part)
         if raw is UNSET:
             carried = part.raw if isinstance(part.raw, dict) else {}
-            given = {key: carried[key] for key in _CARRIED if key in carried}
-            found.append(CallRequest(name, given))
+            named = {key: carried[key] for key in _CARRIED if key in carried}
+            found.append(CallRequest(name, named))
             continue
         arguments = raw
         if isinstance(raw, str):
@@ -96,9 +96,9 @@ class Call:
 
     ``status`` is open, waiting (for approval), approved, started or closed; ``outcome`` is "" as
     long as nothing is known, else ok, error, denied, cancelled, timed-out, unknown or
-    not-started. ``is_real`` tells an outcome that the tool gave, or a person, from one that was
-    concluded. ``effect`` is the idempotency key that every attempt gives the tool. ``is_outside``
-    tells that what it waits for is a result that somebody else delivers.
+    not-started. ``is_real`` is true for an outcome that the tool gave, or a person, and false for
+    one that was concluded. ``effect`` is the idempotency key that every attempt gives the tool.
+    ``is_outside`` is true if what it waits for is a result that somebody else delivers.
     """
 
     reply: int
@@ -262,17 +262,16 @@ def end_stream(state: JournalState, part: Partial | None, stream: str, reason: s
     return facts if reason in LEAVES_TURN_OPEN else [*facts, Interrupted(reason=reason)]
 
 
-def _waits(view: JournalView) -> bool:
-    """Whether somebody's approval is what the turn waited for, and nothing was said since."""
+def _only_waits(view: JournalView) -> bool:
+    """Whether there is nothing to do now but to decide on calls.
+
+    That is, somebody's approval is what the turn waited for, and nothing was said since.
+    """
     last = next((item for item in reversed(view.items) if not isinstance(item, Late)), None)
     calls = last.calls if isinstance(last, ModelReply) else []
-    return any(call.status in ("waiting", "approved") for call in calls)
-
-
-def _only_waits(view: JournalView) -> bool:
-    """Whether there is nothing to do now but to decide on calls."""
+    waits = any(call.status in ("waiting", "approved") for call in calls)
     others = any(call.status in ("open", "approved", "started") for call in view.batch)
-    return _waits(view) and not others
+    return waits and not others
 
 
 def concluded(call: CallState | Started, outcome: Outcome) -> Finished:
@@ -456,19 +455,16 @@ def find_place(state: JournalState, to: object) -> int:
 
 def undo_rewind(state: JournalState) -> list[Event]:
     """Take the last rewind on the visible line back; what is taken back already is passed over."""
-    rewinds = [fact for fact in state.line(state.seq) if isinstance(fact.event, Rewound)]
-    found = [fact for fact in rewinds if not _takes_back(state, fact.event)]
-    if not found:
-        raise UsageError("nothing was rewound on the visible line of this session")
-    return [Rewound(to=found[-1].seq - 1, reason="undo")]
-
-
-def _takes_back(state: JournalState, event: Event) -> bool:
-    """Whether this is an ``undo_rewind``: it leads to just before another rewind."""
-    if not isinstance(event, Rewound) or event.reason != "undo":
-        return False
-    behind = state.facts.get(event.to + 1)
-    return behind is not None and isinstance(behind.event, Rewound)
+    for fact in reversed(state.line(state.seq)):
+        event = fact.event
+        if not isinstance(event, Rewound):
+            continue
+        behind = state.facts.get(event.to + 1)
+        # One that leads to just before another rewind is an ``undo_rewind`` itself.
+        if event.reason == "undo" and behind is not None and isinstance(behind.event, Rewound):
+            continue
+        return [Rewound(to=fact.seq - 1, reason="undo")]
+    raise UsageError("nothing was rewound on the visible line of this session")
 
 
 def revert_interrupted(state: JournalState) -> list[Event]:

@@ -33,7 +33,7 @@ from lockstitch.compaction.running import (
     silence,
 )
 from lockstitch.errors import LockstitchError, UsageError
-from lockstitch.session.streaming import StreamRecorder, check_source, stream_in
+from lockstitch.session.replies import ReplyStream, StreamRecorder, stream_in
 from lockstitch.session.tool_run import GLANCE, Abort, ToolJob, ToolRun, run_in_thread
 from lockstitch.session.writing import reason_of
 
@@ -62,7 +62,7 @@ class _ThreadWork(Generic[T]):
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
         self._native: Any = anyio.lowlevel.current_token().native_token
-        self._told = anyio.Event()
+        self._has_ended = anyio.Event()
         self._context = copy_context()
         self._lock = threading.Lock()
         self._left: Callable[[T], None] | None = None
@@ -92,7 +92,7 @@ class _ThreadWork(Generic[T]):
             # asyncio's loop has the one, trio's token the other; either may be gone by now
             soon = getattr(self._native, "call_soon_threadsafe", None) or self._native.run_sync_soon
             with suppress(Exception):
-                soon(self._told.set)
+                soon(self._has_ended.set)
         finally:
             _WRITING.discard(threading.current_thread())
 
@@ -101,9 +101,9 @@ class _ThreadWork(Generic[T]):
 
         The word of it can get lost: a second Ctrl-C may strike the very callback that brings it.
         """
-        while not self._told.is_set():
+        while not self._has_ended.is_set():
             with anyio.move_on_after(LOOK_EVERY):
-                await self._told.wait()
+                await self._has_ended.wait()
             if self._is_done:
                 return
 
@@ -245,7 +245,7 @@ def _soon() -> Any:
 _END = object()
 
 
-class AsyncStream:
+class AsyncStream(ReplyStream):
     """A streamed reply in an ``async with`` block: iterate it as you would the stream itself.
 
     Left before its end, by ``break``, an exception or cancellation, what had come is kept and the
@@ -253,19 +253,8 @@ class AsyncStream:
     """
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
-        self._recorder = recorder
-        self._source = check_source(source)
+        super().__init__(recorder, source)
         self._events: Any = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the reply came to its end and was recorded as a whole."""
-        return self._recorder.is_complete
-
-    @property
-    def reply(self) -> dict[str, Any] | None:
-        """The reply as it would have come in one piece, once it is complete."""
-        return self._recorder.reply
 
     async def __aenter__(self) -> Self:
         """Go in."""
@@ -283,7 +272,7 @@ class AsyncStream:
                 aiter(source) if hasattr(source, "__aiter__") else _ThreadIterator(iter(source))
             )
         except BaseException as error:
-            await self._end(error)
+            await self._leave(error)
             raise
         return self
 
@@ -318,27 +307,20 @@ class AsyncStream:
     ) -> None:
         """Go out, whatever happened."""
         try:
-            await self._end(error)
+            await self._leave(error)
         finally:
-            await self._left(kind, error, trace)
+            source = self._source
+            if hasattr(source, "__aexit__"):
+                await source.__aexit__(kind, error, trace)
+            elif hasattr(source, "aclose"):
+                await source.aclose()
+            elif hasattr(source, "__exit__"):
+                await run_to_end(lambda: source.__exit__(kind, error, trace), insist=True)
+            elif hasattr(source, "close"):
+                await run_to_end(source.close, insist=True)
 
-    async def _left(self, *exc: Any) -> None:
-        source = self._source
-        if hasattr(source, "__aexit__"):
-            await source.__aexit__(*exc)
-        elif hasattr(source, "aclose"):
-            await source.aclose()
-        elif hasattr(source, "__exit__"):
-            await run_to_end(lambda: source.__exit__(*exc), insist=True)
-        elif hasattr(source, "close"):
-            await run_to_end(source.close, insist=True)
-
-    async def _end(self, error: BaseException | None) -> None:
-        try:
-            await run_to_end(lambda: self._recorder.end(error), insist=True)
-        except LockstitchError:
-            if error is None:
-                raise
+    async def _leave(self, error: BaseException | None) -> None:
+        await run_to_end(lambda: self._recorder.leave(error), insist=True)
 
 
 class _ThreadIterator:

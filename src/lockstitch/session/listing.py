@@ -8,29 +8,34 @@ A webhook, a queue worker or another process puts a result into the session's in
 its own that anybody may add to for a moment. Whoever holds the session takes it over from there,
 under the same key, so it counts once however often it was handed in or taken over. Such journals,
 and those of the store itself, are no sessions of anybody's.
+
+Some sessions keep a graph's thread for an integration. Their records are the integration's own,
+and only it knows what they add up to. Whoever lists, copies, searches or removes sessions needs
+less: whether one keeps a thread, and what is said in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
+from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Damaged, Moved, Unreadable, UsageError
 from lockstitch.journal.events import Finished, Noted, as_stored, entry_of, event_of
-from lockstitch.journal.queries import Match, SearchWords, SessionSearch
+from lockstitch.journal.queries import Match, SearchWords, SessionSearch, Spoken, said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_key, inbox_of, is_inbox
 from lockstitch.journal.state import JournalState
-from lockstitch.journal.threads import thread_spoken
 from lockstitch.session import decisions
 from lockstitch.session.decisions import CHILD, Call
 from lockstitch.session.reader import SessionView
 from lockstitch.session.tool_run import make_finished
-from lockstitch.session.writing import now
 from lockstitch.stores.base import LATEST, Backend, Listed, Listing
+from lockstitch.stores.leases import now
 
 _NAME = re.compile(r"(?:\.\d+-\d+)+")
 _PAGE = 256
@@ -58,18 +63,75 @@ def descendants(backend: Backend, session: str) -> list[str]:
         for one in page:
             if not one.session.startswith(f"{session}."):
                 return found
-            if _NAME.fullmatch(one.session.removeprefix(session)) and _is_child(backend, one):
+            if not _NAME.fullmatch(one.session.removeprefix(session)):
+                continue
+            # Anybody may choose such a name: a child says of itself that it is one.
+            first = next(backend.read(one.session, upto=1), None)
+            event = event_of(first) if first is not None else None
+            if isinstance(event, Noted) and event.name == CHILD:
                 found.append(one.session)
         if len(page) < _PAGE:
             return found
         listing = listing.behind(page[-1])
 
 
-def _is_child(backend: Backend, one: Listed) -> bool:
-    """Whether a session says of itself that it is a child: anybody may choose such a name."""
-    first = next(backend.read(one.session, upto=1), None)
-    event = event_of(first) if first is not None else None
-    return isinstance(event, Noted) and event.name == CHILD
+THREAD_NAMES = ("langgraph.", "langgraph-")
+FIRST = b'{"kind":"thread"'
+_LATER = (b'{"kind":"checkpoint"', b'{"kind":"writes"')
+THREAD_RECORDS = (FIRST, *_LATER)
+
+
+class ThreadConversation(Struct):
+    """The messages of a thread's last checkpoint, with the results that its tasks have stored.
+
+    ``settled`` are those that can be judged: in a run that was broken off, or that waits for a
+    person, the last calls are open on purpose.
+    """
+
+    messages: list[Any]
+    settled: list[Any]
+    checkpoints: int
+
+
+class _ThreadItems(Struct):
+    items: tuple[Raw, ...] = ()
+
+
+def may_be_thread(session: str) -> bool:
+    """Whether a session may keep a thread, by its name."""
+    return session.startswith(THREAD_NAMES)
+
+
+def begins_thread(records: Iterable[JournalRecord]) -> bool:
+    """Whether the first of some records says that a session keeps a thread."""
+    return any(record.body.startswith(FIRST) for record in records)
+
+
+def thread_spoken(
+    body: bytes, may_match: Callable[[bytes], bool], payload: Callable[[str], bytes]
+) -> Spoken | None:
+    """Return who says what in the messages that a record brings; None if it is not of a thread.
+
+    ``may_match`` is a quick look at its bytes, before anything is decoded.
+    """
+    if not body.startswith(_LATER):
+        return None
+    if b'{"x":"' not in body and not may_match(body):
+        return iter(())
+    return _spoken_in_thread(body, payload)
+
+
+def _spoken_in_thread(body: bytes, payload: Callable[[str], bytes]) -> Spoken:
+    try:
+        items = msgspec.json.decode(body, type=_ThreadItems).items
+    except msgspec.MsgspecError:
+        return
+    for item in items:
+        value = msgspec.json.decode(item)
+        if isinstance(value, dict) and "x" in value and "t" not in value:
+            value = msgspec.json.decode(payload(value["x"]))
+        if isinstance(value, dict) and isinstance(value.get("data"), dict):
+            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
 
 # How long whoever delivers waits for others who are delivering to the same session.
@@ -164,7 +226,7 @@ def refuse_internal(name: str) -> None:
 def companions(backend: Backend, name: str) -> list[str]:
     """Return the names of journals that go where a session goes: it is removed or copied with them.
 
-    Each begins with the name of its session, so that its name in a copy can be told.
+    Each begins with the name of its session, so that its name in a copy can be made.
     """
     sessions = [name, *descendants(backend, name)]
     inboxes = [inbox_of(one) for one in sessions]
@@ -181,7 +243,11 @@ def listing_of(
     """Make sense of what a caller wants to have listed; raises ``UsageError``."""
     if order not in get_args(Order):
         raise UsageError("sessions are listed in the order of 'name' or 'changed'")
-    since = -LATEST if changed_after is None else _moment(changed_after)
+    if isinstance(changed_after, datetime):
+        changed_after = round(changed_after.timestamp() * 1000)
+    if isinstance(changed_after, bool) or not isinstance(changed_after, int | None):
+        raise UsageError("changed_after is a date, or a number of milliseconds since 1970")
+    since = -LATEST if changed_after is None else changed_after
     is_newest = order == "changed"
     cursor = after.cursor if isinstance(after, Listed) else after
     if not cursor:
@@ -195,14 +261,6 @@ def listing_of(
     elif not is_newest:
         return Listing(name, tag=tag, since=since)
     raise UsageError("after is the last session of the page before, or its cursor")
-
-
-def _moment(changed_after: datetime | int) -> int:
-    if isinstance(changed_after, datetime):
-        return round(changed_after.timestamp() * 1000)
-    if isinstance(changed_after, bool) or not isinstance(changed_after, int):
-        raise UsageError("changed_after is a date, or a number of milliseconds since 1970")
-    return changed_after
 
 
 def list_sessions(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -28,12 +27,17 @@ from lockstitch.journal.salvage import (
     readable_records,
     rebuild_entries,
 )
-from lockstitch.journal.threads import begins_thread, may_be_thread
 from lockstitch.session.decisions import turn_of
-from lockstitch.session.listing import AUDIT, companions, list_sessions
+from lockstitch.session.listing import (
+    AUDIT,
+    begins_thread,
+    companions,
+    list_sessions,
+    may_be_thread,
+)
 from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease, Listed, Listing
-from lockstitch.stores.leases import myself
+from lockstitch.stores.leases import myself, now
 
 DELETED = "deleted"
 _WAIT = 30.0
@@ -70,27 +74,22 @@ def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Aud
     One that a crash prevents at the last moment stands here all the same, and once more when it
     is done.
     """
-    now = time.time_ns() // 1_000_000
-    told = Audited(
-        removal.session, removal.records, removal.changed, removal.reason, by or _myself(), now
-    )
-    fact = Noted(name=DELETED, payload=msgspec.Raw(msgspec.json.encode(told)))
-    entry = entry_of(fact, secrets.token_hex(12), now)
+    at, who = now(), by
+    if not who:
+        # The user, if the system knows, and the process.
+        who = myself().label
+        with suppress(OSError, KeyError, ImportError):
+            who = f"{getpass.getuser()}, {who}"
+    line = Audited(removal.session, removal.records, removal.changed, removal.reason, who, at)
+    fact = Noted(name=DELETED, payload=msgspec.Raw(msgspec.json.encode(line)))
+    entry = entry_of(fact, secrets.token_hex(12), at)
     for _ in range(_TRIES):
         try:
             backend.add(AUDIT, [entry], backend.head(AUDIT) or NEW, wait=_WAIT)
         except Moved:
             continue  # somebody else wrote a line at the same moment
-        return told
+        return line
     raise Moved("the store's audit went on again and again meanwhile; nothing was removed")
-
-
-def _myself() -> str:
-    """Return who this is: the user, if the system tells, and the process."""
-    label = myself().label
-    with suppress(OSError, KeyError, ImportError):
-        return f"{getpass.getuser()}, {label}"
-    return label
 
 
 def read_audit(backend: Backend) -> Iterator[Audited]:
@@ -130,7 +129,13 @@ def delete_session(
     """
     leases = [backend.acquire(name, wait=wait, create=False)]
     try:
-        leases += _taken(backend, companions(backend, name), wait)
+        for other in companions(backend, name):
+            try:
+                leases.append(backend.acquire(other, wait=wait, create=False))
+            except Unreadable as error:
+                if isinstance(error, Damaged):
+                    raise
+                # it was removed since it was found
         before(leases[0])
         for lease in reversed(leases):
             backend.delete(lease)
@@ -141,24 +146,6 @@ def delete_session(
         raise
     first, *others = leases
     return Deleted(name, first.head.seq, tuple(lease.session for lease in others))
-
-
-def _taken(backend: Backend, names: list[str], wait: float) -> list[Lease]:
-    leases: list[Lease] = []
-    try:
-        for name in names:
-            try:
-                leases.append(backend.acquire(name, wait=wait, create=False))
-            except Unreadable as error:
-                if isinstance(error, Damaged):
-                    raise
-                # it was removed since it was found
-    except BaseException:
-        for lease in leases:
-            with suppress(LockstitchError):
-                backend.release(lease)
-        raise
-    return leases
 
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
@@ -213,14 +200,13 @@ def plan_removals(
     Nothing is changed. A session without records is as old as itself, and is not counted. Whoever
     is going to take the lease of each finds out by that whether a holder is still alive.
     """
-    now = time.time_ns() // 1_000_000
-    number = 0
+    at, number = now(), 0
     tag = rule.tags[0] if rule.tags else ""
     for one in list_sessions(backend, Listing(newest=True, tag=tag)):
         if not set(rule.tags) <= set(one.tags):
             continue
         number += 1 if one.seq else 0
-        reason = _reason(rule, one, number, now)
+        reason = _reason(rule, one, number, at)
         if not reason:
             continue
         is_held = bool(one.holder) and not including_held
@@ -231,21 +217,17 @@ def plan_removals(
             yield Removal(one.session, one.seq, one.changed, reason, one.title)
 
 
-def _reason(rule: RetentionRule, one: Listed, number: int, now: int) -> str:
-    age = (now - max(one.changed, one.created if not one.seq else 0)) / 1000
+def _reason(rule: RetentionRule, one: Listed, number: int, at: int) -> str:
+    """Return why a session goes, "" if it does not."""
+    age = (at - max(one.changed, one.created if not one.seq else 0)) / 1000
     if rule.older_than is not None and age > rule.older_than:
-        return f"not changed for more than {_shown(rule.older_than)}"
+        seconds = rule.older_than
+        units = (unit for unit in _UNITS if seconds >= unit[0] and seconds % unit[0] == 0)
+        size, name = next(units, (1, "second"))
+        return f"not changed for more than {seconds / size:g} {name}{'s' * (seconds != size)}"
     if rule.keep is not None and one.seq and number > rule.keep:
         return f"not among the {rule.keep} changed last"
     return ""
-
-
-def _shown(seconds: float) -> str:
-    size, name = next(
-        ((size, name) for size, name in _UNITS if seconds >= size and seconds % size == 0),
-        (1, "second"),
-    )
-    return f"{seconds / size:g} {name}{'s' * (seconds != size)}"
 
 
 def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
@@ -316,10 +298,10 @@ def apply_retention(
 ) -> Retention:
     """Remove what a rule is for, or only say what that is."""
     done = Retention([], [])
-    for planned_one in plan_removals(backend, rule, including_held=not dry_run):
-        one = planned_one
-        if isinstance(one, Removal) and not dry_run:
-            one = remove_planned(backend, one, by)
+    for planned in plan_removals(backend, rule, including_held=not dry_run):
+        one = planned
+        if isinstance(planned, Removal) and not dry_run:
+            one = remove_planned(backend, planned, by)
         if isinstance(one, Removal):
             done.removed.append(one)
         else:

@@ -88,7 +88,7 @@ class SessionView:
         self._askings: dict[int, list[CallRequest]] = {}
 
     def refresh(self) -> list[Fact]:
-        """Read what was added since, and give it."""
+        """Read what was added since, and return it."""
         with self._looking:
             before = self.state.seq
             self.take(self.backend.read(self.session, self.head))
@@ -121,13 +121,13 @@ class SessionView:
             head = leading(self.instructions, dialect)
         if not head:
             return messages
-        given = messages if isinstance(messages, MessageList) else MessageList(messages)
-        given.begin_with(head)
-        return given
+        whole = messages if isinstance(messages, MessageList) else MessageList(messages)
+        whole.begin_with(head)
+        return whole
 
     @property
     def instructions(self) -> dict[Role, str]:
-        """What the model is told before the conversation, by role."""
+        """What the model reads before the conversation, by role."""
         view = self.look(lambda state: state.view)
         return texts_in(view, lambda event: str(value_of(Raw(self.payload(event)))))
 
@@ -141,10 +141,10 @@ class SessionView:
         """Return large values; they never change, so as many as are no burden are kept."""
         missing = set(names) - self._blobs.keys()
         found = self.backend.blobs(sorted(missing)) if missing else {}
-        given = {name: found.get(name) or self._blobs[name] for name in names}
-        if sum(map(len, given.values())) <= _KEPT:
-            self._blobs = given
-        return given
+        values = {name: found.get(name) or self._blobs[name] for name in names}
+        if sum(map(len, values.values())) <= _KEPT:
+            self._blobs = values
+        return values
 
     def payload(self, event: Event) -> bytes:
         """Return an event's payload, wherever it is kept."""
@@ -170,7 +170,7 @@ class SessionView:
         return found[index]
 
     def call(self, call: journal.CallState) -> Call:
-        """Return a call as it stands, able to tell its arguments."""
+        """Return a call as it stands, with its arguments to be read when they are asked for."""
         key = call.reply, call.index
         return call_of(call, lambda: self.asking(*key))
 
@@ -179,30 +179,20 @@ class SessionView:
 
         What is large is looked at once, and not kept in memory.
         """
-
-        def noted(state: JournalState) -> tuple[list[tuple[Fact, Noted]], set[int]]:
-            line = state.line(state.seq)
-            found = [
-                (fact, fact.event)
-                for fact in (list(state.facts.values()) if rewound else line)
-                if isinstance(fact.event, Noted)
-                and fact.event is not REPEATED
-                and fact.event.name not in RESERVED
-                and name in (None, fact.event.name)
-            ]
-            return found, {fact.seq for fact in line}
-
-        found, visible = self.look(noted)
-        return [
-            Note(
-                event.name,
-                value_of(Raw(self._payload_once(event))),
-                fact.at,
-                fact.seq,
-                fact.seq not in visible,
-            )
-            for fact, event in found
-        ]
+        with self._looking:
+            line = self.state.line(self.state.seq)
+            facts = list(self.state.facts.values()) if rewound else line
+        visible = {fact.seq for fact in line}
+        found: list[Note] = []
+        for fact in facts:
+            event = fact.event
+            if not isinstance(event, Noted) or event is REPEATED or event.name in RESERVED:
+                continue
+            if name in (None, event.name):
+                value = value_of(Raw(self._payload_once(event)))
+                is_rewound = fact.seq not in visible
+                found.append(Note(event.name, value, fact.at, fact.seq, is_rewound))
+        return found
 
     def usage(self) -> Usage:
         """Add up what the replies of a session cost, those that were rewound among them."""
@@ -255,7 +245,7 @@ class SessionReadMixin:
 
     @property
     def instructions(self) -> dict[Role, str]:
-        """What the model is told before the conversation: texts by role, system or developer."""
+        """What the model reads before the conversation: texts by role, system or developer."""
         return self._view.instructions
 
     def system(self, dialect: str) -> Any:
@@ -301,7 +291,23 @@ class SessionReadMixin:
         return self._view.look(lambda state: list(state.view.checkpoints))
 
 
-class Reader(SessionReadMixin):
+class SessionReads(SessionReadMixin):
+    """What may take a look into the store besides, for programs that can wait for it."""
+
+    def output(self, call: Call) -> Any:
+        """Return what a call gave, decoded; None while nothing is known of it."""
+        return self._view.output(call)
+
+    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
+        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        return self._view.notes(name, rewound=rewound)
+
+    def usage(self) -> Usage:
+        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        return self._view.usage()
+
+
+class Reader(SessionReads):
     """A session as it stood when it was last read; :meth:`refresh` reads on."""
 
     def __init__(self, backend: Backend, name: str) -> None:
@@ -310,7 +316,7 @@ class Reader(SessionReadMixin):
             self._view.refresh()
 
     def refresh(self) -> list[Fact]:
-        """Read what was added since, and give it."""
+        """Read what was added since, and return it."""
         return self._view.refresh()
 
     def request(
@@ -325,31 +331,18 @@ class Reader(SessionReadMixin):
         name = f"{dialect}:{profile}" if profile else dialect
         return self._view.request(name, model=model, provider=provider)
 
-    def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
-        return self._view.output(call)
-
-    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return self._view.notes(name, rewound=rewound)
-
-    def usage(self) -> Usage:
-        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return self._view.usage()
-
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
         """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
-        while self._is_news(timeout):
+        while True:
+            until = end_of(timeout)
+            while (is_longer := self.listen(until)) is None:
+                pass
+            if not is_longer:
+                return
             yield from self.refresh()
 
-    def _is_news(self, timeout: float | None) -> bool:
-        until = end_of(timeout)
-        while (news := self.listen(until)) is None:
-            pass
-        return news
-
     def listen(self, until: float | None) -> bool | None:
-        """Wait for a short stretch: True on news, False when the time is up, None if neither.
+        """Wait a moment: True if there are new records, False if the time is up, None if neither.
 
         Short, so that Ctrl-C is heard on every system, and a task that was cancelled leaves no
         thread behind for long.

@@ -46,16 +46,20 @@ from lockstitch.journal.events import (
     text_payload,
 )
 from lockstitch.journal.projection import wanted_blobs
-from lockstitch.journal.queries import Usage
 from lockstitch.journal.records import check_name
 from lockstitch.journal.state import ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
 from lockstitch.session.compacting import compacting_actions, is_over
-from lockstitch.session.content import json_payload, reply_event, said_payload
 from lockstitch.session.decisions import Call, Recovered, Turn
 from lockstitch.session.listing import Parent, delivered_outcome
-from lockstitch.session.reader import Note, SessionReadMixin, advise_repair, end_of
-from lockstitch.session.streaming import Stream, StreamRecorder
+from lockstitch.session.reader import SessionReads, advise_repair, end_of
+from lockstitch.session.replies import (
+    Stream,
+    StreamRecorder,
+    json_payload,
+    reply_event,
+    said_payload,
+)
 from lockstitch.session.tool_run import (
     Abort,
     Policy,
@@ -73,10 +77,10 @@ MOMENT = 0.25
 LISTENING = 0.25
 
 
-class Session(SessionReadMixin):
+class Session(SessionReads):
     """One conversation, open for writing; threads may share it.
 
-    When a method returns, what it was told is durable. Use it as a context manager: at
+    When a method returns, what it was given is durable. Use it as a context manager: at
     its end an open turn is left for later, or interrupted if an exception passes through.
     """
 
@@ -90,7 +94,6 @@ class Session(SessionReadMixin):
         parent: Parent | None = None,
     ) -> None:
         self._runs: set[ToolRun] = set()
-        self._said_before: list[Said] = []
         check_name(name)
         until = time.monotonic() + check_wait(wait)
         while not self._is_opened(backend, name, until, create=create):
@@ -157,25 +160,19 @@ class Session(SessionReadMixin):
         while tools run: on the wire the message comes after their results.
         """
         said = Said(payload=said_payload(content, dialect), dialect=dialect)
-        if key is not None or not self._is_said_before(said):
-            self._writer.add(said, key=named_key("say", key))
+        if key is None:
+            # The same program, started again without a key, repeats the words of the turn that is
+            # still open, in their order; with the first other words it has gone on.
+            before, self._said_before = self._said_before, []
+            is_open = self._writer.look(lambda state: bool(state.view.turn))
+            if before and is_open and as_stored(said) == before[0]:
+                self._said_before = before[1:]
+                return self.turn
+        self._writer.add(said, key=named_key("say", key))
         return self.turn
 
-    def _is_said_before(self, said: Said) -> bool:
-        """Whether the same program, started again, says what opened the turn that is still open.
-
-        A program that was given no key repeats its words in their order; with the first other
-        words it has gone on.
-        """
-        before, self._said_before = self._said_before, []
-        is_open = self._writer.look(lambda state: bool(state.view.turn))
-        if not before or not is_open or as_stored(said) != before[0]:
-            return False
-        self._said_before = before[1:]
-        return True
-
     def instruct(self, text: str, *, role: Role = "system") -> None:
-        """Tell the model something before the conversation, as system or developer.
+        """Give the model instructions before the conversation, as system or developer.
 
         It replaces what the same role said before, from now on. Saying the same again changes
         nothing, so a program may do it at every start. Where the dialect has a place for it among
@@ -254,7 +251,11 @@ class Session(SessionReadMixin):
         settings: CompactSettings | None,
         summarize: Callable[[str], Any] | None,
     ) -> Actions[list[Any]]:
-        ask = Apart(partial(self._request, name, model, provider), must_end=True)
+        def request() -> list[Any]:
+            self._inbox.take_over()
+            return self._writer.request(name, model=model, provider=provider)
+
+        ask = Apart(request, must_end=True)
         messages: list[Any] = yield ask
         if settings is None or not (
             yield Apart(partial(self._is_over, settings, messages), must_end=True)
@@ -267,10 +268,6 @@ class Session(SessionReadMixin):
                 yield from self._compact_actions(None, settings.loosened(error))
             messages = yield ask
         return messages
-
-    def _request(self, name: str, model: str | None, provider: str | None) -> list[Any]:
-        self._inbox.take_over()
-        return self._writer.request(name, model=model, provider=provider)
 
     def run_tools(
         self,
@@ -381,7 +378,7 @@ class Session(SessionReadMixin):
         return self._answer(call, None, allow=True)
 
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a waiting call; the model is told so, with the reason."""
+        """Refuse a waiting call; the model learns it, with the reason."""
         return self._answer(call, reason, allow=False)
 
     def _answer(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
@@ -425,10 +422,6 @@ class Session(SessionReadMixin):
         self._inbox.wait(left)
         return None
 
-    def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
-        return self._writer.output(call)
-
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; returns the record's number."""
         if not name or name in decisions.RESERVED:
@@ -449,17 +442,9 @@ class Session(SessionReadMixin):
         and {} take them away. A listing shows them without opening the session, and a rewind
         does not take them back.
         """
-        given = None if tags is None else check_tags(tags)
-        self._writer.decide(lambda state: decisions.describe(state, title, given, metadata))
+        checked = None if tags is None else check_tags(tags)
+        self._writer.decide(lambda state: decisions.describe(state, title, checked, metadata))
         return self._writer.look(lambda state: about_from(state.described))
-
-    def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
-        return self._view.notes(name, rewound=rewound)
-
-    def usage(self) -> Usage:
-        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
-        return self._view.usage()
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
@@ -511,7 +496,7 @@ class Session(SessionReadMixin):
         A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
         in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
         asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
-        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` is told
+        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` hears
         how far it is, and ``ignore_pause`` asks whatever failed before.
         """
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
@@ -530,22 +515,22 @@ class Session(SessionReadMixin):
         """Undo every compaction: the whole conversation is sent again."""
         self._writer.add(Compacted())
 
-    def _is_over(self, wish: CompactSettings, messages: list[Any]) -> bool:
+    def _is_over(self, settings: CompactSettings, messages: list[Any]) -> bool:
         """Whether a request is over a budget, and this a moment to compact."""
 
         def asked(state: JournalState) -> bool:
             blobs = self._writer.fetched(wanted_blobs(state.view))
-            return is_over(wish, state.view, messages, blobs)
+            return is_over(settings, state.view, messages, blobs)
 
         return self._writer.look(asked)
 
-    def _long_children(self, wish: CompactSettings) -> list[Session]:
+    def _long_children(self, settings: CompactSettings) -> list[Session]:
         """Return the sessions of sub-agents that are over a budget, too."""
         found: list[Session] = []
         for child in self._children:
-            dialect = wish.dialect or child._view.dialect or ANTHROPIC  # noqa: SLF001
+            dialect = settings.dialect or child._view.dialect or ANTHROPIC  # noqa: SLF001
             messages = child._view.request(dialect, model=None, provider=None)  # noqa: SLF001
-            if child._is_over(wish, messages):  # noqa: SLF001
+            if child._is_over(settings, messages):  # noqa: SLF001
                 found.append(child)
         return found
 
@@ -558,7 +543,16 @@ class Session(SessionReadMixin):
         with DeferredSignals():
             try:
                 if self._writer.is_writable:
-                    self._leave(error)
+                    for stream in list(self._writer.streams):
+                        stream.end(error)
+                    live = self._live()
+                    if error is not None or live:
+                        reason = reason_of(error) if error else "closed"
+                        self._writer.decide(lambda s: decisions.break_off(s, reason, live))
+                    else:
+                        # a courtesy to whoever opens it next: nothing is lost without it
+                        with suppress(LockstitchError):
+                            self._writer.decide(decisions.pause)
             except LockstitchError:
                 # What could not be written is concluded by whoever opens the session next.
                 if error is None:
@@ -566,18 +560,6 @@ class Session(SessionReadMixin):
             finally:
                 self._writer.close()
                 self._stop()
-
-    def _leave(self, error: BaseException | None) -> None:
-        for stream in list(self._writer.streams):
-            stream.end(error)
-        live = self._live()
-        if error is None and not live:
-            # a courtesy to whoever opens it next: nothing is lost without it
-            with suppress(LockstitchError):
-                self._writer.decide(decisions.pause)
-            return
-        reason = reason_of(error) if error else "closed"
-        self._writer.decide(lambda state: decisions.break_off(state, reason, live))
 
     def __enter__(self) -> Self:
         """Return the session itself."""

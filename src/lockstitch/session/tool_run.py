@@ -25,8 +25,8 @@ from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Event, Finished, Outcome, Started, Waiting, text_payload
 from lockstitch.journal.state import CallState, JournalState
 from lockstitch.session import decisions
-from lockstitch.session.content import content_payload
 from lockstitch.session.decisions import Call, Candidate, Key
+from lockstitch.session.replies import content_payload
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
 _TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
@@ -121,11 +121,11 @@ def read_tools(
     if not isinstance(tools, Mapping):
         raise UsageError(_TOOLS)
     found: dict[str, Tool] = {}
-    for name, given in tools.items():
+    for name, tool in tools.items():
         is_named: object = name
-        if not isinstance(given, Tool) and not (isinstance(is_named, str) and callable(given)):
+        if not isinstance(tool, Tool) and not (isinstance(is_named, str) and callable(tool)):
             raise UsageError(_TOOLS)
-        found[name] = given if isinstance(given, Tool) else Tool(given)
+        found[name] = tool if isinstance(tool, Tool) else Tool(tool)
     for name, tool in found.items():
         if tool.is_async and not can_await:
             raise UsageError(f"the tool {name} is async: run it in a session of async_session()")
@@ -258,13 +258,14 @@ class ToolRun:
         self._touched: dict[Key, Call] = {}
         self._running: dict[Key, ToolJob] = {}
         self._lock = threading.Lock()
-        self._candidates, self.lost = writer.look(
-            lambda state: decisions.find_candidates(state, self._may_repeat)
-        )
 
-    def _may_repeat(self, call: CallState) -> bool:
-        tool = self._tools.get(self._writer.asking(call.reply, call.index).name)
-        return tool is not None and tool.repeatable
+        def may_repeat(call: CallState) -> bool:
+            tool = tools.get(writer.asking(call.reply, call.index).name)
+            return tool is not None and tool.repeatable
+
+        self._candidates, self.lost = writer.look(
+            lambda state: decisions.find_candidates(state, may_repeat)
+        )
 
     def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Policy, Call]]:
         """Return what has to be asked before a call may run: who decides, and on which call."""
@@ -320,22 +321,21 @@ class ToolRun:
         with self._lock:
             while self._queue and len(self._running) < self._most:
                 candidate = self._queue.pop(0)
-                if decisions.is_unchanged(state, candidate):
-                    job = self._running[candidate.key] = self._job(candidate)
-                    facts.append(job.event)
+                if not decisions.is_unchanged(state, candidate):
+                    continue
+                reply, index = key = candidate.key
+                asking = self._writer.asking(reply, index)
+                name, tool, session = asking.name, self._tools[asking.name], self._writer.session
+                # Under the idempotency key of its earlier attempts, if there were any.
+                effect, attempt = candidate.effect or new_name(), candidate.starts + 1
+                started = Started(reply=reply, index=index, attempt=attempt, effect=effect)
+                place = name, session, reply, index
+                call = CurrentCall(candidate.id, *place, effect, attempt, threading.Event())
+                timeout = self._timeout if tool.timeout is None else tool.timeout
+                arguments = asking.arguments or {}
+                self._running[key] = ToolJob(key, started, call, tool, arguments, timeout)
+                facts.append(started)
         return facts
-
-    def _job(self, candidate: Candidate) -> ToolJob:
-        asking = self._writer.asking(*candidate.key)
-        tool = self._tools[asking.name]
-        reply, index = candidate.key
-        # Under the idempotency key of its earlier attempts, if there were any.
-        effect, attempt = candidate.effect or new_name(), candidate.starts + 1
-        event = Started(reply=reply, index=index, attempt=attempt, effect=effect)
-        session, abort = self._writer.session, threading.Event()
-        call = CurrentCall(candidate.id, asking.name, session, reply, index, effect, attempt, abort)
-        timeout = self._timeout if tool.timeout is None else tool.timeout
-        return ToolJob(candidate.key, event, call, tool, asking.arguments or {}, timeout)
 
     def _refusal(self, candidate: Candidate) -> str:
         """Return why a call cannot run at all; "" if it can, or nobody can tell."""
@@ -400,7 +400,7 @@ class ToolRun:
             self.finish(job, decisions.concluded(job.event, outcome))
 
     def abandon(self) -> None:
-        """Wait no more for calls whose start a rewind took off the line, and tell their tools so.
+        """Wait no more for calls whose start a rewind took off the line; their tools should abort.
 
         What they still give is kept: it counts wherever the call is seen.
         """
@@ -419,7 +419,7 @@ class ToolRun:
         self._writer.decide(lambda state: decisions.break_off(state, reason, self._touched))
 
     def stop(self) -> None:
-        """Wait for nothing any more, and tell the tools so."""
+        """Wait for nothing any more, and set the tools' abort signals."""
         self.is_stopped = True
         with self._lock:
             for job in self._running.values():
@@ -450,8 +450,8 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
 
     Each call runs in a thread; this one keeps watch over them.
     """
-    news: SimpleQueue[None] = SimpleQueue()
-    run.wake = lambda: news.put(None)
+    wakes: SimpleQueue[None] = SimpleQueue()
+    run.wake = lambda: wakes.put(None)
     watched: list[ToolJob] = []
     is_begun = False
     with DeferredSignals(run.wake) as held:
@@ -464,7 +464,7 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
                     now, longest = time.monotonic(), LONGEST if abort is None else GLANCE
                     first = min((job.deadline for job in watched), default=now + longest)
                     with suppress(Empty):
-                        news.get(timeout=min(max(first - now, 0.0), longest))
+                        wakes.get(timeout=min(max(first - now, 0.0), longest))
                     for job in [job for job in watched if job.deadline <= time.monotonic()]:
                         watched.remove(job)
                         run.conclude(job, "timed-out")
@@ -485,8 +485,8 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
             run.break_off(reason_of(held.raised) if held.raised else "aborted")
 
 
-def run_in_thread(run: ToolRun, job: ToolJob, tell: Callable[[], None]) -> None:
-    """Run a call in a thread of its own, which also writes its outcome.
+def run_in_thread(run: ToolRun, job: ToolJob, ended: Callable[[], None]) -> None:
+    """Run a call in a thread of its own, which also writes its outcome, and then calls ``ended``.
 
     A thread cannot be ended from outside, so it is one that no exit of the program waits for.
     """
@@ -504,7 +504,7 @@ def run_in_thread(run: ToolRun, job: ToolJob, tell: Callable[[], None]) -> None:
                     error,
                 )
         finally:
-            tell()
+            ended()
 
     name = f"lockstitch tool {job.call.name}"
     threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True).start()

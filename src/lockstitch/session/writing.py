@@ -33,6 +33,7 @@ from lockstitch.session.decisions import free_key, reply_events
 from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease
 from lockstitch.stores.group_commit import CommitJob, GroupCommit
+from lockstitch.stores.leases import now
 
 PATIENCE = 5.0
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)
@@ -43,9 +44,9 @@ Handler = Callable[[int, FrameType | None], Any]
 def handle_sigterm() -> None:
     """Let SIGTERM end this program in order, as Ctrl-C does, with exit status 143.
 
-    Tools that run are told to abort, every call has an outcome, and leases are given back. But
-    nobody said that the turn should end: it stays open, and the same program goes on with it when
-    it is started again. For synchronous programs and asyncio; call it in the main thread.
+    The abort signal of tools that run is set, every call has an outcome, and leases are given back.
+    But nobody said that the turn should end: it stays open, and the same program goes on with it
+    when it is started again. For synchronous programs and asyncio; call it in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("handle_sigterm() sets a signal handler: call it in the main thread")
@@ -142,11 +143,6 @@ def named_key(kind: str, key: str | None) -> str:
     return f"{kind}/{key}"
 
 
-def now() -> int:
-    """Return the time of day, as records have it: milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class _TornWrite(Struct):
     """A write that was begun, behind a head, and is not known to be done."""
 
@@ -230,7 +226,7 @@ class SessionWriter(SessionView):
             self._torn = _TornWrite(fresh, entries, self.head)
             self._write_torn()
         except BaseException:
-            # Whoever comes next writes what was torn away, and tells those who wait for it.
+            # Whoever comes next writes what was torn away, and wakes those who wait for it.
             self._commits.put_back(jobs)
             raise
 
@@ -242,8 +238,17 @@ class SessionWriter(SessionView):
         torn = self._torn
         if torn is None:
             return
+        entries = [entry for mine in torn.entries for entry in mine]
         try:
-            records = self._append(torn)
+            # Chained here as well as in the store: what is in memory is what the store holds, or
+            # nothing more is written.
+            records = chain_entries(torn.head, self.lease.epoch, entries)
+            if entries:
+                head = self.backend.append(self.lease, entries, torn.head.seq)
+                if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
+                    raise Unsure(  # noqa: TRY301 - a write that failed, as any other
+                        f"session {self.session}: the store is not where it should be"
+                    )
         except Exception as error:  # noqa: BLE001 - as above
             known = error if isinstance(error, LockstitchError) else None
             if known is None:
@@ -263,18 +268,6 @@ class SessionWriter(SessionView):
                 begin += len(mine)
                 job.end()
         self._torn = None
-
-    def _append(self, torn: _TornWrite) -> list[JournalRecord]:
-        entries = [entry for mine in torn.entries for entry in mine]
-        if not entries:
-            return []
-        # Chained here as well as in the store: what is in memory is what the store holds, or
-        # nothing more is written.
-        records = chain_entries(torn.head, self.lease.epoch, entries)
-        head = self.backend.append(self.lease, entries, torn.head.seq)
-        if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
-            raise Unsure(f"session {self.session}: the store is not where it should be")
-        return records
 
     @property
     def is_writable(self) -> bool:
@@ -306,6 +299,10 @@ def _release_later(backend: Backend, lease: Lease) -> None:
     threading.Thread(target=backend.release, args=(lease,), daemon=True).start()
 
 
+def _unless_known(event: Event, key: str, state: JournalState) -> list[Event]:
+    return [] if key in state.keys else [event]
+
+
 class Inbox:
     """What others delivered to a session, as its holder takes it over."""
 
@@ -321,19 +318,12 @@ class Inbox:
         if head is None or head.seq <= self._taken.seq:
             return
         for record in backend.read(self._name, self._taken):
-            self._take(record)
+            event = event_of(record)
+            if event.blob:
+                large = backend.blobs([event.blob])[event.blob]
+                event = structs.replace(event, payload=Raw(large), blob="")
+            self._writer.decide(partial(_unless_known, event, record.key), record.key)
             self._taken = Head(record.seq, record.digest, record.epoch)
-
-    def _take(self, record: JournalRecord) -> None:
-        event = event_of(record)
-        if event.blob:
-            large = self._writer.backend.blobs([event.blob])[event.blob]
-            event = structs.replace(event, payload=Raw(large), blob="")
-
-        def decide(state: JournalState) -> list[Event]:
-            return [] if record.key in state.keys else [event]
-
-        self._writer.decide(decide, record.key)
 
     def wait(self, seconds: float) -> None:
         """Wait until something is delivered, for so many seconds at most."""

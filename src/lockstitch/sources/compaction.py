@@ -32,7 +32,7 @@ from lockstitch.journal.events import (
     text_payload,
     value_of,
 )
-from lockstitch.journal.importing import Imported, import_events
+from lockstitch.journal.messages import Imported, import_events
 from lockstitch.journal.projection import SUMMARY, each_item
 from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply, Spoken
 from lockstitch.rules import ERROR, Finding

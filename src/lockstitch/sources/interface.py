@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lockstitch.journal.records import JournalRecord
-    from lockstitch.journal.threads import ThreadConversation
+    from lockstitch.session.listing import ThreadConversation
     from lockstitch.sources.records import DecodeLine
 
 

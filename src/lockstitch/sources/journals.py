@@ -13,16 +13,19 @@ from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
-from lockstitch.journal.importing import import_events
-from lockstitch.journal.projection import project
+from lockstitch.journal.messages import import_events, known
 from lockstitch.journal.records import NEW, JournalEntry, JournalRecord, blob_name, chain_entries
-from lockstitch.journal.results import known
+from lockstitch.journal.requests import project
 from lockstitch.journal.salvage import Salvage, Salvaged, names_in
 from lockstitch.journal.state import Fact, JournalState, JournalView, ModelReply, Spoken, fold
-from lockstitch.journal.threads import ThreadConversation, begins_thread, may_be_thread
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
-from lockstitch.session.listing import list_sessions
+from lockstitch.session.listing import (
+    ThreadConversation,
+    begins_thread,
+    list_sessions,
+    may_be_thread,
+)
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
 from lockstitch.sources.interface import NEW as NEW_RECORD
 from lockstitch.sources.interface import Context, History, Transcript, new_finding, read_thread

@@ -19,10 +19,9 @@ from lockstitch.errors import Conflict, Damaged, Unreadable, UsageError
 from lockstitch.journal.events import Forked, Rewound
 from lockstitch.journal.queries import Match, SearchWords
 from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
-from lockstitch.journal.threads import begins_thread, may_be_thread
 from lockstitch.session import decisions
 from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
-from lockstitch.session.listing import list_sessions, search_session
+from lockstitch.session.listing import begins_thread, list_sessions, may_be_thread, search_session
 from lockstitch.session.listing import search_store as listing_search_store
 from lockstitch.session.maintenance import (
     Audited,

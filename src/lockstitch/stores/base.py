@@ -9,6 +9,7 @@ from typing import Any, Self
 from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, Held, Moved, UsageError
+from lockstitch.journal.events import about_in
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name, check_key
 from lockstitch.journal.salvage import Remains
 
@@ -296,13 +297,69 @@ class Backend(ABC):
         self.close()
 
 
+def check_lease_seconds(seconds: float) -> float:
+    """Return the length of a lease if it is one."""
+    if not seconds > 0:
+        raise UsageError("a lease lasts longer than 0 seconds")
+    return seconds
+
+
 def require_same(found: Head, expected: Head, session: str) -> None:
     """Raise ``Moved`` if a session's records end elsewhere than expected."""
     if (found.seq, found.digest) != (expected.seq, expected.digest):
-        raise Moved(
-            f"session {session}: it ends at record {found.seq}, not at {expected.seq} as it was"
-            " read: read it again"
-        )
+        raise moved(f"session {session}", found.seq, expected.seq)
+
+
+def moved(where: str, end: int | None, expected: int) -> Moved:
+    """Return the error for a session that ends elsewhere than a writer expected."""
+    return Moved(
+        f"{where}: it ends at record {end}, not at {expected}, so nothing was written: read it"
+        " again"
+    )
+
+
+def are_there(behind: Iterable[JournalRecord], entries: Sequence[JournalEntry], epoch: int) -> bool:
+    """Whether an append was done before: its entries, told by their keys, and nothing else.
+
+    ``behind`` are the records where they would be.
+    """
+    sent = [(epoch, entry.key) for entry in entries]
+    return bool(sent) and [(record.epoch, record.key) for record in behind] == sent
+
+
+class ForkPoint(Struct, frozen=True):
+    """Where a fork begins: the last record it shares, its time, and how the session is described.
+
+    ``head`` is ``NEW`` for a fork before the first record.
+    """
+
+    head: Head = NEW
+    changed: int = 0
+    about: bytes | None = None
+
+    def require_same(self, found: Head, target: str) -> Head:
+        """Return where a session stands that is there; raises ``Held`` if it is not this fork."""
+        if (found.seq, found.digest) != (self.head.seq, self.head.digest):
+            raise Held(f"session {target}: it exists, with other records than the fork's")
+        return found
+
+
+def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) -> ForkPoint:
+    """Go through the first records of a session, which are verified, to where it is forked."""
+    last = about = None
+    for last in records:
+        about = about_in([last.body]) or about
+    if (last.seq if last else 0) != upto:
+        raise UsageError(f"session {source}: there is no record {upto} to fork at")
+    return (
+        ForkPoint(Head(last.seq, last.digest, last.epoch), last.at, about) if last else ForkPoint()
+    )
+
+
+def require_stamp(stamp: str, found: str, session: str) -> None:
+    """Raise ``Moved`` if a session is no longer what a stamp was given for; "" is for any."""
+    if stamp and stamp != found:
+        raise Moved(f"session {session}: it went on since it was read: read it again")
 
 
 def require_lines(entries: Sequence[JournalEntry]) -> None:

@@ -246,28 +246,10 @@ class LockFile:
     @contextmanager
     def held(self, seconds: float) -> Iterator[None]:
         """Hold the lock; raises ``Busy`` if others held it for all that time."""
-        self._take(time.monotonic() + seconds, seconds)
-        try:
-            yield
-        finally:
-            try:
-                if sys.platform == "win32":
-                    msvcrt.locking(self._handle, msvcrt.LK_UNLCK, 1)
-                else:
-                    fcntl.flock(self._handle, fcntl.LOCK_UN)
-            except OSError:
-                self.close()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            os.close(handle)
-
-    def _take(self, deadline: float, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         while True:
             if self._handle < 0:
-                self._handle = _opened(self.path)
+                self._handle = _open_lock_file(self.path)
                 found = os.fstat(self._handle)
                 self._file = (found.st_dev, found.st_ino)
             try:
@@ -285,8 +267,24 @@ class LockFile:
             with suppress(FileNotFoundError):
                 found = os.lstat(self._name)
                 if (found.st_dev, found.st_ino) == self._file:
-                    return
+                    break
             self.close()
+        try:
+            yield
+        finally:
+            try:
+                if sys.platform == "win32":
+                    msvcrt.locking(self._handle, msvcrt.LK_UNLCK, 1)
+                else:
+                    fcntl.flock(self._handle, fcntl.LOCK_UN)
+            except OSError:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
 
     def _wait(self, deadline: float) -> None:
         """Wait for the lock; the open file is ours again only if that went well."""
@@ -321,8 +319,8 @@ class _LockWait:
     def __init__(self, handle: int) -> None:
         self._handle = handle
         self._guard = threading.Lock()
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._ended = threading.Lock()
+        self._ended.acquire()
         self._error: OSError | None = None
         self.is_over = False
         self._is_given_up = False
@@ -344,11 +342,11 @@ class _LockWait:
             self.is_over = True
             if self._is_given_up:
                 os.close(self._handle)
-        self._bell.release()
+        self._ended.release()
 
     def join(self, seconds: float) -> None:
         """Wait for the thread; raises ``TimeoutError`` if that takes too long."""
-        if not self._bell.acquire(timeout=max(seconds, 0)):
+        if not self._ended.acquire(timeout=max(seconds, 0)):
             raise TimeoutError
         if self._error is not None:
             raise self._error
@@ -361,7 +359,7 @@ class _LockWait:
                 os.close(self._handle)
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     try:
         handle = os.open(path, _FLAGS, 0o600)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Who holds a lease, whether they are still there, and keeping one's own alive.
+"""Who holds a lease, whether they are still there, and keeping one's own alive; and the clocks.
 
-The time of day plays no part in any of it. A process is told by its number and the moment it
-started, since numbers are used again. Both mean something only in one boot of one machine and one
-namespace of processes; where one of these is not known or not ours, nothing is concluded, and only
-silence ends a lease.
+The time of day plays no part in a lease: only records bear it. A process is known by its number
+and the moment it started, since numbers are used again. Both mean something only in one boot of
+one machine and one namespace of processes; where one of these is not known or not ours, nothing is
+concluded, and only silence ends a lease.
 
 A holder's number changes while it is alive. It is silent when the number has stood still for the
 length of its lease since it was first seen, by the clock that runs evenly on this machine. What was
@@ -46,7 +46,7 @@ class Holder(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What a person is told about it."""
+        """What a person reads about it."""
         return f"process {self.pid} on {self.host}"
 
 
@@ -85,6 +85,11 @@ def steady() -> float:
     if sys.platform != "linux":
         return time.monotonic()
     return (time.monotonic_ns() - _shift("monotonic")) / _NANO
+
+
+def now() -> int:
+    """Return the time of day, as records have it: milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 @cache

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lockstitch.errors import Closed, Damaged, Fenced, Held, Moved, Unreadable, UsageError
+from lockstitch.errors import Closed, Damaged, Fenced, Held, Unreadable
 from lockstitch.journal.events import about_in, about_of
 from lockstitch.journal.records import (
     NEW,
@@ -31,10 +31,16 @@ from lockstitch.stores.base import (
     Listed,
     Listing,
     StoreFault,
+    are_there,
     arrange,
     check_blob,
+    check_lease_seconds,
+    find_fork_point,
+    moved,
     require_lines,
+    require_stamp,
 )
+from lockstitch.stores.leases import now
 
 URL = "memory:"
 
@@ -48,7 +54,7 @@ class _MemorySession:
         # The large values that records name, each with the first one's number.
         self.names: dict[str, int] = {}
         self.epoch = epoch
-        self.created = _now()
+        self.created = now()
         self.token = ""
         self.deadline = 0.0
         self.about: bytes | None = None
@@ -83,10 +89,8 @@ class MemoryBackend(Backend):
         lease_seconds: float = LEASE_SECONDS,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        if not lease_seconds > 0:
-            raise UsageError("a lease lasts longer than 0 seconds")
         self.url = URL
-        self._lease_seconds = lease_seconds
+        self._lease_seconds = check_lease_seconds(lease_seconds)
         self._clock = clock
         self._pid = os.getpid()
         self._is_closed = False
@@ -144,8 +148,10 @@ class MemoryBackend(Backend):
             self._require_open()
             kept = self._held(lease)
             self._keep_alive(kept)
-            if not _is_done(kept, lease, entries, after):
+            if after == len(kept.records):
                 self._add(kept, lease, entries)
+            elif after < 0 or not are_there(kept.records[after:], entries, lease.epoch):
+                raise moved(f"session {kept.name}", len(kept.records), after)
             return kept.head()
 
     def _add(self, kept: _MemorySession, lease: Lease, entries: Sequence[JournalEntry]) -> None:
@@ -164,7 +170,7 @@ class MemoryBackend(Backend):
         with self._changed:
             kept = self._held(lease)
             if after != len(kept.records):
-                raise Moved(_moved(kept, after))
+                raise moved(f"session {kept.name}", len(kept.records), after)
             self._keep_alive(kept)
             kept.records, kept.names, kept.about = [], {}, None
             self._add(kept, lease, entries)
@@ -220,13 +226,10 @@ class MemoryBackend(Backend):
         check_session_name(target)
         with self._changed:
             records = self._kept(source, create=False).records[:upto]
-            if len(records) != upto:
-                raise UsageError(f"session {source}: there is no record {upto} to fork at")
+            point = find_fork_point(records, upto, source)
             if target not in self._sessions:
                 self._copy(records, self._sessions[source].names, target)
-            elif self._sessions[target].records != records:
-                raise Held(f"session {target}: it exists, with other records than the fork's")
-            return self._sessions[target].head()
+            return point.require_same(self._sessions[target].head(), target)
 
     def _copy(self, records: list[JournalRecord], names: dict[str, int], target: str) -> None:
         made = _MemorySession(target, epoch=records[-1].epoch if records else 0)
@@ -266,8 +269,7 @@ class MemoryBackend(Backend):
             new = self._kept(successor, create=False)
             if aside in self._sessions or self._is_held(old) or self._is_held(new):
                 raise Held(f"session {session}: it is held, or {aside} is there already")
-            if stamp and stamp != _stamp(old):
-                raise Moved(f"session {session}: it went on since it was read: read it again")
+            require_stamp(stamp, _stamp(old), session)
             del self._sessions[successor]
             old.name, new.name = aside, session
             old.token, new.epoch = "", max(old.epoch, new.epoch)
@@ -323,24 +325,3 @@ def _stamp(kept: _MemorySession) -> str:
 
 def _holds(kept: _MemorySession, lease: Lease) -> bool:
     return (kept.epoch, kept.token) == (lease.epoch, lease.token)
-
-
-def _is_done(
-    kept: _MemorySession, lease: Lease, entries: Sequence[JournalEntry], after: int
-) -> bool:
-    """Whether the entries are there already; raises ``Moved`` if others are."""
-    behind = kept.records[max(after, 0) :]
-    if after == len(kept.records):
-        return not entries
-    sent = [(lease.epoch, entry.key) for entry in entries]
-    if 0 <= after < len(kept.records) and [(one.epoch, one.key) for one in behind] == sent:
-        return True
-    raise Moved(_moved(kept, after))
-
-
-def _moved(kept: _MemorySession, after: int) -> str:
-    return f"session {kept.name}: it ends at record {len(kept.records)}, not at {after}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -25,7 +25,7 @@ from lockstitch.journal.events import (
     Partial,
     Rewound,
 )
-from lockstitch.journal.results import (
+from lockstitch.journal.messages import (
     answer_in,
     answer_to,
     known,

@@ -37,7 +37,7 @@ from lockstitch.formats.langgraph.messages import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
-from lockstitch.journal.threads import THREAD_RECORDS, ThreadConversation
+from lockstitch.session.listing import THREAD_RECORDS, ThreadConversation
 
 _FITS = re.compile(r"[A-Za-z0-9._-]{1,118}")
 _FLAT = 8

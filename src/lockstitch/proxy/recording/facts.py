@@ -27,8 +27,7 @@ from lockstitch.journal.events import (
     Said,
     text_payload,
 )
-from lockstitch.journal.importing import import_events
-from lockstitch.journal.results import said_as
+from lockstitch.journal.messages import import_events, said_as
 from lockstitch.proxy.recording.chains import Linked, Linking, without_markers
 from lockstitch.redaction import redact_value
 from lockstitch.session.copying import SYSTEMS, instructions, said_by_system, system_in

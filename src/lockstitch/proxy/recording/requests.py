@@ -53,8 +53,9 @@ from lockstitch.proxy.recording.keeping import (
     instructions_key,
     node_key,
 )
-from lockstitch.session.content import json_payload, reply_event
-from lockstitch.session.writing import new_name, now
+from lockstitch.session.replies import json_payload, reply_event
+from lockstitch.session.writing import new_name
+from lockstitch.stores.leases import now
 
 # The note that holds what came and is no reply.
 UNREAD = "reply"

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -48,6 +48,7 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     arrange,
+    check_lease_seconds,
     require_lines,
 )
 from lockstitch.stores.jsonl.files import ClaimWatch, Files, hold_lock, read_claim
@@ -66,8 +67,7 @@ class JsonlBackend(Backend):
     def __init__(self, folder: str | Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
         if sys.platform == "win32":
             raise UsageError("a store of lines needs locks that Windows lacks; use sqlite:///")
-        if not lease_seconds > 0:
-            raise UsageError("a lease lasts longer than 0 seconds")
+        check_lease_seconds(lease_seconds)
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
         self.url = f"jsonl:///{quote(str(self.folder))}"
         self._files = Files(self.folder)
@@ -111,7 +111,13 @@ class JsonlBackend(Backend):
             if self._blobs.is_unfinished():
                 with self._blobs.alone(self._is_stuck):
                     pass
-            with hold_lock(self._files.lock(session), lambda waited: self._passes(session, waited)):
+
+            def passes(waited: float) -> bool:
+                # While the lock is taken: a silent process may have been stopped with it.
+                self._require_free(session)
+                return waited > self._grace
+
+            with hold_lock(self._files.lock(session), passes):
                 self._require_free(session)
                 writer = open_writer(self._files, session, self._lease_seconds, create=create)
         except OSError as error:
@@ -129,11 +135,6 @@ class JsonlBackend(Backend):
         holder = self._holder(session)
         if holder:
             raise Held(f"session {session}: {holder} holds it")
-
-    def _passes(self, session: str, waited: float) -> bool:
-        """While the lock is taken: a silent process may have been stopped with it."""
-        self._require_free(session)
-        return waited > self._grace
 
     def _holder(self, session: str) -> str:
         """Who holds a session and is alive, "" for nobody."""
@@ -334,7 +335,9 @@ class JsonlBackend(Backend):
         size = -1
         for count in range(sys.maxsize):
             self._require_open()
-            found = self._size(session)
+            found = 0
+            with suppress(OSError):
+                found = self._files.log(session).stat().st_size
             if found != size and (self.head(session) or NEW).seq > after:
                 return True
             size = found
@@ -343,12 +346,6 @@ class JsonlBackend(Backend):
                 return False
             time.sleep(min(left, _STEPS[min(count // 20, len(_STEPS) - 1)]))
         raise AssertionError
-
-    def _size(self, session: str) -> int:
-        try:
-            return self._files.log(session).stat().st_size
-        except OSError:
-            return 0
 
     def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()
@@ -375,21 +372,22 @@ class JsonlBackend(Backend):
         until = time.monotonic() + wait
         try:
             before = self._files.size()
-            with self._blobs.alone(lambda waited: self._is_stuck(waited) or self._late(until)):
+
+            def passes(waited: float) -> bool:
+                if not self._is_stuck(waited) and time.monotonic() > until:
+                    raise Busy(
+                        f"{self.folder}: another process has the large values in hand and does not"
+                        " let go of them; nothing was changed: try again"
+                    )
+                return self._is_stuck(waited)
+
+            with self._blobs.alone(passes):
                 self._files.tidy()
                 self._blobs.drop_bases()
                 self._blobs.drop_unnamed()
             return max(before - self._files.size(), 0)
         except OSError as error:
             raise Unreadable(f"{self.folder}: cannot be tidied: {reason_of(error)}") from error
-
-    def _late(self, until: float) -> bool:
-        if time.monotonic() > until:
-            raise Busy(
-                f"{self.folder}: another process has the large values in hand and does not let go"
-                " of them; nothing was changed: try again"
-            )
-        return False
 
     def close(self) -> None:
         if os.getpid() != self._pid:

@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Unreadable, UsageError, reason_of
+from lockstitch.errors import Damaged, Unreadable, reason_of
 from lockstitch.files import os_files
-from lockstitch.journal.records import NEW, Head, check_session_name
+from lockstitch.journal.records import NEW, Head, check_session_name, is_session_name
 from lockstitch.stores.jsonl.log import (
     Base,
     LogState,
@@ -92,7 +92,7 @@ class Files:
             names = [one.name.removesuffix(SUFFIX) for one in self.folder.glob(f"*{SUFFIX}")]
         except OSError as error:
             raise Unreadable(f"{self.folder}: {reason_of(error)}") from error
-        return sorted(name for name in names if _may_be_session(name))
+        return sorted(name for name in names if is_session_name(name))
 
     def ensure(self, folder: Path) -> None:
         """Make a folder, and its name durable, also if another process made it just now."""
@@ -295,13 +295,6 @@ def _ending(handle: int, state: LogState) -> bytes:
     return b"%d %s" % (os.fstat(handle).st_ino, os.pread(handle, state.end - start, start))
 
 
-def _may_be_session(name: str) -> bool:
-    try:
-        return bool(check_session_name(name))
-    except UsageError:
-        return False
-
-
 def sync_data(handle: int) -> None:
     """Make an open file's content and size durable."""
     if sys.platform == "linux":
@@ -385,7 +378,7 @@ def read_claim(path: Path) -> Claim | None:
 
 
 class ClaimWatch:
-    """Tells whether holders of claims are alive; of those of another boot, by what changes."""
+    """Knows whether holders of claims are alive; of those of another boot, by what changes."""
 
     def __init__(self, seconds: float) -> None:
         self._here = myself()
@@ -399,8 +392,10 @@ class ClaimWatch:
         if holder.boot == self._here.boot:
             # A deadline further away than that was set before the clock began anew.
             return 0 < claim.deadline - clock() <= claim.seconds + 1
-        beside = noted_at(path)
-        seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, _text(beside))
+        beside, noted = noted_at(path), ""
+        with suppress(OSError):
+            noted = beside.read_text("ascii", "replace")
+        seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, noted)
         left = self._watching.see(holder.token, seen)
         if left and (note := self._watching.note(holder.token, seen)):
             # Without it, the next process begins to watch anew.
@@ -412,13 +407,6 @@ class ClaimWatch:
 def noted_at(path: Path) -> Path:
     """Name the file beside a claim in which is noted who saw it when."""
     return path.with_name(f"{path.name}.seen")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("ascii", "replace")
-    except OSError:
-        return ""
 
 
 @contextmanager
@@ -441,33 +429,17 @@ def hold_lock(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
 def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
     start = time.monotonic()
     for count in range(sys.maxsize):
-        handle = _try(path)
-        if handle is not None:
-            return handle
+        handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
+        if not os_files.is_locked(handle):
+            # The lock is worth nothing if the path names another file by now.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.lstat(), os.fstat(handle)):
+                    return handle
+        os.close(handle)
         if pass_by(time.monotonic() - start):
-            return _replaced(path)
+            break
         time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
-    raise AssertionError
-
-
-def _try(path: Path) -> int | None:
-    handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
-    if not os_files.is_locked(handle) and _is_at(path, handle):
-        return handle
-    os.close(handle)
-    return None
-
-
-def _is_at(path: Path, handle: int) -> bool:
-    """Whether a path still names an open file."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(found, os.fstat(handle))
-
-
-def _replaced(path: Path) -> int:
+    # Whoever has the lock is passed by: a new one takes its place.
     draft = path.with_name(f"{os_files.PREFIX}{secrets.token_hex(16)}{os_files.SUFFIX}")
     handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -22,42 +22,37 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Held, LockstitchError, Unsure, UsageError
+from lockstitch.errors import Damaged, LockstitchError, Unsure, UsageError
 from lockstitch.files import os_files
 from lockstitch.files.replace import snapshot
-from lockstitch.journal.events import about_in
-from lockstitch.journal.records import NEW, Head, JournalRecord, blob_name
-from lockstitch.stores.base import IncomingSession, StoreFault, check_blob
+from lockstitch.journal.records import NEW, Head, blob_name
+from lockstitch.stores.base import (
+    ForkPoint,
+    IncomingSession,
+    StoreFault,
+    check_blob,
+    find_fork_point,
+)
 from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, hold_lock
 from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
+from lockstitch.stores.leases import now
 
 
 def fork_file(files: Files, source: str, upto: int, target: str) -> Head:
     """Fork a session; raises ``Held`` if ``target`` has other records, and ``OSError``."""
-    last, about = _record(files, source, upto)
-    head = Head(last.seq, last.digest, last.epoch) if last else NEW
-    if not files.exists(target) and _made(
-        files, target, _lines(files, source, last, target, about)
-    ):
-        return files.state(target).head
-    state = files.state(target)
-    if (state.seq, state.digest) != (head.seq, head.digest):
-        raise Held(f"session {target}: it exists, with other records than the fork's")
-    return state.head
-
-
-def _record(files: Files, session: str, upto: int) -> tuple[JournalRecord | None, bytes | None]:
-    """Find the record to fork at, with all before it verified, and how the session is described.
-
-    There is none before the first one.
-    """
-    last = about = None
-    for part in _parts(files, session, upto):
-        last = part.record
-        about = about_in([last.body]) or about
-    if (last.seq if last else 0) != upto:
-        raise UsageError(f"session {session}: there is no record {upto} to fork at")
-    return last, about
+    records = (part.record for part in _parts(files, source, upto))
+    point = find_fork_point(records, upto, source)
+    if not files.exists(target):
+        lines = _lines(files, source, point, target)
+        with os_files.open_draft(files.folder) as new:
+            os_files.write_all(new.handle, lines)
+            os_files.sync_file(new.handle)
+            new.close()
+            is_placed = place_file(new.path, files.log(target))
+        if is_placed:
+            os_files.sync_folder(files.folder)
+            return files.state(target).head
+    return point.require_same(files.state(target).head, target)
 
 
 def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
@@ -69,18 +64,16 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
             return
 
 
-def _lines(
-    files: Files, source: str, last: JournalRecord | None, target: str, about: bytes | None
-) -> bytes:
-    now = time.time_ns() // 1_000_000
-    if last is None:
-        return opening_line(target, 0, now, None, None)
-    name = _base(files, source, last.seq)
+def _lines(files: Files, source: str, point: ForkPoint, target: str) -> bytes:
+    """Return the lines of a fork: it names a base, or has a copy where that cannot be."""
+    head = point.head
+    if not head.seq:
+        return opening_line(target, 0, now(), None, None)
+    name = _base(files, source, head.seq)
     if name is None:
-        return copy_lines(target, list(_parts(files, source, last.seq)))
-    return fork_line(
-        target, last.epoch, now, Base(name, last.seq, last.digest.hex(), last.at, about)
-    )
+        return copy_lines(target, list(_parts(files, source, head.seq)))
+    base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
+    return fork_line(target, head.epoch, now(), base)
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
@@ -120,18 +113,6 @@ def _name_of(files: Files, found: os.stat_result) -> str | None:
     return None
 
 
-def _made(files: Files, target: str, lines: bytes) -> bool:
-    """Put a fork in its place; False if another file is there now."""
-    with os_files.open_draft(files.folder) as new:
-        os_files.write_all(new.handle, lines)
-        os_files.sync_file(new.handle)
-        new.close()
-        if not place_file(new.path, files.log(target)):
-            return False
-    os_files.sync_folder(files.folder)
-    return True
-
-
 def place_file(draft: Path, target: Path) -> bool:
     """Give a file its name without ever taking that of another."""
     try:
@@ -148,16 +129,16 @@ def place_file(draft: Path, target: Path) -> bool:
 
 def copy_lines(target: str, parts: list[RecordLine], base: Base | None = None) -> bytes:
     """The lines of a copy: every epoch is opened before its first record, by nobody."""
-    now = time.time_ns() // 1_000_000
+    at = now()
     epoch = 0
-    lines = [] if parts else [opening_line(target, 0, now, None, None)]
+    lines = [] if parts else [opening_line(target, 0, at, None, None)]
     if base is not None:
         epoch = parts[0].record.epoch if parts else 0
-        lines = [fork_line(target, epoch, now, base)]
+        lines = [fork_line(target, epoch, at, base)]
     for part in parts:
         if part.record.epoch != epoch:
             epoch = part.record.epoch
-            lines.append(opening_line(target, epoch, now, None, None))
+            lines.append(opening_line(target, epoch, at, None, None))
         lines.append(record_line(part))
     return b"".join(lines)
 
@@ -187,13 +168,8 @@ def keep_shared(files: Files, session: str) -> None:
         _shorten(files, name, needed)
 
 
-def unneeded_bases(files: Files) -> Iterator[UnneededBase]:
-    """Find bases that nobody needs, or not all of; the next one when the last was applied."""
-    while (one := _next_left(files)) is not None:
-        yield one
-
-
-def _next_left(files: Files) -> UnneededBase | None:
+def unneeded_base(files: Files) -> UnneededBase | None:
+    """Find a base that nobody needs, or not all of; None if there is no such."""
     needed = _needed(files)
     for path in sorted(files.bases.glob(f"*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
@@ -299,7 +275,7 @@ class Blobs:
 
     def drop_bases(self) -> None:
         """Remove what no fork shares any more, and the values that only that named."""
-        for one in unneeded_bases(self._files):
+        while (one := unneeded_base(self._files)) is not None:
             names = self._files.names_in(one.path)
             one.apply()
             self._drop(self._files.unnamed(names))
@@ -371,11 +347,11 @@ class Blobs:
 def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
     """Write the lines, and put them in place unless another file is there; raises ``OSError``."""
     names: set[str] = set()
-    now = time.time_ns() // 1_000_000
+    at = now()
     with os_files.open_draft(files.folder) as new:
         epoch = 0
         if not incoming.head.seq:
-            os_files.write_all(new.handle, opening_line(incoming.session, 0, now, None, None))
+            os_files.write_all(new.handle, opening_line(incoming.session, 0, at, None, None))
         for record, values in incoming.pieces:
             blobs.keep(values)
             named = tuple(map(blob_name, values))
@@ -383,7 +359,7 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
             if record.epoch != epoch:
                 epoch = record.epoch
                 os_files.write_all(
-                    new.handle, opening_line(incoming.session, epoch, now, None, None)
+                    new.handle, opening_line(incoming.session, epoch, at, None, None)
                 )
             os_files.write_all(new.handle, record_line(RecordLine(record, 0, 1, named)))
         os_files.sync_file(new.handle)

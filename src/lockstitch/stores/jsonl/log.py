@@ -282,7 +282,7 @@ class LogState(Struct, frozen=True, gc=False):
 
 
 class LogWalk:
-    """Goes through a file's lines from a state on and tells what counts.
+    """Goes through a file's lines from a state on and finds what counts.
 
     ``torn`` is where bytes begin that do not count, None without such, and ``broken`` are the
     whole records that an append there begins with. ``strange`` is where the first of those bytes
@@ -323,7 +323,8 @@ class LogWalk:
                     about=about_in(part.record.body for part in parts) or self.state.about,
                 )
                 return parts
-            if isinstance(line, RecordLine) and not self._parts and self._is_late(line):
+            is_late = isinstance(line, RecordLine) and line.record.epoch < self.state.epoch
+            if is_late and not self._parts:
                 return self._skip(place + len(piece))
             self._break(place)
             self.strange = place if line is None else None
@@ -355,8 +356,9 @@ class LogWalk:
             known = f"{VERSION} or {FORKED}"
             raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {known}")
         if line.session != self.session and line.session.lower() == self.session.lower():
-            told = f"session {self.session}: the file system does not tell it from {line.session}"
-            raise UsageError(told)
+            raise UsageError(
+                f"session {self.session}: the file system does not tell it from {line.session}"
+            )
         if line.base is not None:
             # Go on behind the records that a fork shares; only its first line tells of them.
             if self.state.made:
@@ -384,9 +386,6 @@ class LogWalk:
     def _skip(self, end: int) -> list[RecordLine]:
         self.state = structs.replace(self.state, end=end)
         return []
-
-    def _is_late(self, line: RecordLine) -> bool:
-        return line.record.epoch < self.state.epoch
 
     def _continues(self, line: RecordLine) -> bool:
         """Whether a record is the next one of this writer."""

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Moved
+from lockstitch.errors import Damaged, Held
 from lockstitch.files import os_files
 from lockstitch.journal.records import START, Head
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
+from lockstitch.stores.base import require_stamp
 from lockstitch.stores.jsonl.files import Files, base_of
 from lockstitch.stores.jsonl.log import (
     FORKED,
@@ -55,13 +56,16 @@ def remains(files: Files, session: str) -> Remains:
             break
         try:
             below = base_of(other)
-            kept = [*_upto(_kept(other, session), base.seq), *kept]
+            # What stands behind the record that was forked at is the other's alone.
+            shared, seq = _kept(other, session), base.seq
+            ends = (n for n, one in enumerate(shared) if _seq_of(one.line) > seq)
+            kept = [*shared[: next(ends, len(shared))], *kept]
         finally:
             os.close(other)
         base = below
     openings = [one for one in kept if not isinstance(one.line, RecordLine)]
     remnants = _numbered(kept)
-    # What a damaged line was can be told by whether a number is missing where it stands.
+    # What a damaged line was is known by whether a number is missing where it stands.
     lumps = [one for one in openings if one.line is None]
     is_altered = any(one.is_altered for one in openings)
     extra = len(lumps) > sum(bool(one.raw) for one in remnants)
@@ -82,26 +86,19 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     whole = [*_joined(found)]
     for one in whole:
         if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
-            told = f"it is of version {one.line.lockstitch}, not {VERSION} or {FORKED}"
-            raise Damaged(f"session {session}: {told}")
+            known = f"{VERSION} or {FORKED}"
+            raise Damaged(f"session {session}: it is of version {one.line.lockstitch}, not {known}")
     return _counting(whole)
 
 
-def _upto(kept: list[_LinePiece], seq: int) -> list[_LinePiece]:
-    """Leave out what stands behind a record, and behind it alone."""
-    ends = [n for n, one in enumerate(kept) if _is_behind(one.line, seq)]
-    return kept[: ends[0]] if ends else kept
-
-
-def _is_behind(line: Line | None, seq: int) -> bool:
-    return isinstance(line, RecordLine) and line.record.seq > seq
+def _seq_of(line: Line | None) -> int:
+    return line.record.seq if isinstance(line, RecordLine) else 0
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
     """Give a session's file another name, and its own name to another file, under both locks."""
     with files.reading(session) as handle:
-        if stamp and stamp != _stamp(handle):
-            raise Moved(f"session {session}: it went on since it was read: read it again")
+        require_stamp(stamp, _stamp(handle), session)
     path, beside = files.log(session), files.log(aside)
     try:
         os.link(path, beside, follow_symlinks=False)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from msgspec import structs
 
-from lockstitch.errors import Damaged, Fenced, Held, Moved, Unsure, UsageError
+from lockstitch.errors import Damaged, Fenced, Held, Unsure, UsageError
 from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
-from lockstitch.stores.base import Lease
+from lockstitch.stores.base import Lease, moved
 from lockstitch.stores.jsonl.files import Files, OwnClaim, noted_at, sync_data
 from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
-from lockstitch.stores.leases import myself
+from lockstitch.stores.leases import myself, now
 
 _MOST = 1 << 30
 Keep = Callable[[list[bytes]], None]
@@ -27,8 +26,8 @@ Keep = Callable[[list[bytes]], None]
 class LogWriter:
     """Adds to a file under a lease; every call but ``beat`` needs the session's lock.
 
-    After a failed write nothing more is written: what is there is told by whoever opens the
-    file next.
+    After a failed write nothing more is written: whoever opens the file next finds out
+    what is there.
     """
 
     def __init__(
@@ -63,21 +62,16 @@ class LogWriter:
 
     def replace(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
         """Put a file with other records in the place of this one, under the same lease."""
-        self._require_last(after)
+        self.require(after)
         head = Head(0, START, self.lease.epoch)
         records = chain_entries(head, self.lease.epoch, entries)
         with self._sure():
             keep([value for entry in entries for value in entry.blobs])
             path = self._files.log(self.lease.session)
             with os_files.open_draft(self._files.folder) as new:
-                now = time.time_ns() // 1_000_000
-                os_files.write_all(
-                    new.handle,
-                    opening_line(
-                        self.lease.session, self.lease.epoch, now, self._claim.holder, None
-                    )
-                    + append_lines(records, entries),
-                )
+                name, epoch = self.lease.session, self.lease.epoch
+                opening = opening_line(name, epoch, now(), self._claim.holder, None)
+                os_files.write_all(new.handle, opening + append_lines(records, entries))
                 os_files.sync_file(new.handle)
                 new.close()
                 # Looked at once more: all that took long enough to be stopped and taken over.
@@ -100,23 +94,20 @@ class LogWriter:
 
     def remove(self) -> None:
         """Remove the file; whoever has it open finds it gone."""
-        self._require_last(None)
+        self.require()
         with self._sure():
             self._files.log(self.lease.session).unlink()
             os_files.sync_folder(self._files.folder)
             self._files.forget(self.lease.session)
         self._files.lock(self.lease.session).unlink(missing_ok=True)
 
-    def require(self) -> None:
-        """Raise if this is no longer the file's writer."""
-        self._require_last(None)
-
-    def _require_last(self, after: int | None) -> None:
+    def require(self, after: int | None = None) -> None:
+        """Raise if this is no longer the file's writer, or its records end elsewhere."""
         if self._is_unsure:
             raise Unsure(f"{self._where}: an earlier write failed; open it again")
         self._catch_up()
-        if after not in {None, self._state.seq}:
-            raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
+        if after is not None and after != self._state.seq:
+            raise moved(self._where, self._state.seq, after)
 
     @contextmanager
     def _sure(self) -> Iterator[None]:
@@ -187,7 +178,7 @@ class LogWriter:
         keys = [entry.key for entry in entries]
         if after < self._state.seq and start >= 0 and self._keys[start:] == keys:
             return True
-        raise Moved(f"{self._where}: it ends at record {self._state.seq}, not at {after}")
+        raise moved(self._where, self._state.seq, after)
 
     def beat(self, *, if_due: bool = False) -> None:
         """Write that the holder is alive; if that fails, the next beat may do."""
@@ -234,8 +225,7 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWrite
         if last.exists():
             _rewrite(files, session, handle, before.state)
         # The new writer's line, on a line of its own whatever stands before it.
-        now = time.time_ns() // 1_000_000
-        line = opening_line(session, before.state.epoch + 1, now, holder, before.torn)
+        line = opening_line(session, before.state.epoch + 1, now(), holder, before.torn)
         size = os.fstat(handle).st_size
         is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
         # The space keeps a line that lacks nothing but its newline from being whole after all.

@@ -56,6 +56,8 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     check_blob,
+    check_lease_seconds,
+    moved,
     require_lines,
 )
 from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
@@ -173,8 +175,7 @@ class PostgresBackend(Backend):
         timeout: float = TIMEOUT,
         owners: Sequence[str] = (),
     ) -> None:
-        if not lease_seconds > 0:
-            raise UsageError("a lease lasts longer than 0 seconds")
+        check_lease_seconds(lease_seconds)
         if not timeout > 0:
             raise UsageError("a server is waited for longer than 0 seconds")
         address = address_of(dsn)
@@ -203,17 +204,39 @@ class PostgresBackend(Backend):
         pause = SHORTEST
         while True:
             self._require_open()
-            found = self._attempt(session, create=create)
-            if isinstance(found, Lease):
-                return found
-            remaining = self._watching.see(session, found)
-            if not remaining:
-                continue  # It was silent for long enough: asked once more, it is passed by.
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._give_up(session, found)
-            self._closing.wait(min(left, pause, max(remaining, 0.001)))
-            pause = min(pause * 1.5, LONGEST)
+            (outcome, seq, digest, epoch, *held), mine = self._ask_for_lease(session, create=create)
+            if outcome == "missing":
+                raise Unreadable(f"session {session}: there is none in this store")
+            if outcome == "done":
+                self._watching.forget(session)
+                lease = Lease(session, epoch, mine, Head(seq, bytes(digest), epoch))
+                with self._counting:
+                    if not self._closing.is_set():
+                        self._leases.add(lease)
+                        self._heartbeat.start()
+                        return lease
+                # Got only because this very store was being closed and gave its own lease back.
+                self._give_back([(lease.token, lease.session)])
+                raise Closed(f"{self.url}: the store was closed")
+            pause = self._wait_for_holder(session, HolderSighting(*held), deadline, pause)
+
+    def _wait_for_holder(
+        self, session: str, seen: HolderSighting, deadline: float, pause: float
+    ) -> float:
+        """Wait a moment for who holds a session, unless they are gone; returns the next pause.
+
+        Raises ``Held`` when the time is up.
+        """
+        if self._knows_gone(session, seen):
+            return pause
+        remaining = self._watching.see(session, seen)
+        if not remaining:
+            return pause  # It was silent for long enough: asked once more, it is passed by.
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise self._give_up(session, seen)
+        self._closing.wait(min(left, pause, max(remaining, 0.001)))
+        return min(pause * 1.5, LONGEST)
 
     def _give_up(self, session: str, seen: HolderSighting) -> Held:
         """Note what was seen of a holder, for whoever tries next; returns the error to raise."""
@@ -242,8 +265,19 @@ class PostgresBackend(Backend):
         self._require_open()
         require_lines(entries)
         for _ in range(TRIES):
-            values = self._appended(lease, entries, after, self._place(lease, after))
-            outcome, seq, digest = self._sent(lease, values)
+            # Where the session stands, as far as is known here; another thread may be ahead.
+            head = self._leases.head(lease)
+            if head is None or head.seq < after:
+                head = self.head(lease.session) or NEW
+            # Behind another record than the last it only asks whether the entries are there.
+            is_last = head.seq == after
+            records = chain_entries(head, lease.epoch, entries) if is_last else []
+            digest = head.digest if is_last else None
+            place = (lease.session, lease.epoch, lease.token, after, digest)
+            values = (*place, *_columns(entries, records), self._lease_seconds)
+            with self._doubtful(lease):
+                answer = self._server.tell(schema.APPEND, values, _named(lease.session))[0]
+            outcome, seq, digest = answer
             if outcome in {"done", "already"}:
                 head = Head(seq, bytes(digest), lease.epoch)
                 self._leases.move(lease, head)
@@ -251,29 +285,6 @@ class PostgresBackend(Backend):
             if outcome != "again":
                 raise _refused(outcome, lease, seq, after)
         raise Moved(f"{_named(lease.session)}: it went on again and again meanwhile")
-
-    def _place(self, lease: Lease, after: int) -> Head:
-        """Return where the session stands, as far as is known here; another thread may be ahead."""
-        head = self._leases.head(lease)
-        if head is None or head.seq < after:
-            head = self.head(lease.session) or NEW
-        return head
-
-    def _sent(self, lease: Lease, values: tuple[Any, ...]) -> Row:
-        """Send an append."""
-        with self._doubtful(lease):
-            return self._server.tell(schema.APPEND, values, _named(lease.session))[0]
-        raise AssertionError
-
-    def _appended(
-        self, lease: Lease, entries: Sequence[JournalEntry], after: int, head: Head
-    ) -> tuple[Any, ...]:
-        """Return the values of an append; behind another record than the last it only asks."""
-        is_last = head.seq == after
-        records = chain_entries(head, lease.epoch, entries) if is_last else []
-        digest = head.digest if is_last else None
-        place = (lease.session, lease.epoch, lease.token, after, digest)
-        return (*place, *_columns(entries, records), self._lease_seconds)
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -284,46 +295,33 @@ class PostgresBackend(Backend):
         deadline = time.monotonic() + wait
         pause, epoch = SHORTEST, max(after.epoch, 1)
         while True:
-            outcome, seq, digest, found, *held = self._added(session, entries, after, epoch)
+            records = chain_entries(after, epoch, entries)
+            values = (
+                session,
+                self._leases.given_up(session),
+                *self._watching.silent(session),
+                after.seq,
+                after.digest,
+                epoch,
+                *_columns(entries, records),
+            )
+            try:
+                answer = self._server.tell(schema.ADD, values, _named(session))[0]
+            except ConnectionLost as error:
+                raise Unsure(
+                    f"session {session}: {error} in the middle of a write; it may be there or not:"
+                    " read the session again, what is there is not added twice"
+                ) from None
+            outcome, seq, digest, found, *held = answer
             if outcome == "done":
                 return Head(seq, bytes(digest), found)
             if outcome == "moved":
                 if found == epoch or (seq, bytes(digest or b"")) != (after.seq, after.digest):
-                    raise Moved(f"{_named(session)}: it ends at record {seq}, not at {after.seq}")
+                    raise moved(_named(session), seq, after.seq)
                 epoch = found
                 continue
-            seen = HolderSighting(*held)
-            if self._knows_gone(session, seen):
-                continue
-            remaining = self._watching.see(session, seen)
-            if not remaining:
-                continue
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise self._give_up(session, seen)
-            self._closing.wait(min(left, pause, max(remaining, 0.001)))
-            pause = min(pause * 1.5, LONGEST)
+            pause = self._wait_for_holder(session, HolderSighting(*held), deadline, pause)
             self._require_open()
-
-    def _added(self, session: str, entries: Sequence[JournalEntry], after: Head, epoch: int) -> Row:
-        """Ask once to have entries added, as records of an epoch."""
-        records = chain_entries(after, epoch, entries)
-        values = (
-            session,
-            self._leases.given_up(session),
-            *self._watching.silent(session),
-            after.seq,
-            after.digest,
-            epoch,
-            *_columns(entries, records),
-        )
-        try:
-            return self._server.tell(schema.ADD, values, _named(session))[0]
-        except ConnectionLost as error:
-            raise Unsure(
-                f"session {session}: {error} in the middle of a write; it may be there or not:"
-                " read the session again, what is there is not added twice"
-            ) from None
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         self._require_open()
@@ -474,14 +472,14 @@ class PostgresBackend(Backend):
             return True
         deadline = time.monotonic() + timeout
         pause = SHORTEST
-        with self._notifications.waiting(session) as news:
+        with self._notifications.waiting(session) as changed:
             while (left := deadline - time.monotonic()) > 0:
-                news.clear()
-                is_told = self._notifications.is_told(session, self._follow, left)
-                # Looked at after asking to be told, so nothing falls in between.
+                changed.clear()
+                is_notified = self._notifications.subscribe(session, self._follow, left)
+                # Looked at after subscribing, so nothing falls in between.
                 if self._is_behind(session, after):
                     return True
-                news.wait(min(left, LISTENING if is_told else pause))
+                changed.wait(min(left, LISTENING if is_notified else pause))
                 pause = min(pause * 1.5, LONGEST)
         return self._is_behind(session, after)
 
@@ -539,28 +537,6 @@ class PostgresBackend(Backend):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._server.tell(schema.RELEASE, (list(tokens), list(sessions)), self.url)
 
-    def _attempt(self, session: str, *, create: bool) -> Lease | HolderSighting:
-        """Try once to take a lease; returns who has it if not got."""
-        while True:
-            row, mine = self._taken(session, create=create)
-            outcome, seq, digest, epoch, *held = row
-            if outcome == "missing":
-                raise Unreadable(f"session {session}: there is none in this store")
-            if outcome == "done":
-                self._watching.forget(session)
-                lease = Lease(session, epoch, mine, Head(seq, bytes(digest), epoch))
-                with self._counting:
-                    if not self._closing.is_set():
-                        self._leases.add(lease)
-                        self._heartbeat.start()
-                        return lease
-                # Got only because this very store was being closed and gave its own lease back.
-                self._give_back([(lease.token, lease.session)])
-                raise Closed(f"{self.url}: the store was closed")
-            seen = HolderSighting(*held)
-            if not self._knows_gone(session, seen):
-                return seen
-
     def _knows_gone(self, session: str, seen: HolderSighting) -> bool:
         """Whether a holder is surely dead; then the next try passes it by."""
         other = _holder(seen.holder)
@@ -569,7 +545,7 @@ class PostgresBackend(Backend):
         self._leases.give_up(session, seen.token)
         return True
 
-    def _taken(self, session: str, *, create: bool) -> tuple[Row, str]:
+    def _ask_for_lease(self, session: str, *, create: bool) -> tuple[Row, str]:
         """Ask for a lease under a token of its own each time.
 
         One that was lost may have been given all the same, or be given yet: the next takes it
@@ -652,7 +628,7 @@ def _let_go(pid: int, pool: Pool, notifications: Notifications) -> None:
 def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> LockstitchError:
     where = _named(lease.session)
     if outcome == "moved":
-        return Moved(f"{where}: it ends at record {seq}, not at {after}")
+        return moved(where, seq, after)
     if outcome == "damaged":
         return Damaged(f"{where}: record {after} is not the one that was written (checksum)")
     if outcome == "missing":

@@ -117,15 +117,12 @@ def is_worth_another_try(error: psycopg.Error) -> bool:
 def translate_error(error: psycopg.Error, where: str) -> LockstitchError:
     """Return our error for a reported one; nothing was written."""
     code = error.sqlstate or ""
-    kind, text = _KINDS.get(code, (Unreadable, f"the server refused it: {_name_of(code)}"))
-    return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
-
-
-def _name_of(code: str) -> str:
     try:
-        return errors.lookup(code).__name__
+        name = errors.lookup(code).__name__
     except KeyError:
-        return "an error of its own"
+        name = "an error of its own"
+    kind, text = _KINDS.get(code, (Unreadable, f"the server refused it: {name}"))
+    return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
 
 
 def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
@@ -486,12 +483,12 @@ class Notifications:
                 if not self._waiting[session]:
                     del self._waiting[session]
 
-    def is_told(self, session: str, follow: Follow, patience: float) -> bool:
-        """Ask to be told of a session; False if it has to be looked at again and again."""
+    def subscribe(self, session: str, follow: Follow, patience: float) -> bool:
+        """Ask for notifications of a session; False if it has to be looked at again and again."""
         with self._lock:
             if self._thread is None and not self._ending.is_set():
                 self._thread = threading.Thread(
-                    target=self._run, name="lockstitch-news", daemon=True
+                    target=self._run, name="lockstitch-notifications", daemon=True
                 )
                 self._thread.start()
         self._is_known.wait(min(_START, patience))
@@ -550,7 +547,7 @@ class Notifications:
             self._connection = line
         self._is_known.set()
         self._wake(None)
-        # No news is no fault: those who wait look by themselves now and then.
+        # Silence is no fault here: those who wait look by themselves now and then.
         line.patience = None
         for notification in line.notifies():
             session = notification.payload.partition(" ")[0]

@@ -44,14 +44,8 @@ def records(
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
     seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
-    reached = JournalRecord(after.seq, 0, "", 0, b"", after.digest)
-    for record in verify_chain(_chunks(server, number, base, after.seq, last, where), after, where):
-        reached = record
-        yield record
-    if reached.seq < last:
-        raise Damaged(f"{where}: record {reached.seq + 1} is missing, the session ends at {last}")
-    if reached.seq == seq and reached.digest != digest:
-        raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
+    chunks = _chunks(server, number, base, after.seq, last, where)
+    return verify_chain(chunks, after, where, last=last, end=Head(seq, bytes(digest)))
 
 
 def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
@@ -198,7 +192,12 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
         sessions = [_session(row, listed) for row in page]
         yield from _page(ask, sessions, last)
         last = sessions[-1].id
-    yield from _guarded(lambda: _unowned(ask))
+    yield from _guarded(
+        lambda: [
+            StoreFault("", 0, f"{amount} records belong to no session (number {number})")
+            for number, amount in ask(sql.CHECK_UNOWNED, ())
+        ]
+    )
     yield from _blobs(ask)
 
 
@@ -300,11 +299,6 @@ def _problem(session: _CheckedSession, last: JournalRecord) -> str:
     if last.epoch > session.listed.epoch:
         return "its last record was written under a lease that was never given"
     return "there are records after its end" if session.has_more else ""
-
-
-def _unowned(ask: Ask) -> Iterator[StoreFault]:
-    for number, amount in ask(sql.CHECK_UNOWNED, ()):
-        yield StoreFault("", 0, f"{amount} records belong to no session (number {number})")
 
 
 def _blobs(ask: Ask) -> Iterator[StoreFault | Listed]:

@@ -92,18 +92,18 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
                 connection.patience = pool.timeout * SLOW
                 _migrate(connection, home)
     except psycopg.Error as error:
-        problem = _problem(error, url)
+        problem: LockstitchError = Unreadable(
+            f"{url}: the connection was lost while the tables were looked at"
+        )
+        if connections.is_rolled_back(error):
+            problem = connections.translate_error(error, url)
+        elif isinstance(error, Silent):
+            problem = Unreadable(
+                f"{url}: PostgreSQL gave {error}; open it again when the server answers"
+            )
     else:
         return
     raise problem
-
-
-def _problem(error: psycopg.Error, url: str) -> LockstitchError:
-    if connections.is_rolled_back(error):
-        return connections.translate_error(error, url)
-    if isinstance(error, Silent):
-        return Unreadable(f"{url}: PostgreSQL gave {error}; open it again when the server answers")
-    return Unreadable(f"{url}: the connection was lost while the tables were looked at")
 
 
 def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:

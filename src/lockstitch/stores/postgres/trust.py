@@ -198,7 +198,7 @@ def doubts(connection: Any, wanted: Wanted) -> list[Doubt]:
 
 
 def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
-    """Return the error for tables not to be used, with what to type if they are meant all the same.
+    """Return the error for tables not to be used, with what to type for using them all the same.
 
     ``address`` is what was typed, as far as it may be shown.
     """

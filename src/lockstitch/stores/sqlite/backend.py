@@ -20,7 +20,7 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.journal.events import NO_ABOUT, About, about_in
+from lockstitch.journal.events import NO_ABOUT, About
 from lockstitch.journal.records import (
     NEW,
     Head,
@@ -40,8 +40,10 @@ from lockstitch.stores.base import (
     Listing,
     StoreFault,
     check_blob,
+    check_lease_seconds,
+    find_fork_point,
 )
-from lockstitch.stores.leases import Heartbeat, clock
+from lockstitch.stores.leases import Heartbeat, clock, now
 from lockstitch.stores.sqlite import connections, files, pieces, records, rows, salvage
 from lockstitch.stores.sqlite.changes import (
     Adding,
@@ -83,8 +85,7 @@ class SqliteBackend(Backend):
         connect: Connect = connections.connect,
     ) -> None:
         connections.check_library()
-        if not lease_seconds > 0:
-            raise UsageError("a lease lasts longer than 0 seconds")
+        check_lease_seconds(lease_seconds)
         self.path = Path(path).absolute()
         self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
@@ -131,24 +132,26 @@ class SqliteBackend(Backend):
         row = rows.session_named(connection, session, self._where(session))
         if row is None and not create:
             raise self._unknown(session)
-        if row is not None and self._leases.is_held(row, self._generation()):
+        if row is not None and self._is_held(row):
             assert row.holder is not None  # noqa: S101
             raise Held(f"{self._where(session)} is held by {row.holder.label}")
         head = Head() if row is None else true_head(connection, row, self._where(session))
-        now = _now()
-        number = rows.add_session(connection, session, head, now, 0) if row is None else row.number
+        number = row.number if row else rows.add_session(connection, session, head, now(), 0)
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
         self._leases.add(hold)
         holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
         rows.take(connection, hold, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
 
+    def _is_held(self, row: SessionHeadRow) -> bool:
+        return self._leases.is_held(row, self._generation())
+
     def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
         with self._notifier.waiting() as wait:
             while (left := deadline - time.monotonic()) > 0:
                 with self._readers.snapshot() as connection:
                     row = rows.session_named(connection, session, self._where(session))
-                if row is None or not self._leases.is_held(row, self._generation()):
+                if row is None or not self._is_held(row):
                     return
                 wait(min(left, next(pauses, PAUSES[-1])))
 
@@ -168,18 +171,17 @@ class SqliteBackend(Backend):
 
     def _beat(self) -> None:
         """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
-        try:
-            self._for_writing().do(self._keep)
-        except LockstitchError:
-            return
 
-    def _keep(self, connection: Connection) -> None:
-        deadline = clock() + self._leases.seconds
-        for hold in self._leases.live():
-            if hold.generation != self._generation():
-                continue
-            if not rows.keep(connection, hold.number, hold.epoch, deadline):
-                self._leases.drop(hold.token)
+        def keep(connection: Connection) -> None:
+            deadline = clock() + self._leases.seconds
+            for hold in self._leases.live():
+                if hold.generation != self._generation():
+                    continue
+                if not rows.keep(connection, hold.number, hold.epoch, deadline):
+                    self._leases.drop(hold.token)
+
+        with suppress(LockstitchError):
+            self._for_writing().do(keep)
 
     # Writing.
 
@@ -220,9 +222,6 @@ class SqliteBackend(Backend):
             else:
                 return head
             self._wait_until_free(session, deadline, pauses)
-
-    def _is_held(self, row: SessionHeadRow) -> bool:
-        return self._leases.is_held(row, self._generation())
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
@@ -272,39 +271,22 @@ class SqliteBackend(Backend):
         check_session_name(source)
         check_session_name(target)
         writer = self._for_writing()
-        head, changed, about = NEW, 0, None
-        for record in self.read(source, upto=upto):
-            head, changed = Head(record.seq, record.digest, record.epoch), record.at
-            about = about_in([record.body]) or about
-        if head.seq != upto:
-            raise UsageError(f"{self._where(source)}: there is no record {upto} to fork at")
+        point = find_fork_point(self.read(source, upto=upto), upto, source)
 
-        make = partial(self._fork, source=source, target=target, head=head, changed=changed)
-        forked: Head = writer.do(lambda connection: make(connection, about=about))
+        def run(connection: Connection) -> Head:
+            there = rows.session_named(connection, target, self._where(target))
+            if there is not None:
+                return point.require_same(there.head, target)
+            origin = rows.session_named(connection, source, self._where(source))
+            if origin is None:
+                raise self._unknown(source)
+            number = rows.add_session(connection, target, point.head, now(), point.changed)
+            records.join(connection, number, origin.number, point.head.seq)
+            rows.describe(connection, number, point.about)
+            return point.head
+
+        forked: Head = writer.do(run)
         return forked
-
-    def _fork(  # noqa: PLR0913 - a fork is what it is
-        self,
-        connection: Connection,
-        *,
-        source: str,
-        target: str,
-        head: Head,
-        changed: int,
-        about: bytes | None,
-    ) -> Head:
-        there = rows.session_named(connection, target, self._where(target))
-        if there is not None:
-            if (there.head.seq, there.head.digest) != (head.seq, head.digest):
-                raise Held(f"{self._where(target)} exists, with other records than the fork's")
-            return there.head
-        origin = rows.session_named(connection, source, self._where(source))
-        if origin is None:
-            raise self._unknown(source)
-        number = rows.add_session(connection, target, head, _now(), changed)
-        records.join(connection, number, origin.number, head.seq)
-        rows.describe(connection, number, about)
-        return head
 
     def receive(self, incoming: IncomingSession) -> Head:
         session = check_session_name(incoming.session)
@@ -316,9 +298,7 @@ class SqliteBackend(Backend):
             found = rows.session_named(connection, session, where)
             if found is not None and incoming.is_there(found.head):
                 return found.head
-            writer.unchecked += receive_session(
-                connection, incoming, _now(), compress=self._compress
-            )
+            writer.unchecked += receive_session(connection, incoming, compress=self._compress)
             return incoming.head
 
         head: Head = writer.do(run)
@@ -341,9 +321,7 @@ class SqliteBackend(Backend):
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
             found = records.records(connection, row.number, after.seq, last, where)
-            yield from records.check_whole(
-                verify_chain(found, after, where), after, last, row.head, where
-            )
+            yield from verify_chain(found, after, where, last=last, end=row.head)
 
     def head(self, session: str) -> Head | None:
         check_session_name(session)
@@ -387,8 +365,7 @@ class SqliteBackend(Backend):
             left = None if left is None else left - count
 
     def _listed(self, row: SessionHeadRow, about: About = NO_ABOUT) -> Listed:
-        is_held = row.holder is not None and self._leases.is_held(row, self._generation())
-        label = row.holder.label if is_held and row.holder is not None else ""
+        label = row.holder.label if row.holder is not None and self._is_held(row) else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
         return Listed(*head, about.title, about.tags, about.metadata)
 
@@ -439,11 +416,8 @@ class SqliteBackend(Backend):
         if self._writer is not None:
             # What cannot be given back is taken over when this process is gone.
             with suppress(LockstitchError):
-                self._writer.do(self._give_all_back)
+                self._writer.do(lambda one: self._give_back(one, self._leases.drop_all()))
             self._writer.close()
-
-    def _give_all_back(self, connection: Connection) -> None:
-        self._give_back(connection, self._leases.drop_all())
 
     def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
         rows.give_back(connection, holds)
@@ -476,7 +450,3 @@ def _deadlines(wait: float) -> tuple[float, float]:
     """Return until when a holder is waited for, and until when a process that is in mid-commit."""
     now = time.monotonic()
     return now + wait, now + max(wait, LEAST)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lockstitch.errors import Damaged, Fenced, Held, Moved, UsageError
+from lockstitch.errors import Damaged, Fenced, Held, UsageError
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import (
     NEW,
@@ -23,8 +22,8 @@ from lockstitch.journal.records import (
     check_key,
 )
 from lockstitch.stores import leases
-from lockstitch.stores.base import IncomingSession, require_same
-from lockstitch.stores.leases import Holder
+from lockstitch.stores.base import IncomingSession, are_there, moved, require_same
+from lockstitch.stores.leases import Holder, now
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite import records as lineage
 from lockstitch.stores.sqlite.connections import Connection
@@ -171,18 +170,12 @@ class Appending:
             head = self._written(connection, self._chain(row.head), deadline, None)
             if head is not None:
                 return head
-        elif self._are_there(connection, row.head):
-            return row.head
-        raise Moved(
-            f"{self.where} ends at record {row.head.seq}, not at {self.after}: read it again"
-        )
-
-    def _are_there(self, connection: Connection, head: Head) -> bool:
-        if not self.entries or head.seq != self.after + len(self.entries):
-            return False
-        found = lineage.records(connection, self.hold.number, self.after, head.seq, self.where)
-        sent = [(self.hold.epoch, entry.key) for entry in self.entries]
-        return [(record.epoch, record.key) for record in found] == sent
+        elif row.head.seq == self.after + len(self.entries):
+            end = row.head.seq
+            behind = lineage.records(connection, self.hold.number, self.after, end, self.where)
+            if are_there(behind, self.entries, self.hold.epoch):
+                return row.head
+        raise moved(self.where, row.head.seq, self.after)
 
 
 def check_entries(
@@ -320,9 +313,9 @@ class Adding:
             return head
         # A holder that is gone is taken over, so that it cannot come back.
         epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
-        number, now, tail = self._written(connection, row, head, epoch, tail)
-        tails.keep(connection, number, now, tail)
-        return now
+        number, end, tail = self._written(connection, row, head, epoch, tail)
+        tails.keep(connection, number, end, tail)
+        return end
 
     def _written(
         self,
@@ -334,19 +327,18 @@ class Adding:
     ) -> tuple[int, Head, pieces.PieceTail | None]:
         records = chain_entries(head, epoch, self._entries)
         last = records[-1]
-        now = Head(last.seq, last.digest, epoch)
+        end = Head(last.seq, last.digest, epoch)
         if row is None:
-            at = time.time_ns() // 1_000_000
-            number = rows.add_session(connection, self._session, now, at, last.at)
+            number = rows.add_session(connection, self._session, end, now(), last.at)
         else:
             number = row.number
-            rows.leave_at(connection, number, now, last.at)
+            rows.leave_at(connection, number, end, last.at)
         made = pieces.encode_records(records)
         tail = write_records(
             connection, number, made, self._blobs, compress=self._compress, tail=tail
         )
         rows.describe(connection, number, about_in(entry.body for entry in self._entries))
-        return number, now, tail
+        return number, end, tail
 
 
 def remove_records(connection: Connection, hold: Hold, where: str) -> None:
@@ -381,28 +373,24 @@ class Replacing:
         """Write them, and remove what was there."""
         head = _require_last(connection, self._hold, self._where)
         if head.seq != self._after:
-            raise Moved(
-                f"{self._where} ends at record {head.seq}, not at {self._after}: read it again"
-            )
+            raise moved(self._where, head.seq, self._after)
         number, epoch = self._hold.number, self._hold.epoch
         records = chain_entries(NEW, epoch, self._entries)
         last = records[-1] if records else None
-        now = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
+        end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
         rows.forget(connection, number)
         lineage.remove(connection, number)
-        move = rows.HeadMove(number, self._after, now, last.at if last else 0, deadline)
+        move = rows.HeadMove(number, self._after, end, last.at if last else 0, deadline)
         rows.move_head(connection, move)
         made = pieces.encode_records(records)
         write_records(connection, number, made, self._blobs, compress=self._compress)
         rows.describe(connection, number, about_in(entry.body for entry in self._entries))
-        return now
+        return end
 
 
-def receive_session(
-    connection: Connection, incoming: IncomingSession, now: int, *, compress: bool
-) -> int:
+def receive_session(connection: Connection, incoming: IncomingSession, *, compress: bool) -> int:
     """Write a session that is not there, a record at a time; returns how many bytes it has."""
-    number = rows.add_session(connection, incoming.session, incoming.head, now, incoming.changed)
+    number = rows.add_session(connection, incoming.session, incoming.head, now(), incoming.changed)
     size = 0
     about = tail = None
     for record, values in incoming.pieces:

@@ -8,7 +8,7 @@ further than it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lockstitch.errors import Damaged, LockstitchError
@@ -31,20 +31,14 @@ def records(
         end = upto if last is None else min(last, upto)
         first = max(start, after)
         if first < end:
-            yield from _own(connection, part, first, end, where)
+            # Of what is kept under one number, what an earlier version wrote comes first.
+            older = rows.last_seq(connection, part)
+            if first < older:
+                yield from rows.records(connection, part, first, min(end, older), where)
+                first = older
+            if first < end:
+                yield from pieces.records(connection, part, first, end, where)
         start = end
-
-
-def _own(
-    connection: Connection, number: int, after: int, upto: int, where: str
-) -> Iterator[JournalRecord]:
-    """Read what is kept under one number: what an earlier version wrote comes first."""
-    older = rows.last_seq(connection, number)
-    if after < older:
-        yield from rows.records(connection, number, after, min(upto, older), where)
-        after = older
-    if after < upto:
-        yield from pieces.records(connection, number, after, upto, where)
 
 
 def parts(connection: Connection, number: int, where: str) -> list[tuple[int, int | None]]:
@@ -134,27 +128,26 @@ def unneeded_numbers(connection: Connection) -> list[int]:
 _MOST = 100
 
 
-def check_whole(
-    records: Iterable[JournalRecord], after: Head, last: int, head: Head, where: str
-) -> Iterator[JournalRecord]:
-    """Pass records on; raises ``Damaged`` if they end before the last, or not as the head says."""
-    seq, digest = after.seq, after.digest
-    for record in records:
-        seq, digest = record.seq, record.digest
-        yield record
-    if seq < last:
-        raise Damaged(f"{where}: record {seq + 1} is missing")
-    if seq == head.seq and digest != head.digest:
-        raise Damaged(f"{where}: record {seq} is not the one that the session ends with")
-
-
 def verify(
     readers: Readers, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
     """Check the database, every session and every large value; see ``Backend.verify``."""
-    yield from _answers(readers, _integrity)
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"SQLite: {line}")
+            for (line,) in connection.execute(f"pragma integrity_check({_MOST})")
+            if line != "ok"
+        ],
+    )
     yield from _sessions(readers, listed)
-    yield from _answers(readers, _unneeded)
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"there are records of session number {number}, which is gone")
+            for number in unneeded_numbers(connection)
+        ],
+    )
     yield from _blobs(readers)
 
 
@@ -166,18 +159,6 @@ def _answers(
             return question(connection)
     except LockstitchError as error:
         return [StoreFault("", 0, str(error))]
-
-
-def _integrity(connection: Connection) -> list[StoreFault]:
-    found = connection.execute(f"pragma integrity_check({_MOST})").fetchall()
-    return [StoreFault("", 0, f"SQLite: {line}") for (line,) in found if line != "ok"]
-
-
-def _unneeded(connection: Connection) -> list[StoreFault]:
-    return [
-        StoreFault("", 0, f"there are records of session number {number}, which is gone")
-        for number in unneeded_numbers(connection)
-    ]
 
 
 def _sessions(
@@ -233,9 +214,7 @@ def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
             return  # It was removed meanwhile.
         beyond = records(connection, row.number, 0, (1 << 63) - 1, where)
         last = 0
-        for record in check_whole(
-            verify_chain(beyond, Head(), where), Head(), now.head.seq, now.head, where
-        ):
+        for record in verify_chain(beyond, Head(), where, last=now.head.seq, end=now.head):
             last = record.seq
             yield record
         if last > now.head.seq:
@@ -257,5 +236,5 @@ def _blobs(readers: Readers) -> Iterator[StoreFault]:
         if isinstance(value, Damaged):
             yield StoreFault("", 0, str(value))
         elif blob_name(value) != name.hex():
-            told = f"the large value {name.hex()} is not what was written (checksum)"
-            yield StoreFault("", 0, told)
+            message = f"the large value {name.hex()} is not what was written (checksum)"
+            yield StoreFault("", 0, message)

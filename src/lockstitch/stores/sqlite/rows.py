@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -79,13 +80,13 @@ class SessionHeadRow(Struct, frozen=True):
 def session_named(connection: Connection, name: str, where: str) -> SessionHeadRow | None:
     """Find a session by name."""
     row = connection.execute(f"{_SESSION} where name = ?", (name,)).fetchone()
-    return None if row is None else _session(row, where)
+    return None if row is None else decode_session(row, where)
 
 
 def session_numbered(connection: Connection, number: int, where: str) -> SessionHeadRow | None:
     """Find a session by number."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
-    return None if row is None else _session(row, where)
+    return None if row is None else decode_session(row, where)
 
 
 def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
@@ -96,54 +97,36 @@ def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
 
 def decode_session(row: Sequence[Any], where: str) -> SessionHeadRow:
     """Make sense of a row of ``sessions``; raises ``Damaged`` if there is none in it."""
-    return _session(row, where)
-
-
-def _session(row: Sequence[Any], where: str) -> SessionHeadRow:
     number, name, seq, digest, epoch, created, changed, holder, deadline, term = row
     is_right = (
-        _are_integers(number, seq, epoch, created, changed)
+        all(isinstance(value, int) for value in (number, seq, epoch, created, changed))
         and isinstance(name, bytes)
         and isinstance(digest, bytes)
         and len(digest) == DIGEST_SIZE
         and seq >= 0
     )
     if not is_right:
-        raise Damaged(
-            f"{where}: the row of session number {_shown(number)} is not what was written"
-        )
+        shown = number if isinstance(number, int) else "unknown"
+        raise Damaged(f"{where}: the row of session number {shown} is not what was written")
+    # A holder that cannot be read is none.
+    held_by = None
+    if isinstance(holder, bytes):
+        with suppress(msgspec.MsgspecError, ValueError):
+            held_by = msgspec.json.decode(holder, type=Holder)
     return SessionHeadRow(
         number,
         name.decode("ascii", "replace"),
         Head(seq, digest, epoch),
         created,
         changed,
-        _holder(holder),
+        held_by,
         _number(deadline),
         _number(term),
     )
 
 
-def _are_integers(*values: object) -> bool:
-    return all(isinstance(value, int) for value in values)
-
-
-def _shown(number: object) -> str:
-    return str(number) if isinstance(number, int) else "unknown"
-
-
 def _number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _holder(value: object) -> Holder | None:
-    """Read who holds a session; a holder that cannot be read is none."""
-    if not isinstance(value, bytes):
-        return None
-    try:
-        return msgspec.json.decode(value, type=Holder)
-    except (msgspec.MsgspecError, ValueError):
-        return None
 
 
 def add_session(connection: Connection, name: str, head: Head, created: int, changed: int) -> int:
@@ -263,7 +246,9 @@ def records(
         f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
     )
     while rows := cursor.fetchmany(CHUNK):
-        yield from _plain(rows) or _checked(rows, after, where)
+        # One by one up to the first that makes no sense, where they are not all as they should be.
+        one_by_one = (_record(row, seq, where) for seq, row in enumerate(rows, after + 1))
+        yield from _plain(rows) or one_by_one
         after += len(rows)
 
 
@@ -281,11 +266,6 @@ def _plain(rows: Sequence[Sequence[Any]]) -> list[JournalRecord] | None:
         return list(map(JournalRecord, seqs, epochs, names, ats, bodies, digests))
     except ValueError:
         return None
-
-
-def _checked(rows: Iterable[Sequence[Any]], after: int, where: str) -> Iterator[JournalRecord]:
-    """Make records of rows one by one, up to the first that makes no sense."""
-    return (_record(row, seq, where) for seq, row in enumerate(rows, after + 1))
 
 
 def _record(row: Sequence[Any], expected: int, where: str) -> JournalRecord:
@@ -306,23 +286,22 @@ def last_seq(connection: Connection, number: int) -> int:
     return row[0] if isinstance(row[0], int) else 0
 
 
-def add_blob(connection: Connection, name: str, codec: int, body: bytes) -> None:
-    """Keep a large value; one that is there already is not written again if it is whole."""
-    key = bytes.fromhex(name)
-    row = connection.execute("select codec, body from blobs where name = ?", (key,)).fetchone()
-    if row != (codec, body):
-        connection.execute(
-            "insert or replace into blobs (name, codec, body) values (?, ?, ?)", (key, codec, body)
-        )
-
-
 def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[BlobRow]) -> None:
-    """Keep the large values that records of a session name, from the one numbered ``first`` on."""
+    """Keep the large values that records of a session name, from the one numbered ``first`` on.
+
+    One that is there already is not written again if it is whole.
+    """
     for name, codec, body, index in blobs:
-        add_blob(connection, name, codec, body)
+        key = bytes.fromhex(name)
+        row = connection.execute("select codec, body from blobs where name = ?", (key,)).fetchone()
+        if row != (codec, body):
+            connection.execute(
+                "insert or replace into blobs (name, codec, body) values (?, ?, ?)",
+                (key, codec, body),
+            )
         connection.execute(
             "insert or ignore into uses (name, session, seq) values (?, ?, ?)",
-            (bytes.fromhex(name), number, first + index),
+            (key, number, first + index),
         )
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Moved, Unreadable
+from lockstitch.errors import Damaged, Held, Unreadable
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
-from lockstitch.stores.base import Listed
+from lockstitch.stores.base import Listed, require_stamp
 from lockstitch.stores.sqlite import pieces, records, rows
 from lockstitch.stores.sqlite.connections import (
     FORKS,
@@ -355,8 +355,7 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
         row = _decoded(connection, name, where)
         if row is not None and (name == aside or is_held(row)):
             raise Held(f"{where}: session {name} is there already, or held by somebody")
-    if stamp and stamp != _stamp(*old[:3]):
-        raise Moved(f"{where}: session {session} went on since it was read: read it again")
+    require_stamp(stamp, _stamp(*old[:3]), session)
     set_aside = (
         "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
         " term = null where number = ?"

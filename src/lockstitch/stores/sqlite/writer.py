@@ -1,4 +1,4 @@
-"""The one connection that writes: many jobs to a commit, durable before anybody is told.
+"""The one connection that writes: many jobs to a commit, durable before anybody hears of it.
 
 After any failure the connection is thrown away, and ``generation`` moves on: what was promised
 under an older one is no longer certain.
@@ -190,29 +190,30 @@ class SqliteWriter:
             return
         try:
             with self._lock.held(max(until - time.monotonic(), 0.0)):
-                self._work(jobs, until)
+                self._is_committing = False
+                try:
+                    self._commit(self._connection or self._open(until), jobs, until)
+                except LockstitchError:
+                    raise
+                except Exception as error:
+                    self._fail()
+                    raise connections.unsure_error(error, self.path) from error
+                except BaseException as error:
+                    self._interrupted(jobs, error)
+                    raise
+                # What nobody waits for: move the log, and close the connection in the end.
+                self.unchecked += _COMMIT
+                if self.unchecked >= CHECKPOINT or self._must_scrub:
+                    self._checkpoint()
+                if self._is_ending:
+                    self._drop()
+                    self._refusal = self._closed()
         except LockstitchError as error:
             for job in jobs:
                 job.end(own_copy(error))
         except BaseException:
             self._commits.put_back(jobs)
             raise
-
-    def _work(self, jobs: list[CommitJob], until: float) -> None:
-        self._is_committing = False
-        try:
-            self._commit(self._connection or self._opened(until), jobs, until)
-        except LockstitchError:
-            raise
-        except Exception as error:
-            self._fail()
-            raise connections.unsure_error(error, self.path) from error
-        except BaseException as error:
-            self._interrupted(jobs, error)
-            raise
-        self.unchecked += _COMMIT
-        if self.unchecked >= CHECKPOINT or self._must_scrub or self._is_ending:
-            self._tidy()
 
     def _commit(self, connection: Connection, jobs: list[CommitJob], until: float) -> None:
         if jobs[0].alone:
@@ -264,18 +265,20 @@ class SqliteWriter:
             self._patience = seconds
 
     def _acknowledge(self, jobs: list[CommitJob]) -> None:
-        self._check_files()
+        """End jobs that were committed, unless that went into a file that is not the store's."""
+        if (connections.identity(self._name), self._log.identity()) != self._files:
+            self.generation += 1
+            connection, self._connection = self._connection, None
+            if connection is not None and self._files is not None:
+                connections.abandon(connection)
+                connections.lose(self._files[0])
+            raise Unsure(
+                f"{self.path}: another program removed or replaced the database or its log while"
+                " it was in use; the last write may be lost: open the session again"
+            )
         for job in jobs:
             job.end()
         self._written()
-
-    def _tidy(self) -> None:
-        """Do what nobody waits for: move the log, or close the connection in the end."""
-        if self.unchecked >= CHECKPOINT or self._must_scrub:
-            self._checkpoint()
-        if self._is_ending:
-            self._drop()
-            self._refusal = self._closed()
 
     def _interrupted(self, jobs: list[CommitJob], error: BaseException) -> None:
         """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
@@ -301,18 +304,8 @@ class SqliteWriter:
             for job in jobs:
                 job.end(connections.unsure_error(failure, self.path))
 
-    def _opened(self, until: float) -> Connection:
-        self._look()
-        try:
-            self._connection = self._open(max(until - time.monotonic(), 0.0))
-        except sqlite3.Error as error:
-            raise connections.translate_error(error, self.path) from error
-        except OSError as error:
-            raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
-        return self._connection
-
     def _look(self) -> None:
-        """Look whose database it is before any file is made and SQLite may mend anything."""
+        """Look whose database it is before any file is made and SQLite may recover anything."""
         connections.check_usable(self.path)
         files.check_one_name(self.path)
         self._is_there = bool(files.size_of(self.path))
@@ -328,39 +321,33 @@ class SqliteWriter:
             if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
                 raise connections.translate_error(error, self.path) from error
 
-    def _open(self, seconds: float) -> Connection:
-        if not files.size_of(self.path):
-            files.check_alone(self.path)
-            files.create(self.path, lambda draft: connections.fill(self._connect, draft))
-        connection = connections.open_writable(self._connect, self.path, seconds)
+    def _open(self, until: float) -> Connection:
+        """Open the connection, and make the database, or bring it up to date, if it has to be."""
+        self._look()
+        seconds = max(until - time.monotonic(), 0.0)
         try:
-            connection.execute("begin immediate")
-            connections.check_kind(connection, self.path)
-            connections.migrate(connection)
-            connection.execute("commit")
-            self._files = (connections.identity(self._name), self._log.identity())
-            self.unchecked = files.size_of(files.wal_of(self.path)) or 0
-            # SQLite passes over a failure to make the log's name durable.
-            os_files.sync_folder(self.path.parent)
-        except BaseException:
-            connection.close()
-            raise
-        self._patience = seconds
+            if not files.size_of(self.path):
+                files.check_alone(self.path)
+                files.create(self.path, lambda draft: connections.fill(self._connect, draft))
+            connection = connections.open_writable(self._connect, self.path, seconds)
+            try:
+                connection.execute("begin immediate")
+                connections.check_kind(connection, self.path)
+                connections.migrate(connection)
+                connection.execute("commit")
+                self._files = (connections.identity(self._name), self._log.identity())
+                self.unchecked = files.size_of(files.wal_of(self.path)) or 0
+                # SQLite passes over a failure to make the log's name durable.
+                os_files.sync_folder(self.path.parent)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise connections.translate_error(error, self.path) from error
+        except OSError as error:
+            raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
+        self._connection, self._patience = connection, seconds
         return connection
-
-    def _check_files(self) -> None:
-        """Acknowledge nothing that went into a file which is no longer the store's."""
-        if (connections.identity(self._name), self._log.identity()) == self._files:
-            return
-        self.generation += 1
-        connection, self._connection = self._connection, None
-        if connection is not None and self._files is not None:
-            connections.abandon(connection)
-            connections.lose(self._files[0])
-        raise Unsure(
-            f"{self.path}: another program removed or replaced the database or its log while it"
-            " was in use; the last write may be lost: open the session again"
-        )
 
     def _fail(self) -> None:
         self.generation += 1

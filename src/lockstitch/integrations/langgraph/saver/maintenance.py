@@ -26,7 +26,7 @@ from lockstitch.formats.langgraph.journal import (
 )
 from lockstitch.formats.langgraph.snapshot import COUNTERS, ticks_of
 from lockstitch.journal.records import NEW, JournalEntry
-from lockstitch.journal.threads import may_be_thread
+from lockstitch.session.listing import may_be_thread
 from lockstitch.stores.base import Backend, Listing
 
 _FIRST = "langgraph"
