@@ -103,7 +103,7 @@ def unfinished_tasks(
     graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
 ) -> list[tuple[str, str]]:
     """Return the node and the id of every task of a checkpoint that has returned nothing."""
-    returned = {task for task, _, _ in pending_writes.finished_writes(saved)}
+    returned = {task for task, _, _ in pending_writes.work_on(saved).returned}
     try:
         found = graph.get_state(CheckpointCopy(saved, real, histories).config).tasks
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
@@ -130,7 +130,7 @@ def apply_pending(
         first = graph.get_state(stage.config)
         due: tuple[str, ...] = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
-        closes = paused or bool(pending_writes.asking_tasks(saved))
+        closes = paused or bool(pending_writes.work_on(saved).asking)
         due = _play(graph, stage, due, closes=closes or bool(brought))
         if brought:
             updates = [StateUpdate(values, node) for node, values in brought]
@@ -179,9 +179,9 @@ def _play(
     """
     saved = stage.saved
     begun = saved.checkpoint["channel_values"].get(START)
-    has_finished = bool(pending_writes.finished_writes(saved))
-    has_writes = has_finished or bool(pending_writes.command_writes(saved))
-    if begun is not None and not has_finished:
+    work = pending_writes.work_on(saved)
+    has_writes = bool(work.returned or work.commands)
+    if begun is not None and not work.returned:
         graph.update_state(stage.config, begun, as_node=START)
         due, has_writes = graph.get_state(stage.config).next, False
     dropped: tuple[str, ...] = ()
@@ -232,8 +232,8 @@ def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
     seen = saved.checkpoint["versions_seen"]
     looked = seen.get(INTERRUPT, {})
     versions: Mapping[str, Any] = saved.checkpoint["channel_versions"]
-    is_news = any(name not in looked or one > looked[name] for name, one in versions.items())
-    if pending_writes.has_run(saved) or not is_news:
+    is_new = any(name not in looked or one > looked[name] for name, one in versions.items())
+    if pending_writes.work_on(saved).has_run or not is_new:
         return False
     # The nodes that ran last are those that have seen the latest version.
     latest = {

@@ -18,17 +18,20 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids
+from lockstitch.formats.langgraph.decisions import (
+    BREAKPOINT,
+    add_ids,
+    is_first_input,
+    is_workflow,
+    reason_to_wait,
+    repair_metadata,
+)
 from lockstitch.formats.langgraph.snapshot import (
     BRANCH,
     MESSAGES,
     PREVIOUS,
     RETURN,
     START,
-    is_first_input,
-    is_workflow,
-    may_be_at_breakpoint,
-    repair_metadata,
     successor,
 )
 from lockstitch.integrations.langgraph import pending_writes
@@ -40,13 +43,7 @@ from lockstitch.integrations.langgraph.message_repair import (
     repair_messages,
 )
 from lockstitch.integrations.langgraph.pending_writes import AskedCall, failed_results
-from lockstitch.integrations.langgraph.report import (
-    BREAKPOINT,
-    COUNTED,
-    INTERRUPT,
-    Reconciled,
-    ReconciledChannel,
-)
+from lockstitch.integrations.langgraph.report import COUNTED, Reconciled, ReconciledChannel
 from lockstitch.rules import WARNING
 from lockstitch.sources.interface import new_finding
 
@@ -269,7 +266,9 @@ class CheckpointRepair:
         self._named = channel
         versions = saved.checkpoint["channel_versions"]
         written = [name for _, name, _ in saved.pending_writes or ()]
-        self.is_workflow = is_workflow(versions, written) if workflow is None else workflow
+        # A saver does not hand out the paths of tasks.
+        is_flow = is_workflow(versions, self.stored, [(name, "") for name in written])
+        self.is_workflow = is_flow if workflow is None else workflow
         # Without a graph nobody knows whether this is the input of a workflow.
         self.is_unknown = workflow is None and is_first_input(versions, written)
         self._values = {name: pending_writes.unwrap(value) for name, value in self.stored.items()}
@@ -287,7 +286,7 @@ class CheckpointRepair:
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
-        self.finished = pending_writes.finished_writes(self.saved)
+        self.work = pending_writes.work_on(self.saved)
         self.channels: dict[str, MessageChannel] = {}
         for name in self._names():
             self._add(name, held.get(name, ()))
@@ -305,9 +304,9 @@ class CheckpointRepair:
         holding = pending_writes.message_channels(self._values)
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
-        inputs = {} if self.is_unknown or self.finished else self._input()
-        commanded = pending_writes.command_writes(self.saved)
-        given = [*inputs.items(), *(write[1:] for write in (*self.finished, *commanded))]
+        inputs = {} if self.is_unknown or self.work.returned else self._input()
+        pending = (*self.work.returned, *self.work.commands)
+        given = [*inputs.items(), *(write[1:] for write in pending)]
         fitting = pending_writes.is_convertible, pending_writes.is_written_as_messages
         for name, value in given:
             if not fitting[name not in holding](value):
@@ -329,9 +328,8 @@ class CheckpointRepair:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        commanded = pending_writes.command_writes(self.saved)
-        said = [value for _, at, value in commanded if at == name]
-        returned = [value for _, at, value in self.finished if at == name]
+        said = [value for _, at, value in self.work.commands if at == name]
+        returned = [value for _, at, value in self.work.returned if at == name]
         begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
         writes = [*begun, *said, *returned]
         by_id = name in self.delta
@@ -468,21 +466,19 @@ class CheckpointRepair:
         return NewCheckpoint(checkpoint, made, versions, report)
 
     def _paused(self) -> str:
-        if pending_writes.asking_tasks(self.saved):
-            return INTERRUPT
-        if self.applied is not None:
+        if self.applied is not None and not self.work.asking:
             return BREAKPOINT if self.applied.paused else ""
-        may_be = may_be_at_breakpoint(
+        return reason_to_wait(
+            self.work,
             self.saved.checkpoint["versions_seen"],
             is_due=bool(pending_writes.triggers(self.stored)),
-            has_run=pending_writes.has_run(self.saved),
+            has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
         )
-        return BREAKPOINT if may_be and any(c.is_open for c in self.channels.values()) else ""
 
     def _others(self) -> list[str]:
         """Return the channels beside the messages that something is kept for."""
-        inputs = self._input() if not self.finished else ()
-        names = [*(name for _, name, _ in self.finished), *inputs]
+        inputs = self._input() if not self.work.returned else ()
+        names = [*(name for _, name, _ in self.work.returned), *inputs]
         return [name for name in names if name not in self.channels]
 
     def _find(self, code: str, place: str, text: str, *, is_left: bool = False) -> None:
@@ -601,7 +597,7 @@ class CheckpointRepair:
             return due if self.applied.due else {}
         if START in self.stored or self.brought:
             return {}
-        if not (self.finished or pending_writes.command_writes(self.saved)):
+        if not (self.work.returned or self.work.commands):
             held = {name: one.held for name, one in self.channels.items()}
             return {} if pending_writes.ends_with_calls(held) else due
         whole = {call for one in channels for call in pending_writes.unanswered(one.whole())}

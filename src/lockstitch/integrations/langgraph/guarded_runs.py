@@ -546,7 +546,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
         return True
     # Something is under way if it is left to do, and has neither failed nor waits for a person.
     is_due = pending_writes.triggers(saved.checkpoint["channel_values"])
-    if not is_due or pending_writes.asking_tasks(saved):
+    if not is_due or pending_writes.work_on(saved).asking:
         return True
     if any(channel == ERROR for _, channel, _ in saved.pending_writes or ()):
         return True

@@ -18,7 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids
+from lockstitch.formats.langgraph.decisions import add_ids
 from lockstitch.formats.langgraph.snapshot import MESSAGES
 from lockstitch.heal import plan
 from lockstitch.integrations.langgraph import pending_writes

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
-INTERRUPT = "interrupt"
-BREAKPOINT = "breakpoint"
 
 
 class ReconciledChannel(Struct, kw_only=True):
