@@ -107,7 +107,9 @@ def unfinished_tasks(
     try:
         found = graph.get_state(CheckpointCopy(saved, real, histories).config).tasks
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
-        _LOG.warning("the tasks of the checkpoint cannot be told: %s", type(error).__name__)
+        _LOG.warning(
+            "the tasks of the checkpoint are not known: the graph raised %s", type(error).__name__
+        )
         return []
     return [(task.name, task.id) for task in found if task.id not in returned]
 
@@ -201,7 +203,7 @@ def _play(
 
 
 def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Make due what comes behind a node whose tasks were dropped; nothing if it cannot be told."""
+    """Make due what comes behind a node whose tasks were dropped; nothing if that is not known."""
     if len(set(dropped)) != 1:
         return ()
     length = len(stage.line)
@@ -210,7 +212,11 @@ def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> 
         graph.update_state(stage.config, None, as_node=dropped[0])
         due = graph.get_state(stage.config).next
     except Exception as error:  # noqa: BLE001 - the graph's own routing, on a turn that has no end
-        _LOG.info("what comes behind %r cannot be told: %s", dropped[0], type(error).__name__)
+        _LOG.info(
+            "what comes behind %r is not known: the graph raised %s",
+            dropped[0],
+            type(error).__name__,
+        )
     if not due or dropped[0] in due:
         del stage.line[length:]
         return ()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
-# What LangGraph's own tool node tells a model.
+# What LangGraph's own tool node says to a model.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
 BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
 

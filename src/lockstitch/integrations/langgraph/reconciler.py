@@ -303,7 +303,7 @@ class Reconciler:
             self._apply(child, below)
             child.open_calls()
             for one in child.channels.values():
-                one.line_up()
+                one.align()
             given = yield from self._ids_given(child)
             task.bring(node, space, child, given)
 
