@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from langgraph.checkpoint.base.id import uuid6
 
+from lockstitch.formats.langgraph.decisions import sort_writes
 from lockstitch.formats.langgraph.snapshot import (
     CLAIM,
     INTERRUPT,
@@ -13,7 +14,6 @@ from lockstitch.formats.langgraph.snapshot import (
     next_version,
     successor,
     ticks_of,
-    waiting_tasks,
 )
 
 # Of LangGraph.js at step -1: its clock sequence leaves no room for the variant of a version.
@@ -56,5 +56,9 @@ def test_versions_go_on_as_they_are_written() -> None:
 
 def test_a_task_waits_until_it_has_returned() -> None:
     asked = [("a", INTERRUPT), ("a", RESUME), ("a", CLAIM), ("a", "__no_writes__")]
-    assert waiting_tasks([*asked, (NO_TASK, "messages")]) == {"a"}
-    assert waiting_tasks([*asked, ("a", "messages")]) == set()
+    left = [(NO_TASK, "messages"), ("a", "messages")]
+    waiting, answered = (
+        sort_writes((task, channel, None) for task, channel in [*asked, write]) for write in left
+    )
+    assert waiting.asking == {"a"}
+    assert answered.asking == set()

@@ -21,7 +21,7 @@ from langgraph.types import Overwrite
 
 from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, new_codecs
 from lockstitch.formats.langgraph.conversation import apply_writes, read_stored
-from lockstitch.formats.langgraph.messages import add_ids, id_of, make_distinct, repeated_ids
+from lockstitch.formats.langgraph.decisions import add_ids, id_of, make_distinct, repeated_ids
 from lockstitch.formats.langgraph.snapshot import Coded, StoredWrite
 
 SERDE = JsonPlusSerializer()

@@ -21,23 +21,24 @@ from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
 from lockstitch.formats.langgraph.codec import Codec, StoredMessage, Undecodable, codec_of, is_role
-from lockstitch.formats.langgraph.messages import (
+from lockstitch.formats.langgraph.decisions import (
+    PendingWork,
     call_in,
+    error_text,
     failed_call,
     fold_updates,
+    is_workflow,
+    makes_due,
     merge_messages,
+    sort_writes,
 )
 from lockstitch.formats.langgraph.snapshot import (
-    END,
-    ERROR,
-    JOIN,
     JSON,
     MESSAGES,
     NO_TASK,
     OWN,
     PREVIOUS,
     PUSH,
-    RETURN,
     START,
     TASK,
     TASKS,
@@ -46,12 +47,8 @@ from lockstitch.formats.langgraph.snapshot import (
     StoredCheckpoint,
     StoredWrite,
     ThreadSnapshot,
-    error_text,
     is_begun_by,
     is_control,
-    is_trigger,
-    joined_nodes,
-    waiting_tasks,
     wanted,
 )
 
@@ -210,13 +207,14 @@ class ThreadReading(Struct):
     def is_workflow(self) -> bool:
         """Whether it is surely of a function with tasks, and not of a graph with a state."""
         head = self.snapshot.head
-        own = {RETURN, END, PREVIOUS}
-        failed = (write.path for write in head.writes if write.channel == ERROR)
-        begun = START in head.values
-        return (
-            bool(own & {END, PREVIOUS} & head.versions.keys())
-            or (begun and any(write.channel in own for write in head.writes))
-            or (begun and any(path and not path.endswith(START) for path in failed))
+        writes = ((write.channel, write.path) for write in head.writes)
+        return is_workflow(head.versions, head.values, writes)
+
+    @property
+    def work(self) -> PendingWork[StoredWrite]:
+        """What hangs on the head, by what it is."""
+        return sort_writes(
+            (write.task, write.channel, write) for write in self.snapshot.head.writes
         )
 
     @property
@@ -234,7 +232,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
     """
     snapshot = reading.snapshot
     head = snapshot.head
-    reading.asked = frozenset(waiting_tasks((w.task, w.channel) for w in head.writes))
+    reading.asked = frozenset(reading.work.asking)
     reading.channel = channel = named or _channel(reading)
     if channel is None:
         reading.items = _with_runs(reading, [])
@@ -259,7 +257,7 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
     that was given something else returns what only its node knows. What a repair has brought in
     already is not brought in again.
     """
-    returned = {w.task for w in reading.snapshot.head.writes if not is_control(w.channel)}
+    returned = {write.task for write in reading.work.returned}
     for snapshot in reading.snapshot.runs:
         if snapshot.namespace.rpartition(TASK)[2] in returned:
             continue
@@ -347,16 +345,17 @@ def is_due(reading: ThreadReading, name: str) -> bool:
     In old checkpoints a node that has run stands under its own name for those behind it.
     """
     value = reading.snapshot.head.values[name]
-    if name == TASKS:
-        return value.data not in _NO_TASKS
-    if is_trigger(name) or value.tag in OPAQUE:
-        return is_trigger(name)
-    if name.startswith(JOIN):
-        return codec_of(reading.codings, value).members(value.data) == joined_nodes(name)
+
+    def members() -> set[Any]:
+        readable = value.tag not in OPAQUE
+        return codec_of(reading.codings, value).members(value.data) if readable else set()
+
+    if makes_due(name, lambda: value.data not in _NO_TASKS, members):
+        return True
     body = reading.snapshot.head.body
     version, seen = body.get("v"), body.get("versions_seen")
     is_old = type(version) is int and version < _NEW_NAMES
-    if is_old and type(seen) is dict and name in seen:
+    if is_old and value.tag not in OPAQUE and type(seen) is dict and name in seen:
         return value.data == codec_of(reading.codings, value).encoded(name)
     return False
 
@@ -384,7 +383,7 @@ def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str
 
 def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
     """Return, for the calls that lack a result and failed, the messages that say so."""
-    errors = [write for write in reading.snapshot.head.writes if write.channel == ERROR]
+    errors = reading.work.errors
     if not errors or not lacking:
         return
     views = LangChain().read([item.view for item in reading.items])

@@ -33,7 +33,7 @@ from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
 from lockstitch.errors import Damaged
 from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, is_message, new_codecs
 from lockstitch.formats.langgraph.conversation import open_calls
-from lockstitch.formats.langgraph.messages import merge_messages
+from lockstitch.formats.langgraph.decisions import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name

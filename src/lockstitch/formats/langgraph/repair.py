@@ -40,7 +40,13 @@ from lockstitch.formats.langgraph.conversation import (
     read_stored,
     read_update,
 )
-from lockstitch.formats.langgraph.messages import add_ids, repeated_ids
+from lockstitch.formats.langgraph.decisions import (
+    add_ids,
+    is_first_input,
+    reason_to_wait,
+    repair_metadata,
+    repeated_ids,
+)
 from lockstitch.formats.langgraph.safety import (
     PICKLE,
     PICKLED,
@@ -51,7 +57,6 @@ from lockstitch.formats.langgraph.safety import (
 )
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
-    NO_TASK,
     OWN,
     RETURN,
     START,
@@ -61,10 +66,7 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     Version,
     is_control,
-    is_first_input,
-    may_be_at_breakpoint,
     next_version,
-    repair_metadata,
     successor,
 )
 from lockstitch.repair.draft import Ledger
@@ -177,13 +179,14 @@ def _describe_thread(transcript: Transcript) -> None:
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
     still_open = open_calls(reading.base)
-    may_be_looked_at = may_be_at_breakpoint(
+    reason = reason_to_wait(
+        reading.work,
         head.body.get("versions_seen"),
         is_due=bool(reading.due),
-        has_run=any(write.task != NO_TASK for write in head.writes),
+        has_open_calls=lambda: bool(still_open),
     )
-    waits = bool(reading.asked) or (may_be_looked_at and bool(still_open))
-    transcript.waiting = waits and not transcript.forced
+    # A run of a subgraph may ask where the head itself does not.
+    transcript.waiting = bool(reason or reading.asked) and not transcript.forced
     # Only its own input makes a workflow go on that broke off.
     is_resumable = reading.is_workflow and START in head.values
     if transcript.waiting:

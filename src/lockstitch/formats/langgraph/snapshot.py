@@ -11,14 +11,11 @@ down once, here: for the databases that are read from outside and for the graphs
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
-
-from lockstitch.redaction import redact_value
 
 MESSAGES = "messages"
 START = "__start__"
@@ -51,11 +48,6 @@ MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
-# What ends a tool from outside: whether it did its work is then not known.
-_BROKEN_OFF = frozenset(
-    {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError"}
-)
-_NAME = re.compile(r"\w*")
 _BY_TIME = 6
 _LOW = 0xFFF
 _VERSION_WIDTH = 32
@@ -79,74 +71,6 @@ def is_control(channel: str) -> bool:
     """Whether a write steers a run, and does not hold what a node returned."""
     own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
-
-
-def is_returned(task: str, channel: str) -> bool:
-    """Whether a write is what a task returned to the state, and not said or steered by others."""
-    return task != NO_TASK and not is_control(channel)
-
-
-def joined_nodes(channel: str) -> set[str]:
-    """Return the nodes that an edge from several nodes waits for; its name lists them."""
-    return set(channel.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
-
-
-def may_be_at_breakpoint(seen: Any, *, is_due: bool, has_run: bool) -> bool:
-    """Whether a checkpoint may be one at which a graph has stopped to let a person look.
-
-    A breakpoint leaves no trace of its own; a thread that was resumed before, as ``versions_seen``
-    say, and that stands before a batch of which nothing has run, may stand at one.
-    """
-    return isinstance(seen, Mapping) and INTERRUPT in seen and is_due and not has_run
-
-
-def is_workflow(channels: Iterable[str], written: Iterable[str]) -> bool:
-    """Whether a checkpoint is that of a workflow of the functional API (``@entrypoint``).
-
-    ``channels`` are those that have a version in it, ``written`` those of the writes beside it.
-    The first input of a workflow, while none of its tasks has finished, looks like that of any
-    graph: see ``is_first_input``.
-    """
-    return PREVIOUS in set(channels) or RETURN in set(written)
-
-
-def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
-    """Whether a checkpoint holds an input and nothing else, so that nobody can tell whose it is.
-
-    A graph of states takes an input up at once. A workflow keeps it until it has ended, and can
-    be resumed only as long as it is there.
-    """
-    return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
-
-
-def error_text(text: str) -> str | None:
-    """Return a recorded error as it is told to a model; None if it was no error of a tool.
-
-    LangGraph records the ``repr`` of whatever a task ended with, LangGraph.js its name and text,
-    also of what only says that the run was broken off from outside. A secret in it, such as the
-    password in the address of a server that did not answer, is not told.
-    """
-    found = _NAME.match(text)
-    if found is not None and found.group() in _BROKEN_OFF:
-        return None
-    told: str = redact_value(text)[0]
-    return told
-
-
-def waiting_tasks(writes: Iterable[tuple[str, str]]) -> set[str]:
-    """Return the tasks that ask a person and have returned nothing, of pairs of task and channel.
-
-    A task that was answered once may ask again, so an answer that stands there is no proof that
-    nobody is asked any more.
-    """
-    asking: set[str] = set()
-    returned: set[str] = set()
-    for task, channel in writes:
-        if channel == INTERRUPT:
-            asking.add(task)
-        elif is_returned(task, channel):
-            returned.add(task)
-    return asking - returned
 
 
 def successor(checkpoint: str) -> str | None:
@@ -397,20 +321,3 @@ def _line(leaf: str, known: dict[str, str | None], seen: set[str]) -> list[str]:
         line[own] = None
         own = known[own]
     return list(line)
-
-
-def repair_metadata(
-    old: Mapping[str, Any], head: str, codes: Iterable[str], counters: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what the metadata says of a checkpoint that a repair puts behind a head.
-
-    ``counters`` are those of the channels that store only changes.
-    """
-    step, parents = old.get("step"), old.get("parents")
-    made: dict[str, Any] = {
-        "source": "update",
-        "step": step + 1 if isinstance(step, int) else 0,
-        "parents": dict(parents) if isinstance(parents, Mapping) else {},
-        OWN: {"repaired": head, "codes": sorted(set(codes))},
-    }
-    return {**made, COUNTERS: dict(counters)} if counters else made

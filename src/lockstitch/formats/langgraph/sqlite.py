@@ -27,7 +27,7 @@ from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.codec import Undecodable, codec_of, new_codecs
 from lockstitch.formats.langgraph.conversation import ThreadReading
-from lockstitch.formats.langgraph.messages import make_distinct, repeated_ids
+from lockstitch.formats.langgraph.decisions import make_distinct, repeated_ids
 from lockstitch.formats.langgraph.repair import (
     DROPPED,
     HIDDEN,

@@ -103,11 +103,13 @@ def unfinished_tasks(
     graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
 ) -> list[tuple[str, str]]:
     """Return the node and the id of every task of a checkpoint that has returned nothing."""
-    returned = {task for task, _, _ in pending_writes.finished_writes(saved)}
+    returned = {task for task, _, _ in pending_writes.work_on(saved).returned}
     try:
         found = graph.get_state(CheckpointCopy(saved, real, histories).config).tasks
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
-        _LOG.warning("the tasks of the checkpoint cannot be told: %s", type(error).__name__)
+        _LOG.warning(
+            "the tasks of the checkpoint are not known: the graph raised %s", type(error).__name__
+        )
         return []
     return [(task.name, task.id) for task in found if task.id not in returned]
 
@@ -130,7 +132,7 @@ def apply_pending(
         first = graph.get_state(stage.config)
         due: tuple[str, ...] = first.next
         paused = bool(due) and _stops_at(graph, saved, due)
-        closes = paused or bool(pending_writes.asking_tasks(saved))
+        closes = paused or bool(pending_writes.work_on(saved).asking)
         due = _play(graph, stage, due, closes=closes or bool(brought))
         if brought:
             updates = [StateUpdate(values, node) for node, values in brought]
@@ -179,9 +181,9 @@ def _play(
     """
     saved = stage.saved
     begun = saved.checkpoint["channel_values"].get(START)
-    has_finished = bool(pending_writes.finished_writes(saved))
-    has_writes = has_finished or bool(pending_writes.command_writes(saved))
-    if begun is not None and not has_finished:
+    work = pending_writes.work_on(saved)
+    has_writes = bool(work.returned or work.commands)
+    if begun is not None and not work.returned:
         graph.update_state(stage.config, begun, as_node=START)
         due, has_writes = graph.get_state(stage.config).next, False
     dropped: tuple[str, ...] = ()
@@ -201,7 +203,7 @@ def _play(
 
 
 def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Make due what comes behind a node whose tasks were dropped; nothing if it cannot be told."""
+    """Make due what comes behind a node whose tasks were dropped; nothing if that is not known."""
     if len(set(dropped)) != 1:
         return ()
     length = len(stage.line)
@@ -210,7 +212,11 @@ def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> 
         graph.update_state(stage.config, None, as_node=dropped[0])
         due = graph.get_state(stage.config).next
     except Exception as error:  # noqa: BLE001 - the graph's own routing, on a turn that has no end
-        _LOG.info("what comes behind %r cannot be told: %s", dropped[0], type(error).__name__)
+        _LOG.info(
+            "what comes behind %r is not known: the graph raised %s",
+            dropped[0],
+            type(error).__name__,
+        )
     if not due or dropped[0] in due:
         del stage.line[length:]
         return ()
@@ -232,8 +238,8 @@ def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
     seen = saved.checkpoint["versions_seen"]
     looked = seen.get(INTERRUPT, {})
     versions: Mapping[str, Any] = saved.checkpoint["channel_versions"]
-    is_news = any(name not in looked or one > looked[name] for name, one in versions.items())
-    if pending_writes.has_run(saved) or not is_news:
+    is_new = any(name not in looked or one > looked[name] for name, one in versions.items())
+    if pending_writes.work_on(saved).has_run or not is_new:
         return False
     # The nodes that ran last are those that have seen the latest version.
     latest = {

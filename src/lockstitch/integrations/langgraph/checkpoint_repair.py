@@ -18,17 +18,20 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids
+from lockstitch.formats.langgraph.decisions import (
+    BREAKPOINT,
+    add_ids,
+    is_first_input,
+    is_workflow,
+    reason_to_wait,
+    repair_metadata,
+)
 from lockstitch.formats.langgraph.snapshot import (
     BRANCH,
     MESSAGES,
     PREVIOUS,
     RETURN,
     START,
-    is_first_input,
-    is_workflow,
-    may_be_at_breakpoint,
-    repair_metadata,
     successor,
 )
 from lockstitch.integrations.langgraph import pending_writes
@@ -40,13 +43,7 @@ from lockstitch.integrations.langgraph.message_repair import (
     repair_messages,
 )
 from lockstitch.integrations.langgraph.pending_writes import AskedCall, failed_results
-from lockstitch.integrations.langgraph.report import (
-    BREAKPOINT,
-    COUNTED,
-    INTERRUPT,
-    Reconciled,
-    ReconciledChannel,
-)
+from lockstitch.integrations.langgraph.report import COUNTED, Reconciled, ReconciledChannel
 from lockstitch.rules import WARNING
 from lockstitch.sources.interface import new_finding
 
@@ -88,21 +85,21 @@ class MessageChannel:
         self.applied: list[BaseMessage] | None = None
         self.late: list[ToolMessage] = []
         self.failed: list[ToolMessage] = []
-        self.lined = AlignedMessages([])
+        self.aligned = AlignedMessages([])
         self.synthetic = 0
         self._returned = list(returned)
         self._by_id = by_id
-        self._done: tuple[list[BaseMessage], RepairedMessages] | None = None
+        self._last_repair: tuple[list[BaseMessage], RepairedMessages] | None = None
 
     @property
-    def done(self) -> RepairedMessages:
+    def repaired(self) -> RepairedMessages:
         """What the conversation is to be, once it was lined up."""
-        return self._repaired(self.lined.messages)
+        return self._repair(self.aligned.messages)
 
-    def line_up(self, given: Sequence[Any] | None = None) -> None:
+    def align(self, given: Sequence[Any] | None = None) -> None:
         """Put together what is to be repaired: all that is known, or what an application holds."""
         whole = self.whole()
-        self.lined = AlignedMessages(whole) if given is None else align(given, whole)
+        self.aligned = AlignedMessages(whole) if given is None else align(given, whole)
 
     def whole(self) -> list[BaseMessage]:
         """Return the conversation with all that hangs on the checkpoint.
@@ -137,7 +134,7 @@ class MessageChannel:
     def open_calls(self) -> set[AskedCall]:
         """Return the calls that nothing real in the conversation or beside it answers.
 
-        A call whose id is in use more than once is left out where only ids could tell.
+        A call whose id is in use more than once is left out where only ids could say which it is.
         """
         whole = self.whole()
         used = Counter(call for call, _ in pending_writes.calls_in(whole))
@@ -146,7 +143,7 @@ class MessageChannel:
         stored = {id(message) for message in whole}
         found: set[AskedCall] = set()
         reply: str | None = None
-        for message in self._repaired(whole).messages:
+        for message in self._repair(whole).messages:
             if isinstance(message, AIMessage):
                 reply = message.id
             elif isinstance(message, ToolMessage) and not is_real(message):
@@ -180,16 +177,16 @@ class MessageChannel:
     @property
     def is_behind(self) -> bool:
         """Whether the checkpoint holds something else than what the conversation is to be."""
-        return bool(self.writes) or not _are_same(self.done.messages, self.held)
+        return bool(self.writes) or not _are_same(self.repaired.messages, self.held)
 
     @property
     def is_open(self) -> bool:
         """Whether the checkpoint itself holds a call that nothing in it answers."""
-        return bool(self._repaired(self.held).synthetic)
+        return bool(self._repair(self.held).synthetic)
 
     def describe(self) -> ReconciledChannel:
         """Return what is reported of the channel."""
-        done = self.done
+        done = self.repaired
         final = {message.id for message in done.messages}
         return ReconciledChannel(
             name=self.name,
@@ -203,11 +200,11 @@ class MessageChannel:
             duplicates=done.duplicates,
         )
 
-    def _repaired(self, messages: list[BaseMessage]) -> RepairedMessages:
+    def _repair(self, messages: list[BaseMessage]) -> RepairedMessages:
         """Repair a list; the one that was repaired last is not looked at again."""
-        if self._done is None or not _are_same(self._done[0], messages, is_):
-            self._done = messages, repair_messages(messages)
-        return self._done[1]
+        if self._last_repair is None or not _are_same(self._last_repair[0], messages, is_):
+            self._last_repair = messages, repair_messages(messages)
+        return self._last_repair[1]
 
 
 def _are_same(
@@ -269,7 +266,9 @@ class CheckpointRepair:
         self._named = channel
         versions = saved.checkpoint["channel_versions"]
         written = [name for _, name, _ in saved.pending_writes or ()]
-        self.is_workflow = is_workflow(versions, written) if workflow is None else workflow
+        # A saver does not hand out the paths of tasks.
+        is_flow = is_workflow(versions, self.stored, [(name, "") for name in written])
+        self.is_workflow = is_flow if workflow is None else workflow
         # Without a graph nobody knows whether this is the input of a workflow.
         self.is_unknown = workflow is None and is_first_input(versions, written)
         self._values = {name: pending_writes.unwrap(value) for name, value in self.stored.items()}
@@ -287,9 +286,9 @@ class CheckpointRepair:
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
-        self.finished = pending_writes.finished_writes(self.saved)
+        self.work = pending_writes.work_on(self.saved)
         self.channels: dict[str, MessageChannel] = {}
-        for name in self._names():
+        for name in self._find_channels():
             self._add(name, held.get(name, ()))
         self.main = pending_writes.main_channel(self._values, self.channels, channel)
         if self.main in self._strange or self.main in self._refused:
@@ -300,14 +299,14 @@ class CheckpointRepair:
         self.report.messages = list(held.get(self.main or "", ()))
         self.report.next = pending_writes.nodes_due(self.stored)
 
-    def _names(self) -> list[str]:
+    def _find_channels(self) -> list[str]:
         """Return the channels that hold messages, or that only messages wait to be put in."""
         holding = pending_writes.message_channels(self._values)
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
-        inputs = {} if self.is_unknown or self.finished else self._input()
-        commanded = pending_writes.command_writes(self.saved)
-        given = [*inputs.items(), *(write[1:] for write in (*self.finished, *commanded))]
+        inputs = {} if self.is_unknown or self.work.returned else self._input()
+        pending = (*self.work.returned, *self.work.commands)
+        given = [*inputs.items(), *(write[1:] for write in pending)]
         fitting = pending_writes.is_convertible, pending_writes.is_written_as_messages
         for name, value in given:
             if not fitting[name not in holding](value):
@@ -329,9 +328,8 @@ class CheckpointRepair:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        commanded = pending_writes.command_writes(self.saved)
-        said = [value for _, at, value in commanded if at == name]
-        returned = [value for _, at, value in self.finished if at == name]
+        said = [value for _, at, value in self.work.commands if at == name]
+        returned = [value for _, at, value in self.work.returned if at == name]
         begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
         writes = [*begun, *said, *returned]
         by_id = name in self.delta
@@ -379,14 +377,14 @@ class CheckpointRepair:
             known = {message.id for message in own.whole()} if own is not None else set()
             is_shared = is_shared and known.issuperset(given)
             known |= set(given)
-            new = [message for message in below.done.messages if message.id not in known]
+            new = [message for message in below.repaired.messages if message.id not in known]
             if own is None or pending_writes.ends_with_calls({name: own.held}):
                 left += sum(map(is_real, new))
             elif new:
                 updates[name] = new
         for name, new in updates.items():
             below = child.channels[name]
-            self.channels[name].bring(new, below.done.synthetic + below.synthetic)
+            self.channels[name].bring(new, below.repaired.synthetic + below.synthetic)
         if updates:
             self.brought.append((node, updates))
             self._again |= {f"{BRANCH}to:{node}"} if is_shared else set()
@@ -421,7 +419,15 @@ class CheckpointRepair:
     ) -> NewCheckpoint | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
-        report.paused = self._paused()
+        if self.applied is not None and not self.work.asking:
+            report.paused = BREAKPOINT if self.applied.paused else ""
+        else:
+            report.paused = reason_to_wait(
+                self.work,
+                self.saved.checkpoint["versions_seen"],
+                is_due=bool(pending_writes.triggers(self.stored)),
+                has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
+            )
         if self.main is None and messages is not None:
             # The channel for a conversation of which the checkpoint has nothing.
             name = self._named or MESSAGES
@@ -443,17 +449,25 @@ class CheckpointRepair:
             return None
         self._note_hidden()
         for name, one in self.channels.items():
-            one.line_up(messages if name == self.main else None)
-        self._note_channels()
+            one.align(messages if name == self.main else None)
+        report.channels = [one.describe() for one in self.channels.values()]
+        for one in self.channels.values():
+            report.findings += one.repaired.findings
+        report.healed = all(one.healed for one in report.channels)
+        if report.healed:
+            for count in COUNTED:
+                setattr(report, count, sum(getattr(one, count) for one in report.channels))
+            report.removed = sum(one.aligned.removed for one in self.channels.values())
+            report.added = sum(one.aligned.added for one in self.channels.values())
         is_behind = any(one.is_behind for one in self.channels.values())
-        is_applied = self.applied is not None and bool(self._others())
+        is_applied = self.applied is not None and bool(self._find_other_channels())
         closes = force and bool(report.paused) and not self.is_workflow
         if not report.healed or not (is_behind or is_applied or closes):
             return None
         if self.main is not None:
-            report.messages = self.channels[self.main].done.messages
+            report.messages = self.channels[self.main].repaired.messages
         report.changed = True
-        checkpoint, versions = self._checkpoint()
+        checkpoint, versions = self._make_checkpoint()
         report.next = pending_writes.nodes_due(checkpoint["channel_values"])
         # Counted on for channels that store only changes, but not for those stored whole.
         if self.applied is not None:
@@ -467,22 +481,10 @@ class CheckpointRepair:
         made = cast("CheckpointMetadata", metadata)
         return NewCheckpoint(checkpoint, made, versions, report)
 
-    def _paused(self) -> str:
-        if pending_writes.asking_tasks(self.saved):
-            return INTERRUPT
-        if self.applied is not None:
-            return BREAKPOINT if self.applied.paused else ""
-        may_be = may_be_at_breakpoint(
-            self.saved.checkpoint["versions_seen"],
-            is_due=bool(pending_writes.triggers(self.stored)),
-            has_run=pending_writes.has_run(self.saved),
-        )
-        return BREAKPOINT if may_be and any(c.is_open for c in self.channels.values()) else ""
-
-    def _others(self) -> list[str]:
+    def _find_other_channels(self) -> list[str]:
         """Return the channels beside the messages that something is kept for."""
-        inputs = self._input() if not self.finished else ()
-        names = [*(name for _, name, _ in self.finished), *inputs]
+        inputs = self._input() if not self.work.returned else ()
+        names = [*(name for _, name, _ in self.work.returned), *inputs]
         return [name for name in names if name not in self.channels]
 
     def _find(self, code: str, place: str, text: str, *, is_left: bool = False) -> None:
@@ -495,7 +497,7 @@ class CheckpointRepair:
         self.report.findings.append(found)
 
     def _note_unread(self) -> None:
-        """Report what is left alone because it cannot be told what it is."""
+        """Report what is left alone because nobody knows what it is."""
         start = "channels.__start__"
         brings = any(map(pending_writes.looks_like_messages, self._input().values()))
         if self.is_workflow and START in self.stored:
@@ -534,26 +536,14 @@ class CheckpointRepair:
         if START in self.stored and not self.is_workflow and not self.is_unknown:
             self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has taken up")
         if self.applied is None and not self.is_workflow:
-            self.report.unapplied = tuple(sorted(set(self._others())))
+            self.report.unapplied = tuple(sorted(set(self._find_other_channels())))
 
-    def _note_channels(self) -> None:
-        report = self.report
-        report.channels = [one.describe() for one in self.channels.values()]
-        for one in self.channels.values():
-            report.findings += one.done.findings
-        report.healed = all(one.healed for one in report.channels)
-        if report.healed:
-            for name in COUNTED:
-                setattr(report, name, sum(getattr(one, name) for one in report.channels))
-            report.removed = sum(one.lined.removed for one in self.channels.values())
-            report.added = sum(one.lined.added for one in self.channels.values())
-
-    def _checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
+    def _make_checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint
         base = old if self.applied is None else self.applied.checkpoint
         values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
         top = self.next_version(max(versions.values()) if versions else None, None)
-        due = self._due(values)
+        due = self._find_due(values)
         for name in pending_writes.triggers(values):
             if name not in due:
                 del values[name]
@@ -562,7 +552,7 @@ class CheckpointRepair:
             values[name], versions[name] = due[name], top
         deltas = set(self.delta) if self.applied is None else self.applied.deltas
         for name, one in self.channels.items():
-            messages = one.done.messages
+            messages = one.repaired.messages
             if _are_same(messages, one.held if one.applied is None else one.applied):
                 continue
             self._whole.add(name)
@@ -578,12 +568,12 @@ class CheckpointRepair:
             "channel_values": values,
             "channel_versions": versions,
             "versions_seen": {node: dict(seen) for node, seen in base["versions_seen"].items()},
-            # LangGraph looks at these alone to tell which nodes are due.
+            # LangGraph looks at these alone for the nodes that are due.
             "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
 
-    def _due(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _find_due(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the channels that make a node run next, of those that may stay.
 
         A node that answers calls must not run any more: they are answered. What comes behind it
@@ -591,7 +581,7 @@ class CheckpointRepair:
         changed the conversation, or a person is asked no more.
         """
         channels = self.channels.values()
-        is_changed = any(one.lined.removed or one.lined.added for one in channels)
+        is_changed = any(one.aligned.removed or one.aligned.added for one in channels)
         if self.is_workflow or self.report.paused or is_changed:
             return {}
         if self._again:
@@ -601,7 +591,7 @@ class CheckpointRepair:
             return due if self.applied.due else {}
         if START in self.stored or self.brought:
             return {}
-        if not (self.finished or pending_writes.command_writes(self.saved)):
+        if not (self.work.returned or self.work.commands):
             held = {name: one.held for name, one in self.channels.items()}
             return {} if pending_writes.ends_with_calls(held) else due
         whole = {call for one in channels for call in pending_writes.unanswered(one.whole())}

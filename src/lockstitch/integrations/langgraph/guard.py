@@ -1,4 +1,4 @@
-"""A guard before any checkpointer: no turn is lost without an error, no turn begins on a wreck.
+"""A guard before any checkpointer: no turn is lost without an error, none begins on a broken one.
 
 ``Guard(saver)`` is a checkpointer that stores in another one, whatever it is, and adds two things.
 
@@ -78,7 +78,7 @@ class Guard(BaseCheckpointSaver[Any]):
     ``wait`` is for how many seconds a run that is under way may give no sign of life before another
     one takes the thread over; with 0 that is done at once.
     ``reconcile=False`` leaves out the repair at load, ``channel`` names the one that holds the
-    conversation if it cannot be told. Whatever a checkpointer has besides, the guard has, too, and
+    conversation if that is not clear. Whatever a checkpointer has besides, the guard has, too, and
     what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
     """
 

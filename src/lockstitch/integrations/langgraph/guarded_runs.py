@@ -1,6 +1,6 @@
-"""What a guard does for a load, a put and a write, and for a run that lost: steps, without saver.
+"""What a guard does for a load, a put and a write, and for a run that lost, as steps of a saver.
 
-The face of it, with all that a checkpointer has to have, is ``guard.Guard``. Each run that writes
+``guard.Guard`` is the checkpointer around it, with all methods of one. Each run that writes
 through a guard is a ``GuardedRun``: what it may build on, and what became of it. One that lost may
 go on in a thread of its own, a ``ForkedThread``.
 """
@@ -229,7 +229,7 @@ class Guarding:
             given = self.runs.of(run, place)
             saved = yield from wait_for_turn(config, run, given, self.runs, self._wait)
         elif run is not None:
-            # What this process has put last is claimed ahead, as the load will tell.
+            # What this process has put last is claimed ahead; the load shows whether it was right.
             given, guess = self.runs.of(run, place), self.runs.last(place)
             guess = None if run.durability == "exit" else guess
             if guess is not None:
@@ -263,7 +263,7 @@ class Guarding:
         is_own = self.runs.counts(here) and not _keeps_histories(run.graph)
         if is_own and not pending_writes.may_be_broken(strip(saved)):
             return strip(saved)
-        return (yield from self._reconciled(config, saved, run.graph, is_head=True))
+        return (yield from self._reconcile_for(config, saved, run.graph, is_head=True))
 
     def _load_by_id(
         self, config: RunnableConfig, run: GraphRun | None
@@ -279,7 +279,7 @@ class Guarding:
         is_head = found is not None and id_of(saved) == id_of(found.saved)
         self._note_load(config, place, saved, is_head=is_head)
         if run and self._reconcile and run.brings_input(config, saved):
-            return (yield from self._reconciled(config, saved, run.graph, is_head=is_head))
+            return (yield from self._reconcile_for(config, saved, run.graph, is_head=is_head))
         return strip(saved)
 
     def _note_load(
@@ -291,7 +291,7 @@ class Guarding:
         run.tasks.setdefault(here, {task for task, _, _ in saved.pending_writes or ()})
         return run
 
-    def _reconciled(
+    def _reconcile_for(
         self, config: RunnableConfig, saved: CheckpointTuple, graph: Any, *, is_head: bool
     ) -> Steps[CheckpointTuple]:
         """Return what a run with a new input begins on: a reconciled checkpoint, or the given."""
@@ -546,7 +546,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
         return True
     # Something is under way if it is left to do, and has neither failed nor waits for a person.
     is_due = pending_writes.triggers(saved.checkpoint["channel_values"])
-    if not is_due or pending_writes.asking_tasks(saved):
+    if not is_due or pending_writes.work_on(saved).asking:
         return True
     if any(channel == ERROR for _, channel, _ in saved.pending_writes or ()):
         return True

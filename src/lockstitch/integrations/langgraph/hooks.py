@@ -18,7 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids
+from lockstitch.formats.langgraph.decisions import add_ids
 from lockstitch.formats.langgraph.snapshot import MESSAGES
 from lockstitch.heal import plan
 from lockstitch.integrations.langgraph import pending_writes
@@ -66,7 +66,7 @@ def heal_hook(
         held = given[channel] if isinstance(given, Mapping) else getattr(given, channel)
         search = ResultSearch(held, channel)
         search.look()
-        done = search.done()
+        done = search.repair()
         update = {channel: _update(held, done) or []}
         if dialect is None and model is None:
             return update
@@ -120,14 +120,14 @@ class ResultSearch:
         """Take results from beside a checkpoint; False if there is no use in looking further."""
         return self._channel.take(saved, self._calls) and bool(self._calls)
 
-    def done(self) -> RepairedMessages:
+    def repair(self) -> RepairedMessages:
         """Return the conversation with what was found, made valid."""
-        self._channel.line_up()
-        return self._channel.done
+        self._channel.align()
+        return self._channel.repaired
 
     def update(self) -> list[BaseMessage] | None:
         """Return the update that makes the state's messages valid, as small as can be, or None."""
-        return _update(self._channel.held, self.done())
+        return _update(self._channel.held, self.repair())
 
 
 def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:

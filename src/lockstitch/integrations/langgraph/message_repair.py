@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids, make_distinct, repeated_ids
+from lockstitch.formats.langgraph.decisions import add_ids, make_distinct, repeated_ids
 from lockstitch.heal import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources.interface import new_finding
@@ -39,8 +39,8 @@ _ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 class RepairedMessages(Struct):
     """A conversation after its repair, and the counts of what was done.
 
-    ``healed`` is False where something is left that no repair is meant for: then the messages
-    are those given. Untouched messages are the very objects.
+    ``healed`` is False where something is left that no repair can do: then the messages are those
+    that came in. Untouched messages are the very objects.
     """
 
     messages: list[BaseMessage]

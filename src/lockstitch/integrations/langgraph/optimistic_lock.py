@@ -122,7 +122,7 @@ def _claims(saved: CheckpointTuple) -> dict[int, list[str]]:
 
 
 def named_by(saved: CheckpointTuple) -> str | None:
-    """Return whom the register of a checkpoint names: a run or a checkpoint; None if empty."""
+    """Return what the register of a checkpoint names, a run or a checkpoint; None if empty."""
     claims = _claims(saved)
     if not claims:
         return None
@@ -279,7 +279,7 @@ def outline(found: ThreadHead) -> ThreadHead:
 
 
 def claim_ahead(place: ThreadPlace, run: str) -> SaverStep:
-    """Claim what is taken to be the head before it is read; the load tells whether it is."""
+    """Claim what is taken to be the head before it is read; the load shows whether it is."""
     return _claim_under(place, 1, run)
 
 
@@ -307,7 +307,7 @@ def claim_head(
         raise thread_moved(place, found.saved if found else None)
     # What the head needs is taken from whoever might still come, or given up if he has come.
     if found.parent:
-        yield from _name_child(place, found.parent, found.saved, f"settled by {run}")
+        yield from _name_child(place, found.parent, found.saved, f"secured by {run}")
     for rival in found.rivals:
         if not (yield from _take_back(place.at(id_of(rival)))):
             raise thread_moved(place, rival)

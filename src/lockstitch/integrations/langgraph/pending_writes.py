@@ -22,25 +22,27 @@ from langgraph.pregel import _algo
 from langgraph.types import Overwrite
 
 from lockstitch.errors import UsageError
-from lockstitch.formats.langgraph.messages import add_ids, call_in, failed_call, fold_updates
+from lockstitch.formats.langgraph.decisions import (
+    PendingWork,
+    add_ids,
+    call_in,
+    error_text,
+    failed_call,
+    fold_updates,
+    makes_due,
+    sort_writes,
+)
 from lockstitch.formats.langgraph.snapshot import (
     COUNTERS,
-    ERROR,
     JOIN,
     MESSAGES,
-    NO_TASK,
     OVERWRITE,
     PREVIOUS,
     PUSH,
     START,
     TASKS,
     WITHIN,
-    error_text,
-    is_control,
-    is_returned,
     is_trigger,
-    joined_nodes,
-    waiting_tasks,
 )
 from lockstitch.integrations.langgraph.message_repair import is_real
 
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
-# What LangGraph's own tool node tells a model.
+# What LangGraph's own tool node says to a model.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
 BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
 
@@ -124,11 +126,8 @@ def triggers(values: Mapping[str, Any]) -> list[str]:
     """Return the channels whose values make a node run next."""
 
     def is_due(name: str, value: Any) -> bool:
-        if name == TASKS:
-            return bool(value)
-        if name.startswith(JOIN):
-            return isinstance(value, set | frozenset) and value == joined_nodes(name)
-        return is_trigger(name)
+        come = value if isinstance(value, set | frozenset) else ()
+        return makes_due(name, lambda: bool(value), lambda: come)
 
     return [name for name, value in values.items() if is_due(name, value)]
 
@@ -325,19 +324,9 @@ def add_ids_to_writes(
     return saved._replace(pending_writes=writes)
 
 
-def asking_tasks(saved: CheckpointTuple) -> set[str]:
-    """Return the tasks that wait for a person."""
-    return waiting_tasks((task, channel) for task, channel, _ in saved.pending_writes or ())
-
-
-def finished_writes(saved: CheckpointTuple) -> list[PendingWrite]:
-    """Return what finished tasks returned, without what only steers the run."""
-    return [write for write in saved.pending_writes or () if is_returned(*write[:2])]
-
-
-def command_writes(saved: CheckpointTuple) -> list[PendingWrite]:
-    """Return what a ``Command`` wrote to channels."""
-    return [w for w in saved.pending_writes or () if w[0] == NO_TASK and not is_control(w[1])]
+def work_on(saved: CheckpointTuple) -> PendingWork[PendingWrite]:
+    """Return what hangs on a checkpoint, by what it is."""
+    return sort_writes((write[0], write[1], write) for write in saved.pending_writes or ())
 
 
 def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
@@ -345,7 +334,7 @@ def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
 
     The step that takes it up is the only one that can have left writes there, which then say it.
     """
-    if finished_writes(saved):
+    if work_on(saved).returned:
         return []
     whole = saved.checkpoint["channel_values"].get(START)
     given = input_fields(whole)
@@ -381,16 +370,11 @@ def results_for(
     ids = {call for call, _ in wanted}
     return [
         message
-        for _, name, value in finished_writes(ancestor)
+        for _, name, value in work_on(ancestor).returned
         if name == channel
         for message in to_messages(value)
         if isinstance(message, ToolMessage) and message.tool_call_id in ids and is_real(message)
     ]
-
-
-def has_run(saved: CheckpointTuple) -> bool:
-    """Whether any task of the step has left something: then nobody was asked before it."""
-    return any(task != NO_TASK for task, _, _ in saved.pending_writes or ())
 
 
 def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:
@@ -410,8 +394,7 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     """
     texts = {
         task: error_text(value if isinstance(value, str) else repr(value))
-        for task, channel, value in saved.pending_writes or ()
-        if channel == ERROR
+        for task, _, value in work_on(saved).errors
     }
     errors = {task: text for task, text in texts.items() if text is not None}
     calls = {asked[0]: asked for asked in unanswered(messages)} if errors else {}

@@ -281,7 +281,7 @@ class Reconciler:
 
         Those that are at work below a checkpoint that waits for a person go on from there.
         """
-        waits = bool(pending_writes.asking_tasks(task.saved)) and not self.force
+        waits = bool(task.work.asking) and not self.force
         if task.is_workflow or waits or not pending_writes.triggers(task.stored):
             return
         for node, space in (yield from self._unfinished(task, config, graph)):
@@ -303,7 +303,7 @@ class Reconciler:
             self._apply(child, below)
             child.open_calls()
             for one in child.channels.values():
-                one.line_up()
+                one.align()
             given = yield from self._ids_given(child)
             task.bring(node, space, child, given)
 
@@ -316,7 +316,7 @@ class Reconciler:
         if graph is not None:
             tasks = unfinished_tasks(graph, task.saved, self.saver, task.delta)
             return [(node, f"{above}{node}{TASK}{one}") for node, one in tasks]
-        returned = {one for one, _, _ in task.finished}
+        returned = {one for one, _, _ in task.work.returned}
         thread = {"thread_id": config["configurable"]["thread_id"]}
         found: dict[str, str] = {}
         for one in (yield ListHeaders({"configurable": thread}, _RECENT)):

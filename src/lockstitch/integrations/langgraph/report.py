@@ -1,7 +1,4 @@
-"""What was found in a checkpoint, what was done, and the conversation that is in it now.
-
-What a checkpointer of ours did besides storing: threads healed, conflicts, second tries.
-"""
+"""The report on one checkpoint, and the counters of what a checkpointer did besides storing."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 
 
 COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
-INTERRUPT = "interrupt"
-BREAKPOINT = "breakpoint"
 
 
 class ReconciledChannel(Struct, kw_only=True):
@@ -124,7 +119,7 @@ class Counters(Struct, frozen=True):
     ``healed`` counts runs that found their thread broken and began on a healed one, ``codes`` the
     same by what was wrong (a run may have several), ``results`` the real results that were kept
     for them. ``conflicts`` counts what was refused, or went into a fork, since another writer had
-    the thread; ``retries`` what was tried again without anybody being told.
+    the thread; ``retries`` what was tried again silently.
     """
 
     healed: int = 0

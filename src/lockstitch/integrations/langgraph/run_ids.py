@@ -93,7 +93,11 @@ class GraphRun:
         above = _CURRENT.get()
         # Not held: a task that is started by the run before it would hold all of them, for ever.
         self._parent = None if above is None else ref(above)
-        self._conf = _configured(graph, config)
+        # Where the thread is named, as LangGraph merges it.
+        configs = (config, getattr(graph, "config", None), var_child_runnable_config.get())
+        found = [{**(one or {}), **((one or {}).get("configurable") or {})} for one in configs]
+        named = (conf for conf in found if conf.get("thread_id") is not None)
+        self._conf: Mapping[str, Any] = next(named, found[0])
         self._run_id = ((config or {}).get("metadata") or {}).get("run_id")
         self.durability = durability or self._conf.get("__pregel_durability")
 
@@ -206,21 +210,21 @@ def announce() -> None:
     Another package may wrap the same methods before or after.
     """
     with _INSTALLING:
-        for name, wrapped in _WRAPPERS.items():
+        for name, wrap in _WRAPPERS.items():
             real = getattr(Pregel, name)
             inner = inspect.unwrap(real, stop=lambda one: _MARK in vars(one))
             if not getattr(inner, _MARK, False):
-                made = wrapped(real)
+                made = wrap(real)
                 setattr(made, _MARK, True)
                 setattr(Pregel, name, made)
 
 
-def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+def _wrap_stream(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
     @wraps(real)
-    def stream(self: Any, *given: Any, **options: Any) -> Generator[Any, Any, Any]:
-        inner = real(self, *given, **options)
+    def stream(self: Any, *args: Any, **options: Any) -> Generator[Any, Any, Any]:
+        inner = real(self, *args, **options)
         step: Callable[[], Any] = inner.__next__
-        with _under_way(_called(self, *given, **options)) as run:
+        with _under_way(_begin_run(self, *args, **options)) as run:
             while True:
                 try:
                     # Not around the yield: whoever reads the stream is not the run.
@@ -242,12 +246,12 @@ def _streaming(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., A
     return stream
 
 
-def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., Any]:
+def _wrap_astream(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., Any]:
     @wraps(real)
-    async def astream(self: Any, *given: Any, **options: Any) -> AsyncGenerator[Any, Any]:
-        inner = real(self, *given, **options)
+    async def astream(self: Any, *args: Any, **options: Any) -> AsyncGenerator[Any, Any]:
+        inner = real(self, *args, **options)
         step: Callable[[], Any] = inner.__anext__
-        with _under_way(_called(self, *given, **options)) as run:
+        with _under_way(_begin_run(self, *args, **options)) as run:
             while True:
                 try:
                     with announcing(run):
@@ -268,7 +272,7 @@ def _astreaming(real: Callable[..., AsyncGenerator[Any, Any]]) -> Callable[..., 
     return astream
 
 
-def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_update(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def bulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
         with _under_way(GraphRun(self, None, config)) as run, announcing(run):
@@ -277,7 +281,7 @@ def _updating(real: Callable[..., Any]) -> Callable[..., Any]:
     return bulk_update_state
 
 
-def _aupdating(real: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_aupdate(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     async def abulk_update_state(self: Any, config: Any, *rest: Any, **options: Any) -> Any:
         with _under_way(GraphRun(self, None, config)) as run, announcing(run):
@@ -287,24 +291,17 @@ def _aupdating(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _WRAPPERS: dict[str, Callable[[Any], Callable[..., Any]]] = {
-    "stream": _streaming,
-    "astream": _astreaming,
-    "bulk_update_state": _updating,
-    "abulk_update_state": _aupdating,
+    "stream": _wrap_stream,
+    "astream": _wrap_astream,
+    "bulk_update_state": _wrap_update,
+    "abulk_update_state": _wrap_aupdate,
 }
 
 
-def _called(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
-    """Return the run that a graph is called for, in the words of LangGraph."""
+def _begin_run(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
+    """Return the run of a call of ``stream``, whose parameters these are."""
     is_late = options.get("checkpoint_during") is False
     return GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
-
-
-def _configured(graph: Any, config: Any) -> Mapping[str, Any]:
-    """Return what is configured for a run: where its thread is named, as LangGraph merges it."""
-    given = (config, getattr(graph, "config", None), var_child_runnable_config.get())
-    found = [{**(one or {}), **((one or {}).get("configurable") or {})} for one in given]
-    return next((conf for conf in found if conf.get("thread_id") is not None), found[0])
 
 
 # Who calls a checkpointer on behalf of a guard, which has decided all that there is to decide.
@@ -365,7 +362,7 @@ def place_of(config: RunnableConfig) -> ThreadPlace:
 
 
 class Overtaken(Conflict):
-    """Another writer was quicker than a run; ``kept`` says what became of the turn of that."""
+    """Another writer was quicker than a run; ``kept`` says what became of the run's turn."""
 
     def __init__(
         self, what: str = "", kept: str = "nothing", checkpoint: str | None = None
@@ -428,9 +425,9 @@ T = TypeVar("T")
 class RunRegistry(Generic[P]):
     """What the runs of this process were given, and what they have put; safe between threads.
 
-    ``loaded`` is told every load, ``looked`` every look into the history, ``wrote`` every
-    checkpoint that was put. ``writing`` says who puts. What was forgotten, or never loaded here,
-    is nobody's.
+    ``loaded`` takes note of every load, ``looked`` of every look into the history, ``wrote`` of
+    every checkpoint that was put. ``writing`` returns who puts. What was forgotten, or never loaded
+    here, belongs to nobody.
     """
 
     def __init__(self, make: Callable[[str], P], limit: int = LIMIT) -> None:

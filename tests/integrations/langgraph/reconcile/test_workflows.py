@@ -10,6 +10,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 import lockstitch
@@ -197,3 +198,33 @@ def test_a_workflow_without_a_list_of_messages_takes_none() -> None:
         assert not reconcile(source, THREAD).changed
         with pytest.raises(UsageError):
             reconcile(source, THREAD, [HumanMessage("mine")])
+
+
+@every_checkpointer
+def test_a_graph_whose_node_calls_a_task_is_no_workflow(name: str, tmp_path: Path) -> None:
+    """What the task returned stands beside the checkpoint, as in a workflow that broke off."""
+
+    @task
+    def look() -> str:
+        return "seen"
+
+    def agent(_state: MessagesState) -> dict[str, Any]:
+        return {"messages": [calling("one")]}
+
+    def tool(_state: MessagesState) -> dict[str, Any]:
+        look().result()
+        raise Failed
+
+    with checkpointer(name, tmp_path) as saver:
+        graph = StateGraph(MessagesState)
+        graph.add_node(agent)
+        graph.add_node(tool)
+        graph.add_edge(START, "agent")
+        graph.add_edge("agent", "tool")
+        app = graph.compile(checkpointer=saver)
+        with pytest.raises(Failed):
+            app.invoke({"messages": [HumanMessage("Hi", id="h1")]}, THREAD)
+        report = reconcile(saver, THREAD)
+    assert report.changed
+    assert report.healed
+    assert [message.type for message in report.messages] == ["human", "ai", "tool"]

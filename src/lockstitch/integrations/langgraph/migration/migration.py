@@ -2,15 +2,26 @@
 
 A thread is made and compared in memory, and stored in one step: it is there as a whole or not at
 all. Its records have the name of the migration in their keys, so that nothing else has to be
-written down to tell later what was copied, what has gone on since, and what an undo takes away.
+written down to know later what was copied, what has gone on since, and what an undo takes away.
+
+Two savers have to give the same, down to the types: 1, 1.0 and True are three values. Values are
+built where that is harmless, and carried where it is not: one that names a class outside
+LangGraph's list of safe ones is never imported. It stays the bytes that were stored, wherever in a
+state it stands, and is written as these bytes again; so is a value in a form that only a serialiser
+of the application's own can read (encrypted, pickled).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
+import ormsgpack
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
+from langgraph.checkpoint.serde import jsonplus
 from msgspec import Struct
 
 from lockstitch.errors import (
@@ -22,16 +33,21 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.formats.langgraph.journal import ThreadJournal, session_of
-from lockstitch.integrations.langgraph.migration.origins import Origin, Stamp, ThreadView, origin_of
-from lockstitch.integrations.langgraph.migration.thread_copy import (
-    CarryingSerializer,
-    Staged,
-    Staging,
-    entry_of,
+from lockstitch.formats.langgraph.journal import OpaqueValue, ThreadJournal, line_of, session_of
+from lockstitch.integrations.langgraph.migration.origins import (
+    Origin,
+    Spot,
+    Stamp,
+    ThreadView,
+    WriteRow,
+    config_at,
+    origin_of,
 )
-from lockstitch.integrations.langgraph.saver import maintenance
-from lockstitch.journal.records import JournalRecord
+from lockstitch.integrations.langgraph.saver.saver import Saver
+from lockstitch.integrations.langgraph.saver.serializer import SafeSerializer, names_in
+from lockstitch.integrations.langgraph.saver.threads import list_thread_ids
+from lockstitch.journal.records import Head, JournalEntry, JournalRecord
+from lockstitch.session.copying import copy_session
 from lockstitch.sources.journals import open_store
 from lockstitch.sources.source import place_of
 from lockstitch.sources.store_operations import address_of
@@ -41,6 +57,7 @@ from lockstitch.stores.opening import open_backend
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
+    from lockstitch.integrations.langgraph.saver.codec import Serializer
     from lockstitch.stores.base import Backend
 
 Advance = Callable[[int], object]
@@ -48,6 +65,11 @@ RUN = "migrate-"
 COPIED, THERE, GONE_ON, LEFT, FAILED = "copied", "there", "gone on", "left", "failed"
 _WAIT = 10.0
 _TRIES = 3
+_PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
+# How many pairs of messages that are the same are remembered.
+_MOST = 50_000
+_MSGPACK = "msgpack"
+_OPTION = ormsgpack.OPT_NON_STR_KEYS
 
 
 class Migrated(Struct):
@@ -100,7 +122,7 @@ def migrate(  # noqa: PLR0913 - options by name
     stored is imported or run: values of other classes than LangGraph counts as safe are carried
     as bytes. ``serde`` is the serialiser that the source was written with, if that is one of your
     own (such as one that encrypts): it reads the values, and has to be given to ``Saver``, too.
-    ``advance`` is told of every checkpoint.
+    ``advance`` is called for every checkpoint.
     """
     origin = origin_of(source)
     if origin is None:
@@ -110,11 +132,11 @@ def migrate(  # noqa: PLR0913 - options by name
         known = origin.threads()
         if thread is not None and thread not in known:
             raise Unreadable(f"{public(source)}: there is no thread {thread}")
-        store = _opened(target, create=not dry_run)
+        store = _open_target(target, create=not dry_run)
         if store is not None:
             stack.enter_context(store)
         work = _MigrationWork(origin, store, serde, dry_run=dry_run)
-        done = [work.migrated(one, advance) for one in (known if thread is None else [thread])]
+        done = [work.migrate(one, advance) for one in (known if thread is None else [thread])]
         if thread is None:
             came = set(origin.threads()) - set(known)
             done += [Migrated(one, LEFT, moved=True) for one in sorted(came)]
@@ -131,7 +153,7 @@ def count(source: str, thread: str | None = None) -> int:
         return origin.count(thread)
 
 
-def _opened(target: str, *, create: bool) -> Backend | None:
+def _open_target(target: str, *, create: bool) -> Backend | None:
     """Open the store to copy to; for looking only, None if there is none yet."""
     if create:
         return open_backend(address_of(target))
@@ -160,10 +182,10 @@ class _MigrationWork:
         self._is_dry = dry_run
         self._stamps: dict[str, Stamp] = {}
 
-    def migrated(self, thread: str, advance: Advance) -> Migrated:
+    def migrate(self, thread: str, advance: Advance) -> Migrated:
         """Copy a thread; one that cannot be copied does not keep the others."""
         try:
-            return self._migrated(thread, advance)
+            return self._migrate(thread, advance)
         except self._origin.fatal:
             raise
         except (Conflict, Unreadable, Unsure, UsageError) as error:
@@ -171,14 +193,14 @@ class _MigrationWork:
         except UnicodeError:
             return Migrated(thread, FAILED, error="its id, or a text in it, is no Unicode")
 
-    def _migrated(self, thread: str, advance: Advance) -> Migrated:
+    def _migrate(self, thread: str, advance: Advance) -> Migrated:
         for _ in range(_TRIES):
             serde = self._serde or CarryingSerializer()
             state, staged = self._origin.reading(
-                thread, serde, lambda view: self._staged(view, advance)
+                thread, serde, lambda view: self._stage(view, advance)
             )
             try:
-                self._stored(staged)
+                self._store_copy(staged)
             except Moved:
                 # Another migration, or somebody who uses the copy: look what it is now.
                 continue
@@ -188,17 +210,28 @@ class _MigrationWork:
             return done
         raise Conflict(f"thread {thread}: others write to its copy again and again")
 
-    def _staged(self, view: ThreadView, advance: Advance) -> tuple[str, Staged]:
+    def _stage(self, view: ThreadView, advance: Advance) -> tuple[str, Staged]:
         self._stamps[view.thread] = view.stamp()
-        copy = self._copy(view.thread)
+        copy = self._read_copy(view.thread)
         if copy and not copy[-1].key.startswith(RUN):
-            return GONE_ON, self._gone_on(view, copy)
+            # It is in use, and left alone.
+            thread = ThreadJournal()
+            for record in copy:
+                thread.apply(record)
+            spots = view.spots()
+            new = [spot for spot in spots if thread.node(*spot) is None]
+            if new:
+                raise Held(
+                    f"thread {view.thread}: both it and its copy have gone on since it was copied"
+                    f" (checkpoint {new[0][1]} is new); the copy was left alone"
+                )
+            return GONE_ON, Staged(session_of(view.thread), thread.head, (), len(spots), 0)
         made = self._serde or CarryingSerializer
         again = made if isinstance(made, type) else lambda: made
-        staged = Staging(view, self._store if copy else None, again, self._origin.run).made(advance)
+        staged = Staging(view, self._store if copy else None, again, self._origin.run).make(advance)
         return COPIED if staged.entries else THERE, staged
 
-    def _copy(self, thread: str) -> list[JournalRecord]:
+    def _read_copy(self, thread: str) -> list[JournalRecord]:
         """Read what the store has of a thread; raises ``Held`` if that is not a copy."""
         session = session_of(thread)
         if self._store is None or self._store.head(session) is None:
@@ -211,21 +244,7 @@ class _MigrationWork:
             )
         return records
 
-    def _gone_on(self, view: ThreadView, copy: list[JournalRecord]) -> Staged:
-        """Leave a copy alone that is in use; raises ``Held`` if its source has gone on, too."""
-        thread = ThreadJournal()
-        for record in copy:
-            thread.apply(record)
-        spots = view.spots()
-        new = [spot for spot in spots if thread.node(*spot) is None]
-        if new:
-            raise Held(
-                f"thread {view.thread}: both it and its copy have gone on since it was copied"
-                f" (checkpoint {new[0][1]} is new); the copy was left alone"
-            )
-        return Staged(session_of(view.thread), thread.head, (), len(spots), 0)
-
-    def _stored(self, staged: Staged) -> None:
+    def _store_copy(self, staged: Staged) -> None:
         """Store a thread in one step, and make sure that it is what was compared."""
         if self._is_dry or self._store is None or not staged.entries:
             return
@@ -245,6 +264,286 @@ class _MigrationWork:
                 one.moved = now != self._stamps[one.thread]
 
 
+# One thread
+
+
+class Staged(Struct, frozen=True):
+    """What is to be added to a session, behind which record, and what it holds then."""
+
+    session: str
+    after: Head
+    entries: tuple[JournalEntry, ...]
+    checkpoints: int
+    writes: int
+
+
+class Staging:
+    """Makes the journal of a thread out of what another saver holds of it.
+
+    ``target`` is the store that it is for; what that has of the thread already is not made again.
+    ``serde`` makes serialisers, so that what is read back is not what is still remembered.
+    """
+
+    def __init__(self, view: ThreadView, target: Backend | None, serde: Any, run: str) -> None:
+        self._view = view
+        self._target = target
+        self._serde: Callable[[], SerializerProtocol] = serde
+        self._run = run
+        self._session = session_of(view.thread)
+
+    def make(self, advance: Advance = lambda _: None) -> Staged:
+        """Make the thread, and compare all of it with what LangGraph reads from its own saver."""
+        with Saver("memory:", serde=self._view.serde, reconcile=False) as saver:
+            # It begins with what the target has.
+            known = ThreadJournal()
+            if self._target is not None and self._target.head(self._session) is not None:
+                copy_session(self._target, self._session, saver.store)
+                for record in saver.store.read(self._session):
+                    known.apply(record)
+            after = known.head
+            comparison = Comparison(saver.serde)
+            spots = self._view.spots()
+            for spot in spots:
+                found = self._view.tuple(spot)
+                there = self._read_copy(saver, known, spot)
+                if there is None or comparison.difference(found, there, with_writes=False):
+                    self._put(saver, spot, found)
+                advance(1)
+            writes = self._put_writes(saver, known, comparison)
+            self._compare(saver.store, spots)
+            store = saver.store
+            holds_any = store.head(self._session) is not None
+            entries = tuple(
+                entry_of(store, record, f"{self._run}-{record.seq}")
+                for record in (store.read(self._session, after) if holds_any else ())
+            )
+        return Staged(self._session, after, entries, len(spots), writes)
+
+    def _read_copy(self, saver: Saver, known: ThreadJournal, spot: Spot) -> CheckpointTuple | None:
+        """Read what the target has of a checkpoint; a source may have written it once more."""
+        if known.node(*spot) is None:
+            return None
+        return saver.get_tuple(config_at(self._view.thread, spot))
+
+    def _put(self, saver: Saver, spot: Spot, found: CheckpointTuple) -> None:
+        checkpoint: Any = found.checkpoint
+        if isinstance(checkpoint, OpaqueValue):
+            raise Unreadable(
+                f"checkpoint {spot[1]} is stored as {checkpoint.tag!r}, which only the serialiser"
+                " that wrote it can read: give that one to migrate(source, target, serde=…)"
+            )
+        if not isinstance(checkpoint, dict) or "channel_versions" not in checkpoint:
+            raise Unreadable(f"checkpoint {spot[1]} is damaged")
+        parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
+        versions = checkpoint["channel_versions"]
+        config = config_at(self._view.thread, (spot[0], parent))
+        saver.put(config, found.checkpoint, found.metadata, versions)
+
+    def _put_writes(self, saver: Saver, known: ThreadJournal, comparison: Comparison) -> int:
+        count = 0
+        rows = groupby(self._view.writes(), lambda row: (row.spot, row.task, row.path))
+        for (spot, task, path), found in rows:
+            group = [*found]
+            count += len(group)
+            there = self._read_copy(saver, known, spot)
+            # Earlier versions had an index of its own for each signal, too.
+            new = [
+                row
+                for row in group
+                if (task, WRITES_IDX_MAP.get(row.channel, row.index))
+                not in known.writes.get(spot, {})
+            ]
+            if there is not None:
+                # A signal may have been given another value since it was copied.
+                kept = {one[1]: one[2] for one in there.pending_writes or () if one[0] == task}
+                new += (
+                    row
+                    for row in group
+                    if row.channel in WRITES_IDX_MAP
+                    and not comparison.are_same(kept.get(row.channel), row.value)
+                )
+            if new:
+                config = config_at(self._view.thread, spot)
+                saver.put_writes(config, arrange_writes(group), task, path)
+        return count
+
+    def _compare(self, store: Backend, spots: list[Spot]) -> None:
+        """Read the thread as one who has never seen it, and compare it with the source."""
+        with Saver("memory:", serde=self._serde(), reconcile=False) as reader:
+            copy_session(store, self._session, reader.store)
+            comparison = Comparison(reader.serde)
+            heads = dict(spots)
+            for spot in [*spots, *((space, "") for space in heads)]:
+                found = reader.get_tuple(config_at(self._view.thread, spot))
+                what = comparison.difference(self._view.tuple(spot), found)
+                if what:
+                    where = f"checkpoint {spot[1]}" if spot[1] else f"the head of {spot[0]!r}"
+                    raise Unreadable(f"{where} cannot be kept as it is: its {what} would differ")
+
+
+def entry_of(store: Backend, record: JournalRecord, key: str) -> JournalEntry:
+    """Return a record of a thread as what makes it again, with its large values."""
+    names: Any = getattr(line_of(record.body), "blobs", ())
+    blobs = tuple(store.blobs(names).values()) if names else ()
+    return JournalEntry(key, record.at, record.body, blobs)
+
+
+def arrange_writes(rows: list[WriteRow]) -> list[tuple[str, Any]]:
+    """Put the writes of a task where they get the indexes that they had.
+
+    A signal, which has an index of its own below 0, leaves a gap where it stood.
+    """
+    signals = [(row.channel, row.value) for row in rows if row.channel in WRITES_IDX_MAP]
+    left = iter(signals)
+    made: list[tuple[str, Any]] = []
+    for row in sorted(rows, key=lambda row: row.index):
+        if row.channel in WRITES_IDX_MAP:
+            continue
+        while signals and len(made) < row.index:
+            made.append(next(left, signals[-1]))
+        made.append((row.channel, row.value))
+    return [*made, *left]
+
+
+class Comparison:
+    """Compares checkpoints; messages that are the same objects again are compared once."""
+
+    def __init__(self, serde: Serializer) -> None:
+        self._serde = serde
+        self._known: dict[tuple[int, int], tuple[BaseMessage, BaseMessage]] = {}
+
+    def difference(
+        self, one: CheckpointTuple, other: CheckpointTuple | None, *, with_writes: bool = True
+    ) -> str:
+        """Name what two savers do not give alike of a checkpoint; "" if there is nothing."""
+        if other is None:
+            return "state"
+
+        def place(config: Any) -> list[Any]:
+            conf = (config or {}).get("configurable", {})
+            return [conf.get(name) for name in _PLACE]
+
+        pairs: dict[str, tuple[Any, Any]] = {
+            "config": (place(one.config), place(other.config)),
+            "parent": (place(one.parent_config), place(other.parent_config)),
+            "metadata": (dict(one.metadata), dict(other.metadata)),
+            "state": (one.checkpoint, other.checkpoint),
+        }
+        if with_writes:
+            writes, others = one.pending_writes or (), other.pending_writes or ()
+            pairs["pending writes"] = ([*map(list, writes)], [*map(list, others)])
+        return next((what for what, (a, b) in pairs.items() if not self.are_same(a, b)), "")
+
+    def are_same(self, one: Any, other: Any) -> bool:
+        """Whether two values are the same."""
+        if one is other:
+            return True
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, dict):
+            return one.keys() == other.keys() and all(
+                self.are_same(value, other[name]) for name, value in one.items()
+            )
+        if isinstance(one, list | tuple):
+            return len(one) == len(other) and all(map(self.are_same, one, other))
+        if isinstance(one, BaseMessage):
+            return self._are_same_messages(one, other)
+        if isinstance(one, str | int | float):
+            return bool(one == other) or one != one  # noqa: PLR0124 - not a number
+        # What is neither a container nor a message: by its bytes, else by its own word.
+        if self._serde.dumps_typed(one) == self._serde.dumps_typed(other):
+            return True
+        try:
+            return bool(one == other)
+        except Exception:  # noqa: BLE001 - a comparison of whatever class it is
+            return False
+
+    def _are_same_messages(self, one: BaseMessage, other: BaseMessage) -> bool:
+        pair = (id(one), id(other))
+        if pair in self._known:
+            return True
+        if len(self._known) > _MOST:
+            self._known.clear()
+        is_same = self.are_same(one.__dict__, other.__dict__) and self.are_same(
+            one.__pydantic_extra__, other.__pydantic_extra__
+        )
+        if is_same:
+            # Kept, so that nothing else gets their identities.
+            self._known[pair] = (one, other)
+        return is_same
+
+
+# Values that are carried
+
+
+class Carried(Struct, frozen=True):
+    """A part of a value that is not built here: its kind in msgpack, and its bytes."""
+
+    code: int
+    data: bytes
+
+
+class CarryingSerializer(SafeSerializer):
+    """Reads any stored value and writes it again, and never imports what it names.
+
+    Equal bytes are read as the very same object, so that whoever stores them again knows it.
+    ``names`` are the classes that were carried, ``tags`` the forms that are not known here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[tuple[str, ...]] = set()
+        self.tags: set[str] = set()
+        self._built_before: dict[tuple[int, bytes], Any] = {}
+        self._carried = 0
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Read a value, as far as that is harmless."""
+        tag, raw = data
+        if tag != _MSGPACK:
+            try:
+                return super().loads_typed(data)
+            except Unreadable:
+                self.tags.add(tag)
+                return OpaqueValue(tag, bytes(raw))
+        before = self._carried
+        try:
+            value = ormsgpack.unpackb(raw, ext_hook=self._part, option=_OPTION)
+        except ValueError:
+            # Damaged: nobody can read it, here or there.
+            return OpaqueValue(tag, bytes(raw))
+        if self._carried > before:
+            self.names.update(name for name in names_in(raw) if not self._is_allowed(name))
+        return value
+
+    def _part(self, code: int, data: bytes) -> Any:
+        found = self._built_before.get((code, data))
+        if found is None:
+            before = self._carried
+            inner = ormsgpack.unpackb(data, ext_hook=self._part, option=_OPTION)
+            found = Carried(code, data)
+            if self._carried == before:
+                with suppress(Unreadable):
+                    found = self._build(code, inner)
+            self._built_before[code, data] = found
+        self._carried += type(found) is Carried
+        return found
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Write a value; what was carried is written as it was."""
+        if isinstance(obj, OpaqueValue):
+            return obj.tag, obj.data
+        if obj is None or isinstance(obj, bytes | bytearray):
+            return super().dumps_typed(obj)
+        return _MSGPACK, ormsgpack.packb(obj, default=_packed, option=jsonplus._option)  # noqa: SLF001
+
+
+def _packed(obj: Any) -> Any:
+    if isinstance(obj, Carried):
+        return ormsgpack.Ext(obj.code, obj.data)
+    return jsonplus._msgpack_default(obj)  # noqa: SLF001
+
+
 # Taking it back
 
 
@@ -257,20 +556,20 @@ class UndoneMigration(Struct, frozen=True):
 
 def undo(target: str, run: str, thread: str | None = None) -> Iterator[UndoneMigration]:
     """Take away what a migration brought into a store, unless somebody has used it since."""
-    store = _opened(target, create=False)
+    store = _open_target(target, create=False)
     if store is None:
         raise Unreadable(f"{public(target)}: there is no such store")
     store.close()
     with open_backend(address_of(target)) as backend:
-        found = [thread] if thread is not None else list(maintenance.list_thread_ids(backend))
+        found = [thread] if thread is not None else list(list_thread_ids(backend))
         for one in found:
             records = list(backend.read(session_of(one)))
             ours = [record.key.startswith(f"{run}-") for record in records]
             if any(ours):
-                yield _undone(backend, one, records, ours)
+                yield _undo_one(backend, one, records, ours)
 
 
-def _undone(
+def _undo_one(
     backend: Backend, thread: str, records: list[JournalRecord], ours: list[bool]
 ) -> UndoneMigration:
     first = ours.index(True)

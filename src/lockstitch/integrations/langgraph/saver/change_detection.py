@@ -1,21 +1,19 @@
-"""What a stored object looks like: to make equal ones of it, and to tell whether one is equal.
+"""Images of stored objects: to make equal ones of them, and to see whether one has changed.
 
-Nobody is ever given what is kept here. Whoever reads a message gets one of his own, made from its
-*look*: a copy of all dictionaries and lists in it, beside the texts and numbers that nobody can
-change. Whoever writes a list writes what differs from the looks of the last one: all fields of all
+What is kept here is never handed out. Whoever reads a message gets a new one, made from its
+*image*: a copy of all dictionaries and lists in it, beside the texts and numbers that nobody can
+change. Whoever writes a list writes what differs from the images of the last one: all fields of all
 messages are compared in one go, so that a change made in place is seen like any other. What holds
 objects of other classes (a tool's artefact, say) is serialised for that. Not seen is a change to
 an equal value of another type (1 and True).
 
-Messages that were made for somebody who has let go of them, to be given to the next reader.
-
 To make a thousand messages anew for every run costs more than all else that a checkpointer does.
-Most of them need not be: a server drops what a turn gave it long before the next turn comes, and
-Python counts who holds an object. If nobody but the list kept here holds a message, nor anything in
-it that could be changed, and it still looks as it did, then to hand it out again is the same as to
-make an equal one. Whatever is held by anybody, or is nested too deep to tell, is made anew.
+Most need not be: a server drops the messages of a turn long before the next turn comes, and Python
+counts who holds an object. If nobody but the list kept here holds a message, nor anything in it
+that could be changed, and it still looks as it did, then to hand it out again is the same as to
+make an equal one. Whatever somebody holds, or is nested too deep for that question, is made anew.
 
-What is known of a thread's objects, so that most need not be serialised or read again.
+A thread's memory keeps all of this, so that most objects need not be serialised or read again.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import blake2b
@@ -108,25 +106,20 @@ def _is_made_of(value: Any, kinds: frozenset[type], *containers: type) -> bool:
     return all(_is_made_of(one, kinds, *containers) for one in parts)
 
 
-def _is_fixed(value: Any) -> bool:
-    """Whether only dictionaries and lists in a value can change, which are compared."""
-    return _is_made_of(value, _UNCHANGING, dict, list, tuple)
-
-
-def _copied(value: Any) -> Any:
+def _copy_plain(value: Any) -> Any:
     """Copy dictionaries and lists that hold nothing else than atoms."""
     made = value.copy()
     for place, one in made.items() if type(made) is dict else enumerate(made):
         if type(one) is dict or type(one) is list:
-            made[place] = _copied(one)
+            made[place] = _copy_plain(one)
     return made
 
 
-def _is_shallow(face: dict[str, Any], extra: Any, deep: list[str]) -> bool:
+def _is_shallow(state: dict[str, Any], extra: Any, deep: list[str]) -> bool:
     """Whether nothing is nested in a message but calls with plain arguments."""
     if extra != {} or deep not in ([], ["tool_calls"]):
         return False
-    calls = face["tool_calls"] if deep else ()
+    calls = state["tool_calls"] if deep else ()
     flat = (_ATOMS | {dict}).issuperset
     return all(
         type(call) is dict
@@ -139,7 +132,7 @@ def _is_shallow(face: dict[str, Any], extra: Any, deep: list[str]) -> bool:
 
 
 def fingerprint(value: Any) -> bytes | None:
-    """Digest what a value looks like now; None if nobody can tell."""
+    """Digest what a value looks like now; None if that cannot be said."""
     try:
         tag, data = _FULL.dumps_typed(value)
     except Exception:  # noqa: BLE001 - whatever an application's class raises
@@ -168,68 +161,79 @@ class ObjectImage:
     """
 
     __slots__ = (
-        "_deep", "_dicts", "_lists", "_names", "_print", "extra", "face", "is_whole",
-        "item", "kind", "shape",
+        "_deep",
+        "_dicts",
+        "_digest",
+        "_lists",
+        "_names",
+        "extra",
+        "is_whole",
+        "item",
+        "kind",
+        "shape",
+        "state",
     )  # fmt: skip
 
     def __init__(self, value: Any, item: int = -1) -> None:
         self.item = item
         self.kind = type(value)
-        self._print: tuple[bytes | None] | None = None
+        self._digest: tuple[bytes | None] | None = None
         self.extra = None
         self.is_whole = False
         self.shape: tuple[str, ...] | None = None
         if self.kind in KINDS:
-            self.face = structure(value.__dict__)
+            self.state = structure(value.__dict__)
             self.extra = structure(value.__pydantic_extra__)
-            parts = [self.face, self.extra]
+            parts = [self.state, self.extra]
             self.is_whole = all(_is_made_of(one, _ATOMS, dict, list) for one in parts)
         else:
-            self.face = structure(value)
-            parts = [self.face]
-        if not self.is_whole and not all(map(_is_fixed, parts)):
-            self._print = (fingerprint(value),)
+            self.state = structure(value)
+            parts = [self.state]
+        # If anything else in it can change than dictionaries and lists, which are compared.
+        is_fixed = all(_is_made_of(one, _UNCHANGING, dict, list, tuple) for one in parts)
+        if not self.is_whole and not is_fixed:
+            self._digest = (fingerprint(value),)
         if self.is_whole:
-            self._names = set(self.face) | set(self.extra or ())
-            nested = [name for name, one in self.face.items() if type(one) in {dict, list}]
-            self._dicts = [name for name in nested if self.face[name] == {}]
-            self._lists = [name for name in nested if self.face[name] == []]
-            self._deep = [name for name in nested if self.face[name]]
-            if _is_shallow(self.face, self.extra, self._deep):
+            self._names = set(self.state) | set(self.extra or ())
+            nested = [name for name, one in self.state.items() if type(one) in {dict, list}]
+            self._dicts = [name for name in nested if self.state[name] == {}]
+            self._lists = [name for name in nested if self.state[name] == []]
+            self._deep = [name for name in nested if self.state[name]]
+            if _is_shallow(self.state, self.extra, self._deep):
                 self.shape = tuple(nested)
 
     @property
     def name(self) -> tuple[str, str] | None:
         """What a message is called: its kind and its id."""
         kind = KINDS.get(self.kind)
-        return (kind, self.face["id"]) if kind is not None and self.face.get("id") else None
+        return (kind, self.state["id"]) if kind is not None and self.state.get("id") else None
 
     @property
-    def has_print(self) -> bool:
-        """Whether an object must be serialised to tell that it still looks like this."""
-        return self._print is not None
+    def needs_digest(self) -> bool:
+        """Whether an object must be serialised to see that it still looks like this."""
+        return self._digest is not None
 
-    def is_true(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         """Whether an object of the same class looks like this."""
-        if self._print is not None:
-            return self._print[0] is not None and fingerprint(value) == self._print[0]
+        if self._digest is not None:
+            return self._digest[0] is not None and fingerprint(value) == self._digest[0]
         if self.kind in KINDS:
-            return _equal(value.__dict__, self.face) and value.__pydantic_extra__ == self.extra
-        return _equal(value, self.face)
+            return _equal(value.__dict__, self.state) and value.__pydantic_extra__ == self.extra
+        return _equal(value, self.state)
 
     def copy(self) -> Any:
-        """Make a message that looks like this; only of a whole look."""
-        fields = self.face.copy()
+        """Make a message that looks like this; only of a whole image."""
+        fields = self.state.copy()
         for name in self._dicts:
             fields[name] = {}
         for name in self._lists:
             fields[name] = []
         for name in self._deep:
-            fields[name] = _copied(fields[name])
+            fields[name] = _copy_plain(fields[name])
         made = _new(self.kind)
         _set_fields(made, fields)
         _set_names(made, self._names.copy())
-        _set_extra(made, None if self.extra is None else _copied(self.extra))
+        _set_extra(made, None if self.extra is None else _copy_plain(self.extra))
         _set_private(made, None)
         return made
 
@@ -239,33 +243,33 @@ _EXTRAS = attrgetter("__pydantic_extra__")
 
 
 class _SharedImages:
-    """Looks side by side, as lists that are compared in one go."""
+    """Images side by side, as lists that are compared in one go."""
 
-    __slots__ = ("extras", "faces", "kinds", "looks", "printed", "shapes", "unread")
+    __slots__ = ("digested", "extras", "images", "kinds", "shapes", "states", "unread")
 
     def __init__(self) -> None:
-        self.looks: list[ObjectImage] = []
+        self.images: list[ObjectImage] = []
         self.kinds: list[type] = []
-        self.faces: list[Any] = []
+        self.states: list[Any] = []
         self.extras: list[Any] = []
-        # Where the looks are that cannot be compared so, and those that no object can be made of.
-        self.printed: list[int] = []
+        # Where the images are that cannot be compared so, and those that no object can be made of.
+        self.digested: list[int] = []
         self.unread: list[int] = []
         self.shapes: dict[tuple[str, ...] | None, list[int]] = {}
 
-    def extend(self, looks: list[ObjectImage]) -> None:
+    def extend(self, images: list[ObjectImage]) -> None:
         """Take in more; lists that are interrupted in between are never used again."""
-        done = len(self.looks)
-        self.kinds += [one.kind for one in looks]
-        self.faces += [None if one.has_print else one.face for one in looks]
-        self.extras += [None if one.has_print else one.extra for one in looks]
-        for place, one in enumerate(looks, done):
+        done = len(self.images)
+        self.kinds += [one.kind for one in images]
+        self.states += [None if one.needs_digest else one.state for one in images]
+        self.extras += [None if one.needs_digest else one.extra for one in images]
+        for place, one in enumerate(images, done):
             self.shapes.setdefault(one.shape, []).append(place)
-            if one.has_print:
-                self.printed.append(place)
+            if one.needs_digest:
+                self.digested.append(place)
             if not one.is_whole:
                 self.unread.append(place)
-        self.looks += looks
+        self.images += images
 
 
 class KnownList:
@@ -274,31 +278,31 @@ class KnownList:
     A list that goes on from another one shares its beginning, so that it costs only what is new.
     """
 
-    __slots__ = ("_size", "_trunk", "are_items", "number")
+    __slots__ = ("_shared", "_size", "are_items", "number")
 
-    def __init__(self, number: int, looks: list[ObjectImage]) -> None:
+    def __init__(self, number: int, images: list[ObjectImage]) -> None:
         self.number = number
         # Only messages are made anew from what is known; all else is read anew.
-        self.are_items = all(one.kind in KINDS for one in looks)
-        self._trunk = _SharedImages()
-        self._trunk.extend(looks)
-        self._size = len(looks)
+        self.are_items = all(one.kind in KINDS for one in images)
+        self._shared = _SharedImages()
+        self._shared.extend(images)
+        self._size = len(images)
 
     @property
-    def looks(self) -> list[ObjectImage]:
+    def images(self) -> list[ObjectImage]:
         """What the objects look like; not to be changed."""
-        return self._part(self._trunk.looks, 0, self._size)
+        return self._part(self._shared.images, 0, self._size)
 
     @property
     def unread(self) -> list[int]:
         """Where the messages are that only their stored bytes can be made of."""
-        return [place for place in self._trunk.unread if place < self._size]
+        return [place for place in self._shared.unread if place < self._size]
 
     @property
     def shapes(self) -> dict[tuple[str, ...] | None, list[int]]:
         """Where the messages of each shape are; not to be changed."""
-        found = self._trunk.shapes
-        if self._size == len(self._trunk.looks):
+        found = self._shared.shapes
+        if self._size == len(self._shared.images):
             return found
         return {
             shape: [place for place in places if place < self._size]
@@ -315,16 +319,16 @@ class KnownList:
 
     def grown(self, number: int, head: int, middle: list[ObjectImage], tail: int) -> KnownList:
         """Return the list that has others between a head and a tail of this one."""
-        trunk = self._trunk
-        is_end = head == self._size == len(trunk.looks) and not tail
+        shared = self._shared
+        is_end = head == self._size == len(shared.images) and not tail
         are_items = self.are_items and all(one.kind in KINDS for one in middle)
         if not is_end or are_items != self.are_items or not head:
-            end = trunk.looks[self._size - tail : self._size]
-            return KnownList(number, [*trunk.looks[:head], *middle, *end])
+            end = shared.images[self._size - tail : self._size]
+            return KnownList(number, [*shared.images[:head], *middle, *end])
         made = KnownList(number, [])
         made.are_items = are_items
-        made._trunk = trunk
-        made._trunk.extend(middle)
+        made._shared = shared
+        made._shared.extend(middle)
         made._size = self._size + len(middle)
         return made
 
@@ -336,7 +340,7 @@ class KnownList:
         """Whether the last of these look like some objects."""
         return len(values) <= self._size and self._are(values, self._size - len(values))
 
-    def shared(self, values: list[Any]) -> tuple[int, int]:
+    def count_shared(self, values: list[Any]) -> tuple[int, int]:
         """Count how many of a list's first and last objects look like the first and last here."""
         size, most = self._size, min(self._size, len(values))
         if not most or not (self._are(values[:1], 0) or self._are(values[-1:], size - 1)):
@@ -350,24 +354,24 @@ class KnownList:
 
     def _are(self, values: list[Any], first: int) -> bool:
         """Whether objects look like those here, from one of them on."""
-        trunk, end = self._trunk, first + len(values)
-        if list(map(type, values)) != self._part(trunk.kinds, first, end):
+        shared, end = self._shared, first + len(values)
+        if list(map(type, values)) != self._part(shared.kinds, first, end):
             return False
-        printed = [place for place in trunk.printed if first <= place < end]
+        digested = [place for place in shared.digested if first <= place < end]
         if self.are_items:
             fields, extras = list(map(_FIELDS, values)), list(map(_EXTRAS, values))
-            for place in printed:
+            for place in digested:
                 fields[place - first] = extras[place - first] = None
-            is_equal = _equal(fields, self._part(trunk.faces, first, end)) and _equal(
-                extras, self._part(trunk.extras, first, end)
+            is_equal = _equal(fields, self._part(shared.states, first, end)) and _equal(
+                extras, self._part(shared.extras, first, end)
             )
         else:
-            compared = values.copy() if printed else values
-            for place in printed:
+            compared = values.copy() if digested else values
+            for place in digested:
                 compared[place - first] = None
-            is_equal = _equal(compared, self._part(trunk.faces, first, end))
+            is_equal = _equal(compared, self._part(shared.states, first, end))
         return is_equal and all(
-            trunk.looks[place].is_true(values[place - first]) for place in printed
+            shared.images[place].matches(values[place - first]) for place in digested
         )
 
 
@@ -397,7 +401,7 @@ _LISTS = 4
 _CALLS, _ARGS = itemgetter("tool_calls"), itemgetter("args")
 
 
-class Spares:
+class ReusableObjects:
     """The objects of the lists that were given out or stored last."""
 
     def __init__(self) -> None:
@@ -416,49 +420,44 @@ class Spares:
         """Return the objects of a list that are kept, whoever has them; not to be changed."""
         return self._lists.get(number)
 
-    def taken(self, known: KnownList) -> list[Any]:
+    def take(self, known: KnownList) -> list[Any]:
         """Return objects that are nobody's and look as those of a list do; none, if there are none.
 
         In the place of every one that is somebody's stands an equal one, or None if only its
-        stored bytes can tell what it is read as.
+        stored bytes say what it is read as.
         """
         objects = self._lists.pop(known.number, None)
         if objects is None or not _COUNTS or not known.are(objects):
             return []
-        looks = known.looks
-        for place in _held(objects, known.shapes):
-            objects[place] = looks[place].copy() if looks[place].is_whole else None
+        images = known.images
+        for place in _find_held(objects, known.shapes):
+            objects[place] = images[place].copy() if images[place].is_whole else None
         return objects
 
 
-def _held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -> set[int]:
+def _find_held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -> set[int]:
     """Return which messages somebody else holds, or something in them, or may hold."""
-    held = set(_above(objects, range(len(objects)), _BASES[0]))
+    held = set(_owners_of_held(objects, range(len(objects)), _BASES[0]))
     held.update(shapes.get(None, ()))
     fields = list(map(_FIELDS, objects))
-    held.update(_above(fields, range(len(objects)), _BASES[1]))
+    held.update(_owners_of_held(fields, range(len(objects)), _BASES[1]))
     extras = list(map(_EXTRAS, objects))
-    held.update(_above(extras, range(len(objects)), _BASES[2]))
+    held.update(_owners_of_held(extras, range(len(objects)), _BASES[2]))
     del extras
     for names, places in shapes.items():
         own = [fields[place] for place in places] if names else []
         for name in names or ():
-            held.update(_above(list(map(itemgetter(name), own)), places, _BASES[3]))
+            held.update(_owners_of_held(list(map(itemgetter(name), own)), places, _BASES[3]))
         if names and "tool_calls" in names:
-            held.update(_held_calls(own, places))
+            lists = list(map(_CALLS, own))
+            calls = list(chain.from_iterable(lists))
+            for values, base in ((calls, _BASES[4]), (list(map(_ARGS, calls)), _BASES[5])):
+                owners = (at for at, one in zip(places, lists, strict=True) for _ in one)
+                held.update(_owners_of_held(values, owners, base))
     return held
 
 
-def _held_calls(fields: list[Any], places: list[int]) -> Iterator[int]:
-    """Return which messages have a call that somebody else holds, or its arguments."""
-    lists = list(map(_CALLS, fields))
-    calls = list(chain.from_iterable(lists))
-    for values, base in ((calls, _BASES[4]), (list(map(_ARGS, calls)), _BASES[5])):
-        owners = (at for at, one in zip(places, lists, strict=True) for _ in one)
-        yield from _above(values, owners, base)
-
-
-def _above(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
+def _owners_of_held(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
     """Return the owners of values that are held by more than whoever is known to hold them."""
     counts = list(map(getrefcount, values))
     if max(counts, default=0) <= base:
@@ -466,13 +465,13 @@ def _above(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
     return [owner for owner, count in zip(owners, counts, strict=True) if count > base]
 
 
-def _measured() -> list[int]:
+def _measure_counts() -> list[int]:
     """Count how often what nobody else holds is held, wherever it is looked at."""
     call = {"name": "f", "args": {"n": 1}, "id": "1", "type": "tool_call"}
     samples = [HumanMessage("x"), AIMessage("x", tool_calls=[call])]
     del call
-    looks = [ObjectImage(one) for one in samples]
-    objects = [one.copy() for one in looks]
+    images = [ObjectImage(one) for one in samples]
+    objects = [one.copy() for one in images]
     del samples
     found = [max(map(getrefcount, objects))]
     fields = list(map(_FIELDS, objects))
@@ -492,7 +491,7 @@ def _measured() -> list[int]:
 # Only where every reference is counted, at once.
 _is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
 _COUNTS = sys.implementation.name == "cpython" and bool(_is_locked())
-_BASES = _measured() if _COUNTS else [0] * 6
+_BASES = _measure_counts() if _COUNTS else [0] * 6
 
 
 # So many lists are known, of those that were read or stored last.
@@ -510,22 +509,22 @@ class ThreadMemory:
         self._ids: dict[tuple[str, str], int] = {}
         self._lists: OrderedDict[int, KnownList] = OrderedDict()
         self._objects: dict[str, dict[int, tuple[Any, ObjectImage]]] = {}
-        self.spares = Spares()
+        self.reusable = ReusableObjects()
 
-    def keep_item(self, look: ObjectImage) -> None:
+    def keep_item(self, image: ObjectImage) -> None:
         """Know what an item looks like, from now on."""
-        self.items[look.item] = look
-        if name := look.name:
-            self._ids[name] = max(look.item, self._ids.get(name, -1))
+        self.items[image.item] = image
+        if name := image.name:
+            self._ids[name] = max(image.item, self._ids.get(name, -1))
 
     def named(self, kind: str, name: str | None) -> int | None:
         """Return the last item of a message with an id."""
         return self._ids.get((kind, name)) if name else None
 
-    def keep(self, space: str, value: Any, look: ObjectImage) -> None:
+    def keep(self, space: str, value: Any, image: ObjectImage) -> None:
         """Know again an object that was stored, until the next checkpoint of its namespace."""
         kept = self._objects.setdefault(space, {})
-        kept[id(value)] = (value, look)
+        kept[id(value)] = (value, image)
         if len(kept) > _OBJECTS:
             del kept[next(iter(kept))]
 
@@ -533,7 +532,7 @@ class ThreadMemory:
         """Let go of the objects of a namespace."""
         self._objects.pop(space, None)
 
-    def look(self, space: str, value: Any) -> ObjectImage | None:
+    def image_of(self, space: str, value: Any) -> ObjectImage | None:
         """Return what an object looked like when it was stored, if it is known."""
         found = self._objects.get(space, {}).get(id(value))
         return found[1] if found is not None and found[0] is value else None

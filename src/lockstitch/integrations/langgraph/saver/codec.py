@@ -106,34 +106,34 @@ class ValueEncoder:
 
     def remember(self) -> None:
         """Know from now on what was coded."""
-        for look in self._made:
-            self._memory.keep_item(look)
+        for image in self._made:
+            self._memory.keep_item(image)
         for known in self._lists:
             self._memory.keep_list(known)
         if self.is_checkpoint:
             self._memory.drop(self.space)
             for number, objects in self._channels.items():
-                self._memory.spares.keep(number, objects)
-        for value, look in self._met.values():
-            self._memory.keep(self.space, value, look)
+                self._memory.reusable.keep(number, objects)
+        for value, image in self._met.values():
+            self._memory.keep(self.space, value, image)
 
     def value(self, value: Any, base: int = NO_LIST, *, channel: bool = False) -> Raw:
         """Code a value; a list as the change of another, of ``base`` if that is worth it."""
         kind = type(value)
         if kind is list and value and (channel or not self._is_json(value)):
-            return Raw(b'{"l":%d}' % self.listed(value, base, channel=channel))
+            return Raw(b'{"l":%d}' % self.encode_list(value, base, channel=channel))
         if kind is _DeltaSnapshot:
             return Raw(b'{"s":%s}' % bytes(self.value(value.value, base, channel=True)))
         if kind in KINDS or kind is Send:
-            return Raw(b"%d" % self._item(value))
+            return Raw(b"%d" % self._encode_item(value))
         if kind is dict and self._has_items(value):
             fields = {name: self.value(one) for name, one in value.items()}
             return Raw(b'{"d":%s}' % _encode(fields))
         if self._is_json(value):
             data = _json(value)
             if data is not None:
-                return Raw(b'{"j":%s}' % data) if len(data) <= INLINE else self._large(data)
-        return self._opaque(value)
+                return Raw(b'{"j":%s}' % data) if len(data) <= INLINE else self._add_blob(data)
+        return self._encode_opaque(value)
 
     def _is_json(self, value: Any) -> bool:
         return self._plain and is_plain(value)
@@ -141,17 +141,18 @@ class ValueEncoder:
     def _has_items(self, value: dict[Any, Any]) -> bool:
         """Whether a dictionary holds messages that are worth looking for."""
         return all(type(name) is str for name in value) and any(
-            type(one) in KINDS or type(one) is Send or (type(one) is list and _holds_items(one))
+            type(one) in KINDS or type(one) is Send
+            or (type(one) is list and any(type(n) in KINDS or type(n) is Send for n in one))
             or (type(one) is dict and self._has_items(one))
             for one in value.values()
         )  # fmt: skip
 
-    def _large(self, data: bytes) -> Raw:
+    def _add_blob(self, data: bytes) -> Raw:
         name = blob_name(data)
         self.blobs[name] = data
         return Raw(b'{"x":"%s"}' % name.encode())
 
-    def _opaque(self, value: Any) -> Raw:
+    def _encode_opaque(self, value: Any) -> Raw:
         tag, data = self._serde.dumps_typed(value)
         if len(data) <= INLINE:
             return Raw(_encode({"t": tag, "b": b64encode(data).decode()}))
@@ -161,13 +162,13 @@ class ValueEncoder:
 
     # Lists.
 
-    def listed(self, values: Sequence[Any], base: int, *, channel: bool = False) -> int:
+    def encode_list(self, values: Sequence[Any], base: int, *, channel: bool = False) -> int:
         """Code a list; returns its number. The objects of a channel may be given out again."""
         values = list(values)
         if base != NO_LIST and self._memory.known(base) is None:
             with suppress(Unreadable):
                 self._objects.list(base)
-        known, head, tail = self._nearest(values, base)
+        known, head, tail = self._find_nearest(values, base)
         end = len(values) - tail
         if known is not _NONE and head == end == len(known):
             if channel and known.are_items:
@@ -176,79 +177,83 @@ class ValueEncoder:
         middle = values[head:end]
         self.lists.append(ListChange(known.number, head, tail, tuple(map(self.value, middle))))
         made = len(self._thread.lists) + len(self.lists) - 1
-        looks = [self._look(one) or ObjectImage(one) for one in middle]
-        grown = known.grown(made, head, looks, tail)
+        images = [self._image_of(one) or ObjectImage(one) for one in middle]
+        grown = known.grown(made, head, images, tail)
         self._lists.append(grown)
         if channel and grown.are_items:
             self._channels[made] = values
         return made
 
-    def _nearest(self, values: list[Any], base: int) -> tuple[KnownList, int, int]:
+    def _find_nearest(self, values: list[Any], base: int) -> tuple[KnownList, int, int]:
         """Find the list that most is shared with, and how much: its head and its tail."""
         best = (_NONE, 0, 0)
         based = self._memory.known(base)
-        if self.is_untouched and based is not None and self._goes_on(based, values):
+        if self.is_untouched and based is not None and self._is_extended(based, values):
             return based, len(based), 0
         recent = [*self._lists[::-1], *self._memory.last(_TRIED)]
         for known in recent if based is None else [based, *recent]:
-            head, tail = known.shared(values)
+            head, tail = known.count_shared(values)
             if head + tail > best[1] + best[2]:
                 best = (known, head, tail)
             if head == len(known) <= len(values) and head:
                 break
         return best
 
-    def _goes_on(self, known: KnownList, values: list[Any]) -> bool:
+    def _is_extended(self, known: KnownList, values: list[Any]) -> bool:
         """Whether a list has the very objects of another, and the last are as they were."""
-        kept = self._memory.spares.get(known.number)
+        kept = self._memory.reusable.get(known.number)
         if kept is None or len(kept) > len(values) or not all(map(is_, kept, values)):
             return False
         return known.end_with(kept[-_LOOKED_AT:])
 
-    def _look(self, value: Any) -> ObjectImage | None:
+    def _image_of(self, value: Any) -> ObjectImage | None:
         found = self._met.get(id(value))
         if found is not None and found[0] is value:
             return found[1]
-        return self._memory.look(self.space, value)
+        return self._memory.image_of(self.space, value)
 
     # Items.
 
-    def _item(self, value: Any) -> int:
-        known = self._look(value)
-        if known is not None and known.item >= 0 and known.is_true(value):
+    def _encode_item(self, value: Any) -> int:
+        known = self._image_of(value)
+        if known is not None and known.item >= 0 and known.matches(value):
             return known.item
-        look = ObjectImage(value)
-        found = self._send(value) if type(value) is Send else self._message(value, look, known)
+        image = ObjectImage(value)
+        found = (
+            self._encode_send(value)
+            if type(value) is Send
+            else self._encode_message(value, image, known)
+        )
         if isinstance(found, int):
-            look.item = found
+            image.item = found
         else:
             is_large = len(bytes(found)) > INLINE
-            self.items.append(self._large(bytes(found)) if is_large else found)
-            look.item = len(self._thread.items) + len(self.items) - 1
-            self._made.append(look)
-        self._met[id(value)] = (value, look)
-        return look.item
+            self.items.append(self._add_blob(bytes(found)) if is_large else found)
+            image.item = len(self._thread.items) + len(self.items) - 1
+            self._made.append(image)
+        self._met[id(value)] = (value, image)
+        return image.item
 
-    def _send(self, value: Send) -> Raw:
+    def _encode_send(self, value: Send) -> Raw:
         form: dict[str, Any] = {"send": value.node, "arg": self.value(value.arg)}
         if getattr(value, "timeout", None) is not None:
-            form["timeout"] = self._opaque(value.timeout)
+            form["timeout"] = self._encode_opaque(value.timeout)
         return Raw(_encode(form))
 
-    def _message(
-        self, value: BaseMessage, look: ObjectImage, known: ObjectImage | None
+    def _encode_message(
+        self, value: BaseMessage, image: ObjectImage, known: ObjectImage | None
     ) -> Raw | int:
         """Code a message in full or as a change; a number if it is there already."""
         kind = KINDS[type(value)]
-        data = {**look.face, **(look.extra or {})}
-        if known is not None and known.item >= 0 and known.extra == look.extra:
-            change = self._change(known.face, look.face, known.item)
+        data = {**image.state, **(image.extra or {})}
+        if known is not None and known.item >= 0 and known.extra == image.extra:
+            change = self._encode_change(known.state, image.state, known.item)
             if change is not None:
                 return change
         if not self._is_json(data) or (whole := _json({"type": kind, "data": data})) is None:
             # What its reader makes of it may be another thing.
-            look.is_whole = False
-            return self._opaque(value)
+            image.is_whole = False
+            return self._encode_opaque(value)
         # A message of this kind and id may be there from before.
         item = self._memory.named(kind, value.id)
         old: dict[str, Any] | None = None
@@ -260,12 +265,12 @@ class ValueEncoder:
             return Raw(whole)
         if _json(old) == _json(data):
             return item
-        change = self._change(old, data, item)
+        change = self._encode_change(old, data, item)
         is_short = change is not None and len(bytes(change)) < len(whole) // 2
         return change if change is not None and is_short else Raw(whole)
 
-    def _change(self, old: dict[str, Any], new: dict[str, Any], item: int) -> Raw | None:
-        """Code what makes a message from another; None if that cannot be told in JSON."""
+    def _encode_change(self, old: dict[str, Any], new: dict[str, Any], item: int) -> Raw | None:
+        """Code what makes a message from another; None if JSON cannot hold it."""
         fields = {
             name: one for name, one in new.items() if name not in old or not _same(old[name], one)
         }
@@ -275,10 +280,6 @@ class ValueEncoder:
             form["not"] = gone
         data = _json(form) if self._is_json(fields) else None
         return None if data is None else Raw(data)
-
-
-def _holds_items(values: list[Any]) -> bool:
-    return any(type(one) in KINDS or type(one) is Send for one in values)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -301,7 +302,7 @@ def _no_blobs(_names: list[str]) -> dict[str, bytes]:
 
 
 Values = list[Any]
-Looks = list[ObjectImage]
+Images = list[ObjectImage]
 
 
 class ObjectDecoder(ValueDecoder):
@@ -317,61 +318,59 @@ class ObjectDecoder(ValueDecoder):
     def list(self, number: int) -> Values:
         known = self.memory.known(number)
         if known is None or not known.are_items:
-            values, looks = self._listed(number)
-            known = KnownList(number, looks)
+            values, images = self._read_list(number)
+            known = KnownList(number, images)
         else:
-            values = self.memory.spares.taken(known) or [
-                one.copy() if one.is_whole else None for one in known.looks
+            values = self.memory.reusable.take(known) or [
+                one.copy() if one.is_whole else None for one in known.images
             ]
             for place in known.unread:
-                values[place] = self.item(known.looks[place].item)
+                values[place] = self.item(known.images[place].item)
         self.memory.keep_list(known)
         if known.are_items:
-            self.memory.spares.keep(number, values.copy())
+            self.memory.reusable.keep(number, values.copy())
         return values
 
-    def _listed(self, number: int) -> tuple[Values, Looks]:
+    def _read_list(self, number: int) -> tuple[Values, Images]:
         coded = [_decode(raw) for raw in self.thread.elements(number)]
-        values, looks = [], []
+        values, images = [], []
         for one in coded:
-            value, look = self._read(one) if type(one) is int else (self.coded(one), None)
+            value, image = self._read(one) if type(one) is int else (self.coded(one), None)
             values.append(value)
-            looks.append(look or ObjectImage(value))
-        return values, looks
+            images.append(image or ObjectImage(value))
+        return values, images
 
     def item(self, number: int) -> Any:
         return self._read(number)[0]
 
     def _read(self, number: int) -> tuple[Any, ObjectImage | None]:
         """Read an item, and if it is a message what it looks like."""
-        look = self.memory.items.get(number)
-        if look is not None and look.is_whole:
-            return look.copy(), look
+        image = self.memory.items.get(number)
+        if image is not None and image.is_whole:
+            return image.copy(), image
         form = self.form(number)
         if "send" in form:
-            return self._send(form), None
-        value = self._built(form)
-        if type(value) not in KINDS:
-            return value, None
-        look = ObjectImage(value, number)
-        self.memory.keep_item(look)
-        return value, look
-
-    def _send(self, form: dict[str, Any]) -> Send:
-        arg = self.coded(form["arg"])
-        if "timeout" in form:
-            return Send(form["send"], arg, timeout=self.coded(form["timeout"]))
-        return Send(form["send"], arg)
-
-    def _built(self, form: dict[str, Any]) -> Any:
+            return self._read_send(form), None
         if "data" in form:
             made = CLASSES.get(form["type"])
             if made is None:
                 raise Unreadable(f"a stored message is of a type that is not known: {form['type']}")
-            return made(**form["data"])
-        value = self.opaque(form["t"], self._bytes(form))
-        fields = form.get("fields")
-        return value.model_copy(update=fields) if fields else value
+            value = made(**form["data"])
+        else:
+            value = self.opaque(form["t"], self._bytes(form))
+            if fields := form.get("fields"):
+                value = value.model_copy(update=fields)
+        if type(value) not in KINDS:
+            return value, None
+        image = ObjectImage(value, number)
+        self.memory.keep_item(image)
+        return value, image
+
+    def _read_send(self, form: dict[str, Any]) -> Send:
+        arg = self.coded(form["arg"])
+        if "timeout" in form:
+            return Send(form["send"], arg, timeout=self.coded(form["timeout"]))
+        return Send(form["send"], arg)
 
     def opaque(self, tag: str, data: bytes) -> Any:
         return self.serde.loads_typed((tag, data))
@@ -409,23 +408,23 @@ class CheckpointPut:
         versions = dict(self._checkpoint["channel_versions"])
         body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
         seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
-        ran = _more(base.seen, seen)
+        ran = _fields_set(base.seen, seen)
         # The input was dealt out, and nothing that was sent has run besides.
         is_sent = versions.get(TASKS) != base.versions.get(TASKS)
         encoder.is_untouched = ran.keys() == {START} and not is_sent
         encoder.space, encoder.is_checkpoint = place.namespace, True
-        values = self._values(base, versions, encoder)
-        changed, lost = _fields(base.body, body, encoder)
-        more, less = _fields(base.meta, self._metadata, encoder)
+        values = self._encode_values(base, versions, encoder)
+        changed, lost = _encode_fields(base.body, body, encoder)
+        more, less = _encode_fields(base.meta, self._metadata, encoder)
         return CheckpointLine(
             id=self._checkpoint["id"],
             ns=place.namespace,
             parent=parent,
             values=values,
-            versions=_more(base.versions, versions),
-            unversioned=_less(base.versions, versions),
+            versions=_fields_set(base.versions, versions),
+            unversioned=_fields_gone(base.versions, versions),
             seen=ran,
-            unseen=_less(base.seen, seen),
+            unseen=_fields_gone(base.seen, seen),
             body=changed,
             bodiless=lost,
             meta=more,
@@ -435,7 +434,7 @@ class CheckpointPut:
             blobs=tuple(encoder.blobs),
         )
 
-    def _values(
+    def _encode_values(
         self, base: CheckpointNode, versions: Mapping[str, Any], encoder: ValueEncoder
     ) -> dict[str, Raw]:
         """Code what is new: a channel that has its parent's version has its value, too."""
@@ -445,7 +444,10 @@ class CheckpointPut:
             if name not in self._new and base.versions.get(name) == version:
                 continue
             if name in given:
-                value = encoder.value(given[name], _list_in(base.values.get(name)), channel=True)
+                # The list that the parent's value of the channel is, if it is one.
+                old = _LIST.fullmatch(bytes(base.values.get(name, b"")))
+                number = int(old[1]) if old else NO_LIST
+                value = encoder.value(given[name], number, channel=True)
                 if base.values.get(name) != value:
                     coded[name] = value
             elif name in base.values:
@@ -453,24 +455,18 @@ class CheckpointPut:
         return coded
 
 
-def _list_in(raw: Raw | None) -> int:
-    """Return the number of the list that a channel's value is, if it is one."""
-    found = _LIST.fullmatch(bytes(raw)) if raw is not None else None
-    return int(found[1]) if found else NO_LIST
-
-
-def _fields(
+def _encode_fields(
     base: Mapping[str, Raw], fields: Mapping[str, Any], encoder: ValueEncoder
 ) -> tuple[dict[str, Raw], tuple[str, ...]]:
     coded = {name: encoder.value(one) for name, one in fields.items()}
-    return _more(base, coded), _less(base, coded)
+    return _fields_set(base, coded), _fields_gone(base, coded)
 
 
-def _more(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_set(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in now.items() if name not in base or base[name] != one}
 
 
-def _less(base: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+def _fields_gone(base: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in base if name not in now)
 
 
@@ -546,15 +542,16 @@ def metadata_of(node: CheckpointNode, objects: ObjectDecoder) -> Any:
 
 def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether metadata has what is wanted; a name with dots is one inside another."""
-    return all(_found(metadata, name) == value for name, value in wanted.items())
 
+    def find(name: str) -> Any:
+        if name in metadata or "." not in name:
+            return metadata.get(name)
+        found: Any = metadata
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return found
 
-def _found(metadata: Any, name: str) -> Any:
-    if name in metadata or "." not in name:
-        return metadata.get(name)
-    for part in name.split("."):
-        metadata = metadata.get(part) if isinstance(metadata, Mapping) else None
-    return metadata
+    return all(find(name) == value for name, value in wanted.items())
 
 
 def histories(

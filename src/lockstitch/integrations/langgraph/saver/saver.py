@@ -6,31 +6,38 @@ A run that brings a new message finds a valid conversation, whatever the last on
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
-from lockstitch.errors import Conflict, UsageError
-from lockstitch.formats.langgraph.journal import ThreadJournal
+from lockstitch.errors import Closed, Conflict, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.langgraph.journal import session_of
 from lockstitch.integrations.langgraph.pending_writes import may_be_broken
 from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
 from lockstitch.integrations.langgraph.run_ids import (
+    GraphRun,
     Overtaken,
     RunProgress,
     RunRegistry,
     ThreadPlace,
     announce,
     announcing,
+    calling_run,
     is_guarded,
     place_of,
 )
-from lockstitch.integrations.langgraph.saver import maintenance
 from lockstitch.integrations.langgraph.saver.codec import (
     CheckpointPut,
     ValueEncoder,
@@ -41,22 +48,23 @@ from lockstitch.integrations.langgraph.saver.codec import (
     metadata_of,
     tuple_of,
 )
-from lockstitch.integrations.langgraph.saver.maintenance import (
-    Spot,
-    newest_checkpoints,
-    newest_threads,
-)
 from lockstitch.integrations.langgraph.saver.serializer import (
     GraphSchemas,
     SafeSerializer,
     connect_graphs,
 )
 from lockstitch.integrations.langgraph.saver.threads import (
-    CallExecutor,
     LiveThread,
     LiveThreads,
     PreparedLine,
-    RunTurns,
+    Spot,
+    last_checkpoints,
+    list_thread_ids,
+    newest_checkpoints,
+    newest_threads,
+    other_checkpoints,
+    require_whole,
+    sweep_threads,
 )
 from lockstitch.stores.memory import MemoryBackend
 from lockstitch.stores.opening import open_given
@@ -72,36 +80,19 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from lockstitch.integrations.langgraph.report import Reconciled
-    from lockstitch.stores.base import Backend
-
-
-def reconcile_on_load(saver: Any, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
-    """Reconcile a thread before a run begins on it with something new; None if all is well."""
-    if not (may_be_broken(saved) or any(map(may_be_broken, _subgraphs(saver, saved)))):
-        return None
-    conf = saved.config["configurable"]
-    names = ("thread_id", "checkpoint_ns")
-    config: RunnableConfig = {"configurable": {name: conf[name] for name in names}}
-    # LangGraph drops whatever waits for a person when something new is said.
-    task = Reconciler(graph, config, channel=None, force=True, saver=saver)
-    with announcing(None):
-        report = run_reconciler(task)
-    return report if report.changed else None
-
-
-def _subgraphs(saver: Any, saved: CheckpointTuple) -> Iterator[CheckpointTuple]:
-    """Return the heads of the subgraphs of a thread that keep a history of their own."""
-    thread = saved.config["configurable"]["thread_id"]
-    for name in saver.namespaces(thread):
-        if name and ":" not in name:
-            place = {"thread_id": thread, "checkpoint_ns": name}
-            yield from saver.list({"configurable": place}, limit=1)
+    from lockstitch.stores.base import Backend, Lease
 
 
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
 # The last one is LangGraph Server's word for the second.
+_LOG = logging.getLogger("lockstitch.langgraph")
+_MOST_THREADS = 16
+# So many may wait at once in event loops; others wait for those.
+_WAITING = 64
+P = ParamSpec("P")
+T = TypeVar("T")
 _STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
@@ -149,8 +140,7 @@ class Saver(BaseCheckpointSaver[Any]):
         self._turns = RunTurns(self._backend, turn_wait)
         self._threads = LiveThreads(self._backend, wait, cache, self._counting, self._turns.leases)
         announce()
-        self._lineage = RunRegistry(RunProgress)
-        self._wait = wait
+        self._runs = RunRegistry(RunProgress)
         self._executor = CallExecutor()
 
     def __enter__(self) -> Self:
@@ -196,17 +186,35 @@ class Saver(BaseCheckpointSaver[Any]):
         """Return a checkpoint; before a run begins anew on the last one, that is repaired."""
         if is_guarded():
             return self._saved(config)[0]
-        run = self._lineage.begins(config) if self.reconcile else None
+        run = self._runs.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
         if run and saved and run.brings_input(config, saved):
             is_last = place_of(config).checkpoint is None
-            report = reconcile_on_load(self, run.graph, saved) if is_last else None
-            if report is not None:
+            report = self._reconcile(run.graph, saved) if is_last else None
+            if report is not None and report.changed:
                 self._counting.heal(report)
                 saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
-        self._lineage.loaded(config, place, is_head=is_head)
+        self._runs.loaded(config, place, is_head=is_head)
         return saved
+
+    def _reconcile(self, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
+        """Reconcile a thread before a run begins on it with something new; None if all is well."""
+        thread = saved.config["configurable"]["thread_id"]
+        # The heads of the subgraphs that keep a history of their own.
+        below = (
+            head
+            for name in self.namespaces(thread)
+            if name and ":" not in name
+            for head in self.list(_config_of_namespace(thread, name), limit=1)
+        )
+        if not (may_be_broken(saved) or any(map(may_be_broken, below))):
+            return None
+        config = _config_of_namespace(thread, saved.config["configurable"]["checkpoint_ns"])
+        # LangGraph drops whatever waits for a person when something new is said.
+        task = Reconciler(graph, config, channel=None, force=True, saver=self)
+        with announcing(None):
+            return run_reconciler(task)
 
     def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
         """Return a checkpoint, and whether it, or that there is none, is the end of the thread."""
@@ -231,21 +239,8 @@ class Saver(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints, newest first."""
-        border = get_checkpoint_id(before) if before else None
-        if config is not None:
-            self._lineage.looked(config)
-        found = (
-            saved
-            for thread, namespace, checkpoint in self._listed(config)
-            if not border or checkpoint < border
-            if (saved := self._matching(thread, namespace, checkpoint, filter)) is not None
-        )
-        return islice(found, limit)
 
-    def _listed(self, config: RunnableConfig | None) -> Iterable[Spot]:
-        """Return thread, namespace and id of all checkpoints that are asked for, newest first."""
-
-        def places(thread: Any, namespace: str | None = None, own: str | None = None) -> list[Spot]:
+        def spots(thread: Any, namespace: str | None = None, own: str | None = None) -> list[Spot]:
             live = self._threads.get(str(thread))
             with live.lock:
                 return [
@@ -256,32 +251,34 @@ class Saver(BaseCheckpointSaver[Any]):
                     if not own or node == own
                 ]
 
+        def matching(thread: Any, namespace: str, checkpoint: str) -> CheckpointTuple | None:
+            live = self._threads.get(str(thread))
+            with live.lock:
+                if live.thread.node(namespace, checkpoint) is None:
+                    live.catch_up()
+                node = live.thread.node(namespace, checkpoint)
+                objects = live.objects(self.serde)
+                if node is None or (filter and not is_about(metadata_of(node, objects), filter)):
+                    return None
+                return tuple_of(thread, namespace, node, objects)
+
+        wanted: Iterable[Spot]
         if config is None:
-            return newest_checkpoints(newest_threads(self._backend), places)
-        conf = config["configurable"]
-        ids = conf.get("checkpoint_ns"), conf.get("checkpoint_id")
-        return sorted(places(conf["thread_id"], *ids), key=lambda spot: spot[2], reverse=True)
+            wanted = newest_checkpoints(newest_threads(self._backend), spots)
+        else:
+            self._runs.looked(config)
+            conf = config["configurable"]
+            found = spots(conf["thread_id"], conf.get("checkpoint_ns"), conf.get("checkpoint_id"))
+            wanted = sorted(found, key=lambda spot: spot[2], reverse=True)
+        border = get_checkpoint_id(before) if before else None
+        older = (spot for spot in wanted if not border or spot[2] < border)
+        return islice((saved for spot in older if (saved := matching(*spot)) is not None), limit)
 
     def namespaces(self, thread_id: str) -> Sequence[str]:
         """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
         live = self._threads.get(str(thread_id))
         with live.lock:
             return list(live.thread.spaces)
-
-    def _matching(
-        self, thread: Any, namespace: str, checkpoint: str, wanted: dict[str, Any] | None
-    ) -> CheckpointTuple | None:
-        live = self._threads.get(str(thread))
-        with live.lock:
-            if live.thread.node(namespace, checkpoint) is None:
-                live.catch_up()
-            node = live.thread.node(namespace, checkpoint)
-            if node is None:
-                return None
-            objects = live.objects(self.serde)
-            if wanted and not is_about(metadata_of(node, objects), wanted):
-                return None
-            return tuple_of(thread, namespace, node, objects)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -308,36 +305,24 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = CheckpointPut(config, checkpoint, metadata, new_versions)
-        run = None if is_guarded() else self._lineage.writing(config, is_put=True)
-        self._lineage.note_input(run if self.reconcile else None, place, metadata)
+        run = None if is_guarded() else self._runs.writing(config, is_put=True)
+        self._runs.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: LiveThread) -> PreparedLine:
-            if run is not None:
-                self._require_head(live.thread, place, checkpoint["id"], run)
+            latest = live.thread.latest(place.namespace)
+            if run is not None and (place.checkpoint or "") != latest:
+                is_new = live.thread.node(place.namespace, checkpoint["id"]) is None
+                if is_new and not run.is_branch(place):
+                    # It would hide another writer's turn.
+                    raise _conflict_of(run, place, latest)
             encoder = self._encoder(live)
             return PreparedLine(putting.line(place, live.thread, encoder), encoder)
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
-            self._lineage.wrote(run, place.at(checkpoint["id"]), place)
+            self._runs.wrote(run, place.at(checkpoint["id"]), place)
             run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
-
-    def _require_head(
-        self, thread: ThreadJournal, place: ThreadPlace, checkpoint: str, run: RunProgress
-    ) -> None:
-        """Refuse a checkpoint that would hide another writer's turn."""
-        latest = thread.latest(place.namespace)
-        parent = place.checkpoint or ""
-        if parent == latest or run.is_branch(place) or thread.node(place.namespace, checkpoint):
-            return
-        what = "has gone on" if latest else "was removed"
-        error = Overtaken(
-            f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
-            f" (this one builds on {parent or 'nothing'}, the thread ends with"
-            f" {latest or 'nothing'}): another writer was quicker"
-        )
-        raise run.describe(error) if latest else error
 
     def put_writes(
         self,
@@ -350,7 +335,13 @@ class Saver(BaseCheckpointSaver[Any]):
         place = place_of(config)
 
         def prepare(live: LiveThread) -> PreparedLine | None:
-            self._require_there(live.thread, place)
+            is_there = live.thread.node(place.namespace, place.checkpoint or "") is not None
+            if not is_there and self._runs.is_known(place):
+                # What is written to a checkpoint that was removed would outlive it.
+                raise Conflict(
+                    f"thread {place.thread}{_shown(place.namespace)}: checkpoint"
+                    f" {place.checkpoint} was removed since this run read it; nothing was written"
+                )
             encoder = self._encoder(live)
             line = encode_writes(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else PreparedLine(line, encoder)
@@ -358,15 +349,6 @@ class Saver(BaseCheckpointSaver[Any]):
         # In memory there is no commit that two could share.
         is_patient = not isinstance(self._backend, MemoryBackend)
         self._threads.get(place.thread).write(prepare, is_patient=is_patient)
-
-    def _require_there(self, thread: ThreadJournal, place: ThreadPlace) -> None:
-        """Refuse writes to a checkpoint that was removed: they would outlive it."""
-        is_there = thread.node(place.namespace, place.checkpoint or "") is not None
-        if not is_there and self._lineage.is_known(place):
-            raise Conflict(
-                f"thread {place.thread}{_shown(place.namespace)}: checkpoint {place.checkpoint}"
-                " was removed since this run read it; nothing was written"
-            )
 
     def _encoder(self, live: LiveThread) -> ValueEncoder:
         return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
@@ -381,10 +363,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread: every checkpoint, every write, every byte."""
-        live = self._threads.get(str(thread_id))
-        with live.lock:
-            maintenance.delete_thread(self._backend, live.session, self._wait)
-            live.forget()
+        self._threads.get(str(thread_id)).delete()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of runs, in all threads; reads the whole store.
@@ -394,7 +373,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """
         wanted = set(map(str, run_ids))
         found = []
-        for name in maintenance.list_thread_ids(self._backend) if wanted else ():
+        for name in list_thread_ids(self._backend) if wanted else ():
             live = self._threads.get(name)
             with live.lock:
                 thread = live.current()
@@ -405,19 +384,16 @@ class Saver(BaseCheckpointSaver[Any]):
                     for node in nodes.values()
                     if metadata_of(node, objects).get("run_id") in wanted
                 }
-                maintenance.require_whole(thread, gone)
+                require_whole(thread, gone)
             if gone:
                 found.append((live, gone))
         for live, gone in found:
-            self._rewrite(live, partial(maintenance.other_checkpoints, gone=gone))
+            live.keep_only(partial(other_checkpoints, gone=gone))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
-        source = self._threads.get(str(source_thread_id))
         target = self._threads.get(str(target_thread_id))
-        maintenance.copy_thread(
-            self._backend, source.session, target.session, target.id, self._wait
-        )
+        self._threads.get(str(source_thread_id)).copy_to(target)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove all but the last checkpoint of each namespace (``keep_latest``), or all.
@@ -430,21 +406,14 @@ class Saver(BaseCheckpointSaver[Any]):
             if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
             else:
-                self._rewrite(self._threads.get(str(thread_id)), maintenance.last_checkpoints)
-
-    def _rewrite(
-        self, live: LiveThread, keep: Callable[[ThreadJournal], maintenance.KeptCheckpoints]
-    ) -> None:
-        with live.lock:
-            maintenance.prune_thread(self._backend, live.session, keep, self._wait)
-            live.forget()
+                self._threads.get(str(thread_id)).keep_only(last_checkpoints)
 
     def sweep(self) -> int:
-        """Remove the threads that have not changed for ``ttl`` seconds; returns how many."""
+        """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
         if self.ttl is None:
             raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
-        return maintenance.sweep_threads(self._backend, border)
+        return sweep_threads(self._backend, border)
 
     # The same for asyncio; every one of them runs in a thread.
 
@@ -514,9 +483,136 @@ class Saver(BaseCheckpointSaver[Any]):
         await self._executor.run(self.prune, thread_ids, strategy=strategy)
 
     async def asweep(self) -> int:
-        """Remove the threads that have not changed for ``ttl`` seconds; returns how many."""
+        """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
         return await self._executor.run(self.sweep)
+
+
+def _config_of_namespace(thread: Any, namespace: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+
+
+def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
+    """Return the conflict of a run whose thread went on, or was removed, since it was read."""
+    what = "has gone on" if latest else "was removed"
+    error = Overtaken(
+        f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+        f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
+        f" {latest or 'nothing'}): another writer was quicker"
+    )
+    return run.describe(error) if latest else error
 
 
 def _shown(namespace: str) -> str:
     return f" ({namespace})" if namespace else ""
+
+
+# Runs that take turns, and threads for calls from event loops
+
+
+class CallExecutor:
+    """Threads for the calls of one saver, begun as they are needed, that do nothing else.
+
+    The threads that an event loop has of its own run an application's functions, too: if all of
+    those waited for something that needs a checkpoint first, nobody would ever go on.
+    """
+
+    def __init__(self, threads: int = _MOST_THREADS) -> None:
+        self._process = os.getpid()
+        self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Make a call in a thread, and go on."""
+        self._begun(call)
+
+    async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
+        """Make a call in a thread, in the context of whoever asks for it."""
+        made = partial(copy_context().run, call, *words, **options)
+        return await asyncio.wrap_future(self._begun(made))
+
+    def _begun(self, made: Callable[[], T]) -> Future[T]:
+        # A forked child has the pool, but none of its threads.
+        if self._process != os.getpid():
+            raise Closed("the saver was opened by another process, before a fork")
+        try:
+            return self._executor.submit(made)
+        except RuntimeError as error:
+            raise Closed("the saver was closed") from error
+
+    def close(self, *, wait: bool = True) -> None:
+        """Begin no more calls, and wait for those that are under way."""
+        if self._process == os.getpid():
+            self._executor.shutdown(wait, cancel_futures=not wait)
+
+
+class RunTurns:
+    """The leases of the runs that have a turn; with a ``wait`` of 0 nobody takes one.
+
+    A run holds the lease of its session from its begin to its end, which its graph announces. The
+    store keeps the lease alive meanwhile, and takes it from a process that is gone.
+    """
+
+    def __init__(self, backend: Backend, wait: float) -> None:
+        self.leases: dict[str, Lease] = {}
+        self._backend = backend
+        self._wait = wait
+        self._lock = Lock()
+        self._seen: WeakSet[GraphRun] = WeakSet()
+        self._holders: dict[str, GraphRun] = {}
+        # Not those of the saver: whoever has the turn needs one of them to go on.
+        self._executor = CallExecutor(_WAITING)
+        # Nor those that wait for a turn, if it is to be given back.
+        self._returning = CallExecutor(1)
+
+    def take(self, config: RunnableConfig) -> None:
+        """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
+        run = calling_run(config) if self._wait else None
+        if run is None or not run.is_loading(config):
+            return
+        session = session_of(place_of(config).thread)
+        with self._lock:
+            # If the run whose node calls this one has the turn, it would wait for itself.
+            holder, above = self._holders.get(session), run.parent
+            while above is not None and above is not holder:
+                above = above.parent
+            is_due = run not in self._seen and above is None
+            self._seen.add(run)
+        if not is_due:
+            return
+        try:
+            lease = self._backend.acquire(session, wait=self._wait, create=False)
+        except Unreadable:
+            # A thread that is not there yet; or one that says so itself when it is read.
+            return
+        with self._lock:
+            self.leases[session] = lease
+            self._holders[session] = run
+        run.ends.append(partial(self._give_back, session, lease))
+
+    async def atake(self, config: RunnableConfig) -> None:
+        """Wait for the turn, in an event loop."""
+        if self._wait:
+            await self._executor.run(self.take, config)
+
+    def close(self) -> None:
+        """Begin to wait no more, and return what is still to be given back."""
+        self._returning.close()
+        self._executor.close(wait=False)
+
+    def _give_back(self, session: str, lease: Lease) -> None:
+        with self._lock:
+            if self.leases.get(session) is lease:
+                del self.leases[session]
+                del self._holders[session]
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._release(lease)
+        else:
+            self._returning.start(partial(self._release, lease))
+
+    def _release(self, lease: Lease) -> None:
+        try:
+            self._backend.release(lease)
+        except LockstitchError as error:
+            # The turn itself is done; whoever comes next takes the lease over in its time.
+            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)

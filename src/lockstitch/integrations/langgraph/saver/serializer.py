@@ -1,16 +1,15 @@
-"""Reading back only what is known to be harmless, and saying so loudly where it is not.
+"""A serialiser that reads back only what is known to be harmless, and refuses all else by name.
 
 LangGraph's own reader imports and calls whatever a stored value names, or with a list of allowed
 names hands out bare dictionaries for all others. Here a name outside the list is never imported:
-the value stays as it is stored, and whoever reads it is told which class to allow.
+the value stays as it is stored, and the error says which class to allow.
 
-The classes that a graph's own schemas name: what its checkpoints may be made of.
-
-LangGraph derives such a list when it is told to be strict (``LANGGRAPH_STRICT_MSGPACK``), and hands
-it to the checkpointer in one method of a graph, through which every run and every look at a state
-goes. ``connect`` wraps that method, once in a process, so that a saver of ours knows the graphs
-that use it, strict or not. Their schemas are read when a class is met that is on no other list, and
-what is found there are classes that the program has: no stored value has any part in it.
+Allowed are also the classes that a graph's own schemas name. LangGraph derives such a list in its
+strict mode (``LANGGRAPH_STRICT_MSGPACK``), and hands it to the checkpointer in one method of a
+graph, through which every run and every look at a state goes. ``connect_graphs`` wraps that method,
+once in a process, so that a saver of ours knows the graphs that use it, strict or not. Their
+schemas are read when a class is met that is on no other list, and what is found there are classes
+that the program has: no stored value has any part in it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import dataclasses
 import importlib
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import wraps
 from threading import Lock
@@ -76,38 +75,36 @@ class GraphSchemas:
 
 def connect_graphs() -> None:
     """Have graphs make themselves known to the checkpointers of ours that they use."""
+
+    def wrap_init(real: Callable[..., None]) -> Callable[..., None]:
+        @wraps(real)
+        def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807 - it stands for it
+            real(self, *args, **options)
+            add(self.checkpointer, self, runs=False)
+
+        return __init__
+
+    def wrap_use(real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def _apply_checkpointer_allowlist(self: Any, checkpointer: Any) -> Any:
+            add(checkpointer, self, runs=True)
+            return real(self, checkpointer)
+
+        return _apply_checkpointer_allowlist
+
+    def add(checkpointer: Any, graph: Any, *, runs: bool) -> None:
+        # A guard gives what the saver behind it has.
+        known = getattr(checkpointer, "schemas", None)
+        if isinstance(known, GraphSchemas):
+            known.add(graph, runs=runs)
+
     with _CONNECTING:
-        for name, wrapped in (("__init__", _made), ("_apply_checkpointer_allowlist", _used)):
+        for name, wrap in (("__init__", wrap_init), ("_apply_checkpointer_allowlist", wrap_use)):
             real = getattr(Pregel, name, None)
             if real is not None and not getattr(real, _MARK, False):
-                made = wrapped(real)
+                made = wrap(real)
                 setattr(made, _MARK, True)
                 setattr(Pregel, name, made)
-
-
-def _made(real: Callable[..., None]) -> Callable[..., None]:
-    @wraps(real)
-    def __init__(self: Any, *given: Any, **options: Any) -> None:  # noqa: N807 - it stands for it
-        real(self, *given, **options)
-        _add(self.checkpointer, self, runs=False)
-
-    return __init__
-
-
-def _used(real: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(real)
-    def _apply_checkpointer_allowlist(self: Any, checkpointer: Any) -> Any:
-        _add(checkpointer, self, runs=True)
-        return real(self, checkpointer)
-
-    return _apply_checkpointer_allowlist
-
-
-def _add(checkpointer: Any, graph: Any, *, runs: bool) -> None:
-    # A guard gives what the saver behind it has.
-    known = getattr(checkpointer, "schemas", None)
-    if isinstance(known, GraphSchemas):
-        known.add(graph, runs=runs)
 
 
 def classes_of(graph: Any) -> set[type]:
@@ -115,19 +112,16 @@ def classes_of(graph: Any) -> set[type]:
     found: set[type] = set()
     seen: list[Any] = []
     for one in (graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))):
-        for schema in _schemas(one):
+        builder = getattr(one, "builder", None)
+        nodes = getattr(builder, "nodes", {}).values()
+        channels = getattr(one, "channels", {}).values()
+        for schema in (
+            *getattr(builder, "schemas", ()),
+            *(getattr(node, "input_schema", None) for node in nodes),
+            *(getattr(c, name, None) for c in channels for name in ("ValueType", "UpdateType")),
+        ):
             _collect(schema, found, seen)
     return found
-
-
-def _schemas(graph: Any) -> Iterator[Any]:
-    builder = getattr(graph, "builder", None)
-    yield from getattr(builder, "schemas", ())
-    for node in getattr(builder, "nodes", {}).values():
-        yield getattr(node, "input_schema", None)
-    for channel in getattr(graph, "channels", {}).values():
-        for name in ("ValueType", "UpdateType"):
-            yield getattr(channel, name, None)
 
 
 def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
@@ -135,13 +129,30 @@ def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
     if any(one is other for other in seen):
         return
     seen.append(one)
-    if isinstance(one, type):
+    if isinstance(one, type) and (_is_built(one) or hasattr(one, "__required_keys__")):
         if _is_built(one):
             found.add(one)
-        if _is_built(one) or hasattr(one, "__required_keys__"):
-            for inner in _fields(one):
-                _collect(inner, found, seen)
-    for inner in _parts(one):
+        module = sys.modules.get(one.__module__)
+        try:
+            space = vars(module) if module else None
+            hints = typing.get_type_hints(one, space, dict(vars(one)), include_extras=True)
+            fields = list(hints.values())
+        except Exception:  # noqa: BLE001 - an annotation that names what is not there
+            models = getattr(one, "model_fields", {}).values()
+            fields = [field.annotation for field in models if not isinstance(field.annotation, str)]
+        for inner in fields:
+            _collect(inner, found, seen)
+    # The types that it is written with: of a union, a list, an alias.
+    parts: tuple[Any, ...]
+    if isinstance(one, TypeVar):
+        parts = (one.__bound__, *one.__constraints__)
+    elif hasattr(one, "__supertype__"):
+        parts = (one.__supertype__,)
+    else:
+        origin = typing.get_origin(one)
+        parts = (origin, getattr(one, "__value__", None), *typing.get_args(one))
+        parts = () if origin is typing.Literal else parts
+    for inner in parts:
         _collect(inner, found, seen)
 
 
@@ -153,30 +164,6 @@ def _is_built(one: type) -> bool:
     if any(hasattr(one, name) for name in ("model_fields", "__fields__", "__attrs_attrs__")):
         return True
     return issubclass(one, tuple) and hasattr(one, "_fields")
-
-
-def _parts(one: Any) -> Iterable[Any]:
-    """Return the types that a type is written with: of a union, a list, an alias."""
-    if isinstance(one, TypeVar):
-        return (one.__bound__, *one.__constraints__)
-    if hasattr(one, "__supertype__"):
-        return (one.__supertype__,)
-    origin = typing.get_origin(one)
-    if origin is typing.Literal:
-        return ()
-    alias = getattr(one, "__value__", None)
-    return (origin, alias, *typing.get_args(one))
-
-
-def _fields(one: type) -> list[Any]:
-    module = sys.modules.get(one.__module__)
-    try:
-        space = vars(module) if module else None
-        hints = typing.get_type_hints(one, space, dict(vars(one)), include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation that names what is not there
-        models = getattr(one, "model_fields", {}).values()
-        return [field.annotation for field in models if not isinstance(field.annotation, str)]
-    return list(hints.values())
 
 
 _NAMED = range(jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG, jsonplus.EXT_PYDANTIC_V2 + 1)
@@ -218,10 +205,17 @@ class SafeSerializer(JsonPlusSerializer):
                 raise Unreadable(f"a value is stored as {tag!r}, which is never read here")
             return super().loads_typed(data)
         problems: list[Exception] = []
+
+        def hook(code: int, inner: bytes) -> Any:
+            try:
+                value = ormsgpack.unpackb(inner, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
+                return self._build(code, value)
+            except Exception as error:
+                problems.append(error)
+                raise
+
         try:
-            return ormsgpack.unpackb(
-                raw, ext_hook=self._hook(problems), option=ormsgpack.OPT_NON_STR_KEYS
-            )
+            return ormsgpack.unpackb(raw, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
         except ValueError as error:
             # The reader hides what its hook raised.
             damaged = Unreadable(f"a stored value cannot be decoded ({error})")
@@ -234,41 +228,37 @@ class SafeSerializer(JsonPlusSerializer):
             return True
         return self.schemas.find(name) is not None
 
-    def _hook(self, problems: list[Exception]) -> Callable[[int, bytes], Any]:
-        def hook(code: int, data: bytes) -> Any:
-            try:
-                inner = ormsgpack.unpackb(data, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
-                return self._built(code, inner)
-            except Exception as error:
-                problems.append(error)
-                raise
-
-        return hook
-
-    def _built(self, code: int, inner: Any) -> Any:
+    def _build(self, code: int, inner: Any) -> Any:
         if code == jsonplus.EXT_DELTA_SNAPSHOT:
             return _DeltaSnapshot(inner)
         if code == jsonplus.EXT_NUMPY_ARRAY:
-            return _array(*inner)
+            kind, shape, order, data = inner
+            numpy = importlib.import_module("numpy")
+            return numpy.frombuffer(data, dtype=numpy.dtype(kind)).reshape(shape, order=order)
         if code not in _NAMED:
             raise Unreadable(f"a value is stored in a form that nobody here knows ({code})")
         name = _named(code, inner)
         if not self._is_allowed(name):
             raise Unreadable(f"{_refusal(name)}; the stored value was left as it is")
         try:
-            return self._constructed(code, inner)
+            return self._construct(code, inner)
         except Exception as error:
             raise Unreadable(
                 f"a stored {'.'.join(name)} cannot be built ({type(error).__name__}):"
                 " the class has changed or gone; the stored value was left as it is"
             ) from error
 
-    def _constructed(self, code: int, inner: Any) -> Any:
+    def _construct(self, code: int, inner: Any) -> Any:
         """Build an object of an allowed class."""
         module, name, value = inner[:3]
         if (module, name) == ("langgraph.types", "Send"):
             return Send(*value) if len(value) == 2 else Send(*value[:2], timeout=value[2])  # noqa: PLR2004
-        made = self._class(module, name)
+        # One that a schema names is there, if only in a function.
+        derived = self.schemas.find((module, name))
+        if derived is not None:
+            made: Any = getattr(sys.modules.get(module), name, derived)
+        else:
+            made = getattr(importlib.import_module(module), name)
         if code == jsonplus.EXT_CONSTRUCTOR_SINGLE_ARG:
             return made(value)
         if code == jsonplus.EXT_CONSTRUCTOR_POS_ARGS:
@@ -283,13 +273,6 @@ class SafeSerializer(JsonPlusSerializer):
             # What was valid when it was stored is taken as it is.
             build = made.construct if code == jsonplus.EXT_PYDANTIC_V1 else made.model_construct
             return build(**value)
-
-    def _class(self, module: str, name: str) -> Any:
-        """Return an allowed class; one that a schema names is there, if only in a function."""
-        derived = self.schemas.find((module, name))
-        if derived is not None:
-            return getattr(sys.modules.get(module), name, derived)
-        return getattr(importlib.import_module(module), name)
 
 
 def names_in(data: bytes) -> list[Name]:
@@ -311,11 +294,6 @@ def _named(code: int, inner: Any) -> Name:
     module, name = str(inner[0]), str(inner[1])
     has_method = code == jsonplus.EXT_METHOD_SINGLE_ARG
     return (module, name, str(inner[3])) if has_method else (module, name)
-
-
-def _array(kind: str, shape: Any, order: Any, data: Any) -> Any:
-    numpy = importlib.import_module("numpy")
-    return numpy.frombuffer(data, dtype=numpy.dtype(kind)).reshape(shape, order=order)
 
 
 def _refusal(name: Name) -> str:

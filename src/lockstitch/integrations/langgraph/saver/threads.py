@@ -2,69 +2,50 @@
 
 Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
 in one durable step. Nobody holds a thread, but a run that has its turn: what is added is added
-behind the very record that was read last, so that of two processes the second one is told and
-reads again what is new.
+behind the very record that was read last, so that the second of two processes is refused and reads
+again what is new.
 
-A thread is one run's at a time, if that is asked for: the run holds the lease of its session from
-its begin to its end, which its graph announces. The store keeps the lease alive meanwhile, and
-takes it from a process that is gone.
-
-Calls from an event loop are made in threads that do nothing else. The threads that a loop has of
-its own run an application's functions, too: if all of those waited for something that needs a
-checkpoint first, nobody would ever go on.
+A thread is removed, copied, or pruned as a whole. All checkpoints of a store are listed newest
+first, without reading every thread: LangGraph orders checkpoints by their ids, and ids are times. A
+store lists its sessions by when they were changed last, and no checkpoint of a thread is newer than
+that. So threads are read one after the other, the last changed first, and what was found in them is
+yielded as soon as no thread that is left can hold anything newer. Where ids are no times, all
+threads are read first.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
+import heapq
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
-from threading import Lock
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from weakref import WeakSet
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from lockstitch.errors import (
-    Closed,
-    Conflict,
-    Damaged,
-    LockstitchError,
-    Moved,
-    Unreadable,
-    Unsure,
-    UsageError,
-)
+from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
 from lockstitch.formats.langgraph.journal import (
     CheckpointLine,
     Line,
     ThreadJournal,
     ThreadLine,
+    line_of,
+    rewrite_thread,
     session_of,
 )
+from lockstitch.formats.langgraph.snapshot import COUNTERS, ticks_of
 from lockstitch.integrations.langgraph.report import CounterBook
-from lockstitch.integrations.langgraph.run_ids import GraphRun, calling_run, place_of
 from lockstitch.integrations.langgraph.saver.change_detection import ThreadMemory
 from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Serializer, ValueEncoder
-from lockstitch.integrations.langgraph.saver.maintenance import milliseconds_of
 from lockstitch.journal.records import NEW, Head, JournalEntry
-from lockstitch.stores.base import Backend, Lease
+from lockstitch.session.listing import may_be_thread
+from lockstitch.stores.base import Backend, Lease, Listing
 from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
-
-if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-
 
 _TRIES = 8
 _THREADS = 256
@@ -83,6 +64,8 @@ class PreparedLine(Struct):
 
 
 Prepare = Callable[["LiveThread"], PreparedLine | None]
+# The checkpoints that a thread keeps, each with its namespace.
+KeptCheckpoints = set[tuple[str, str]]
 
 
 class _WriteJob(CommitJob):
@@ -279,8 +262,11 @@ class LiveThread:
                 self.forget()
             except Unsure:
                 self.forget()
-                if self._are_there(entries, before):
-                    return
+                # Whether it was written is known by its keys, which are nobody else's.
+                if self._backend.head(self.session) is not None:
+                    found = {record.key for record in self._backend.read(self.session, before)}
+                    if all(entry.key in found for entry in entries):
+                        return
             else:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
@@ -313,12 +299,64 @@ class LiveThread:
         self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
         return JournalEntry(next(self._keys), self.thread.at, _encode(line), blobs)
 
-    def _are_there(self, entries: list[JournalEntry], before: Head) -> bool:
-        """Whether a write of unknown outcome is in the store."""
+    # The thread as a whole
+
+    def delete(self) -> None:
+        """Remove the thread, if there is one."""
+        with self.lock:
+            lease = self._acquire()
+            if lease is not None:
+                self._backend.delete(lease)
+            self.forget()
+
+    def keep_only(self, keep: Callable[[ThreadJournal], KeptCheckpoints]) -> None:
+        """Keep some checkpoints, with their writes, and nothing else."""
+        with self.lock:
+            lease = self._acquire()
+            if lease is not None:
+                try:
+                    self._rewrite(lease, keep)
+                finally:
+                    self._backend.release(lease)
+            self.forget()
+
+    def _acquire(self) -> Lease | None:
+        """Take the lease of the session; None if there is no session."""
+        try:
+            return self._backend.acquire(self.session, wait=self._wait, create=False)
+        except Unreadable:
+            if self._backend.head(self.session) is not None:
+                raise
+            return None
+
+    def _rewrite(self, lease: Lease, keep: Callable[[ThreadJournal], KeptCheckpoints]) -> None:
+        thread = ThreadJournal()
+        at = 0
+        for record in self._backend.read(self.session):
+            thread.apply(record)
+            at = record.at
+        kept = keep(thread)
+        if not kept:
+            self._backend.delete(lease)
+        elif len(kept) < sum(map(len, thread.spaces.values())):
+            entries = rewrite_thread(thread, kept, self._backend.blobs, at)
+            self._backend.replace(lease, entries, thread.head.seq)
+
+    def copy_to(self, target: LiveThread) -> None:
+        """Copy all records into a new thread, all or none."""
         if self._backend.head(self.session) is None:
-            return False
-        found = {record.key for record in self._backend.read(self.session, before)}
-        return all(entry.key in found for entry in entries)
+            return
+        if (self._backend.head(target.session) or NEW).seq:
+            raise Conflict(f"thread {target.id} exists; nothing was copied")
+        entries = [JournalEntry("copy", 0, _encode(ThreadLine(target.id)))]
+        for record in self._backend.read(self.session):
+            line = line_of(record.body)
+            if not isinstance(line, ThreadLine):
+                names = line.blobs if line is not None else ()
+                blobs = tuple(self._backend.blobs(names).values()) if names else ()
+                entries.append(JournalEntry(record.key, record.at, record.body, blobs))
+        entries[0] = msgspec.structs.replace(entries[0], at=entries[-1].at)
+        self._backend.add(target.session, entries, NEW, wait=self._wait)
 
 
 class LiveThreads:
@@ -349,128 +387,160 @@ class LiveThreads:
                 live = LiveThread(self._backend, thread, self._wait, self._counting, self._leases)
                 self._kept[thread] = live
             self._kept.move_to_end(thread)
-            self._shrink()
+            size = sum(one.thread.size for one in self._kept.values())
+            while len(self._kept) > 1 and (size > self._most or len(self._kept) > _THREADS):
+                size -= self._kept.popitem(last=False)[1].thread.size
             return live
 
-    def _shrink(self) -> None:
-        size = sum(live.thread.size for live in self._kept.values())
-        while len(self._kept) > 1 and (size > self._most or len(self._kept) > _THREADS):
-            _, live = self._kept.popitem(last=False)
-            size -= live.thread.size
+
+# Which checkpoints of a thread stay
 
 
-_MOST_THREADS = 16
-P = ParamSpec("P")
-T = TypeVar("T")
+def last_checkpoints(thread: ThreadJournal) -> KeptCheckpoints:
+    """Return the last checkpoint of each namespace, and what its delta channels are made of."""
+    kept: KeptCheckpoints = set()
+    for space in thread.spaces:
+        kept |= {(space, node) for node in _find_needed(thread, space, thread.latest(space))}
+    return kept
 
 
-class CallExecutor:
-    """Threads for the calls of one saver, begun as they are needed."""
-
-    def __init__(self, threads: int = _MOST_THREADS) -> None:
-        self._process = os.getpid()
-        self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
-
-    def start(self, call: Callable[[], None]) -> None:
-        """Make a call in a thread, and go on."""
-        self._begun(call)
-
-    async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
-        """Make a call in a thread, in the context of whoever asks for it."""
-        made = partial(copy_context().run, call, *words, **options)
-        return await asyncio.wrap_future(self._begun(made))
-
-    def _begun(self, made: Callable[[], T]) -> Future[T]:
-        # A forked child has the pool, but none of its threads.
-        if self._process != os.getpid():
-            raise Closed("the saver was opened by another process, before a fork")
-        try:
-            return self._executor.submit(made)
-        except RuntimeError as error:
-            raise Closed("the saver was closed") from error
-
-    def close(self, *, wait: bool = True) -> None:
-        """Begin no more calls, and wait for those that are under way."""
-        if self._process == os.getpid():
-            self._executor.shutdown(wait, cancel_futures=not wait)
+def _find_needed(thread: ThreadJournal, space: str, checkpoint: str) -> list[str]:
+    """Return a checkpoint and those before it that its values are made of."""
+    node = thread.node(space, checkpoint)
+    if node is None:
+        return []
+    needed = [checkpoint]
+    # The delta channels that have been written since their snapshot; if what LangGraph counts
+    # cannot be read here, any channel may be one.
+    raw = node.meta.get(COUNTERS)
+    coded: Any = {} if raw is None else msgspec.json.decode(raw)
+    counted = coded.get("j") if isinstance(coded, dict) else None
+    deltas: Iterable[str] = node.versions if raw else ()
+    if isinstance(counted, dict):
+        deltas = counted
+    lacking = set(deltas) - node.values.keys()
+    for one in thread.ancestors(space, checkpoint) if lacking else ():
+        needed.append(one.id)
+        lacking -= one.values.keys()
+        if not lacking:
+            break
+    return needed
 
 
-_LOG = logging.getLogger("lockstitch.langgraph")
-# So many may wait at once in event loops; others wait for those.
-_WAITING = 64
+def other_checkpoints(thread: ThreadJournal, gone: KeptCheckpoints) -> KeptCheckpoints:
+    """Return all checkpoints but some."""
+    every = {(space, node) for space, nodes in thread.spaces.items() for node in nodes}
+    return every - gone
 
 
-class RunTurns:
-    """The leases of the runs that have a turn; with a ``wait`` of 0 nobody takes one."""
+def require_whole(thread: ThreadJournal, gone: KeptCheckpoints) -> None:
+    """Refuse to remove what a checkpoint that stays cannot be read without."""
+    for space, checkpoint in other_checkpoints(thread, gone) if gone else ():
+        missing = [one for one in _find_needed(thread, space, checkpoint) if (space, one) in gone]
+        if missing:
+            raise Conflict(
+                f"thread {thread.id}: checkpoint {checkpoint} is made of what {missing[0]} holds"
+                " (DeltaChannel); nothing was removed: prune or delete the thread instead"
+            )
 
-    def __init__(self, backend: Backend, wait: float) -> None:
-        self.leases: dict[str, Lease] = {}
-        self._backend = backend
-        self._wait = wait
-        self._lock = Lock()
-        self._seen: WeakSet[GraphRun] = WeakSet()
-        self._holders: dict[str, GraphRun] = {}
-        # Not those of the saver: whoever has the turn needs one of them to go on.
-        self._executor = CallExecutor(_WAITING)
-        # Nor those that wait for a turn, if it is to be given back.
-        self._returning = CallExecutor(1)
 
-    def take(self, config: RunnableConfig) -> None:
-        """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
-        run = calling_run(config) if self._wait else None
-        if run is None or not run.is_loading(config):
+# All threads of a store
+
+
+_FIRST = "langgraph"
+# A thread, a namespace in it, and a checkpoint in that.
+Spot = tuple[Any, str, str]
+# In the ticks of an id, of 100 nanoseconds, from 1582 on.
+_EPOCH = 0x01B21DD213814000
+_TICKS = 10_000
+
+
+def list_thread_ids(backend: Backend) -> Iterator[str]:
+    """List the ids of all threads in a store."""
+    for listed in backend.sessions(after=_FIRST):
+        if not listed.session.startswith(_FIRST):
             return
-        session = session_of(place_of(config).thread)
-        with self._lock:
-            is_due = run not in self._seen and not self._is_callers(run, session)
-            self._seen.add(run)
-        if not is_due:
-            return
+        if may_be_thread(listed.session) and (id_ := id_in(backend, listed.session)) is not None:
+            yield id_
+
+
+def id_in(backend: Backend, session: str) -> str | None:
+    """Return the id of the thread that a session keeps; None if it keeps none."""
+    try:
+        first = next(iter(backend.read(session, upto=1)), None)
+    except Unreadable:
+        return None
+    line = None if first is None else line_of(first.body)
+    return line.id if isinstance(line, ThreadLine) and session_of(line.id) == session else None
+
+
+def sweep_threads(backend: Backend, border: int) -> int:
+    """Remove the threads that were changed last before a moment, and return how many."""
+    count = 0
+    for listed in list(backend.sessions(after=_FIRST)):
+        if not listed.session.startswith(_FIRST) or not may_be_thread(listed.session):
+            continue
+        if listed.changed >= border or id_in(backend, listed.session) is None:
+            continue
+        # One that somebody holds, or that has gone on, stays.
         try:
-            lease = self._backend.acquire(session, wait=self._wait, create=False)
-        except Unreadable:
-            # A thread that is not there yet; or one that says so itself when it is read.
-            return
-        with self._lock:
-            self.leases[session] = lease
-            self._holders[session] = run
-        run.ends.append(partial(self._give_back, session, lease))
+            lease = backend.acquire(listed.session, create=False)
+        except (Conflict, Unreadable):
+            continue
+        if lease.head.seq != listed.seq:
+            backend.release(lease)
+            continue
+        backend.delete(lease)
+        count += 1
+    return count
 
-    async def atake(self, config: RunnableConfig) -> None:
-        """Wait for the turn, in an event loop."""
-        if self._wait:
-            await self._executor.run(self.take, config)
 
-    def close(self) -> None:
-        """Begin to wait no more, and return back what is to be given back."""
-        self._returning.close()
-        self._executor.close(wait=False)
+def milliseconds_of(checkpoint: str) -> int:
+    """Return when a checkpoint was made, as its id says; 0 if it does not."""
+    ticks = ticks_of(checkpoint)
+    return 0 if ticks is None else max((ticks - _EPOCH) // _TICKS, 0)
 
-    def _is_callers(self, run: GraphRun, session: str) -> bool:
-        """Whether a run has the turn whose node calls this one: it would wait for itself."""
-        holder: Any = self._holders.get(session)
-        above = run.parent
-        while above is not None and holder is not None:
-            if above is holder:
-                return True
-            above = above.parent
-        return False
 
-    def _give_back(self, session: str, lease: Lease) -> None:
-        with self._lock:
-            if self.leases.get(session) is lease:
-                del self.leases[session]
-                del self._holders[session]
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._release(lease)
-        else:
-            self._returning.start(partial(self._release, lease))
+def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
+    """Return all threads and when each was changed, the last changed first.
 
-    def _release(self, lease: Lease) -> None:
-        try:
-            self._backend.release(lease)
-        except LockstitchError as error:
-            # The turn itself is done; whoever comes next takes the lease over in its time.
-            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)
+    Those that are changed meanwhile come at the end, if they have not come before.
+    """
+    seen: set[str] = set()
+    is_new = True
+    while is_new:
+        is_new = False
+        for listed in backend.listed(Listing(newest=True)):
+            if listed.session in seen:
+                continue
+            seen.add(listed.session)
+            is_new = True
+            thread = id_in(backend, listed.session) if may_be_thread(listed.session) else None
+            if thread is not None:
+                yield thread, listed.changed
+
+
+def newest_checkpoints(
+    threads: Iterable[tuple[str, int]], spots: Callable[[str], Sequence[Spot]]
+) -> Iterator[Spot]:
+    """Return all checkpoints of some threads, newest first; ``spots`` are those of one."""
+    found: list[tuple[_Descending, int, Spot]] = []
+    count = 0
+    for thread, changed in threads:
+        border = (changed + 1) * _TICKS + _EPOCH
+        while found and (ticks_of(found[0][2][2]) or 0) >= border:
+            yield heapq.heappop(found)[2]
+        for spot in spots(thread):
+            count += 1
+            heapq.heappush(found, (_Descending(spot[2]), count, spot))
+    while found:
+        yield heapq.heappop(found)[2]
+
+
+class _Descending(str):
+    """An id that sorts before smaller ones."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)

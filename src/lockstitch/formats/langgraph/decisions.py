@@ -1,28 +1,158 @@
-"""What is decided alike about messages that were read, which are dicts, and about live objects.
+"""What the repair of a stored thread and the one of a running graph decide alike.
 
-The repair of a stored thread and the one of a running graph tell messages with one id apart, derive
-ids for new ones and merge updates here. Nothing is random: repairing the same conversation twice
-gives the same ids, and the same bytes; and an answer has the same id whoever writes it.
+One works on rows that were read, and its messages are dicts; the other on the objects of a live
+checkpointer. Which writes count, whether a person is waited for, what a workflow is, what makes a
+node run next, which messages are the same and which ids new ones get, how updates are merged, which
+call failed, and what is said of the checkpoint that is added: all of that is decided here.
+
+Nothing is random: repairing the same conversation twice gives the same ids, and the same bytes; and
+an answer has the same id whoever writes it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid5
+
+from msgspec import Struct
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of, type_of
 from lockstitch.formats.langgraph.codec import REMOVED
+from lockstitch.formats.langgraph.snapshot import (
+    COUNTERS,
+    END,
+    ERROR,
+    INTERRUPT,
+    JOIN,
+    NO_TASK,
+    OWN,
+    PREVIOUS,
+    RETURN,
+    START,
+    TASKS,
+    is_control,
+    is_trigger,
+)
+from lockstitch.redaction import redact_value
 
 M = TypeVar("M")
+W = TypeVar("W")
 
+BREAKPOINT = "breakpoint"
+QUESTION = "interrupt"
 REMOVE_ALL = "__remove_all__"
 _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
 _ANSWERS = frozenset({"tool", "ToolMessageChunk"})
 # The keys under which a task is given its call, in several versions.
 _CALL_KEYS = ("tool_call", "lg_tool_call", "toolCall")
+# What ends a tool from outside: whether it did its work is then not known.
+_BROKEN_OFF = frozenset(
+    {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError"}
+)
+_NAME = re.compile(r"\w*")
+
+
+# What hangs on a checkpoint
+
+
+class PendingWork(Struct, Generic[W]):
+    """The writes on a checkpoint by what they are; control writes are none of it.
+
+    ``asking`` are the tasks that ask a person and have returned nothing. ``commands`` is what a
+    ``Command`` wrote to the state, ``returned`` what finished tasks returned to it, ``errors`` what
+    tasks failed with. ``has_run`` says that a task of the step has left something.
+    """
+
+    asking: set[str]
+    commands: list[W]
+    returned: list[W]
+    errors: list[W]
+    has_run: bool
+
+
+def sort_writes(writes: Iterable[tuple[str, str, W]]) -> PendingWork[W]:
+    """Sort writes by what they are; each comes with its task and its channel."""
+    work: PendingWork[W] = PendingWork(set(), [], [], [], has_run=False)
+    done: set[str] = set()
+    for task, channel, write in writes:
+        work.has_run |= task != NO_TASK
+        if channel == INTERRUPT:
+            # A task that was answered once may ask again, so an answer that stands there is no
+            # proof that nobody is asked any more.
+            work.asking.add(task)
+        elif channel == ERROR:
+            work.errors.append(write)
+        elif not is_control(channel):
+            (work.commands if task == NO_TASK else work.returned).append(write)
+            done |= {task} - {NO_TASK}
+    work.asking -= done
+    return work
+
+
+def reason_to_wait(
+    work: PendingWork[Any], seen: Any, *, is_due: bool, has_open_calls: Callable[[], bool]
+) -> str:
+    """Return what a checkpoint waits for a person at, a question or a breakpoint; empty if not.
+
+    A breakpoint leaves no trace of its own. A thread that was resumed before, as ``versions_seen``
+    say, and that stands with open calls before a batch of which nothing has run, may be at one.
+    """
+    if work.asking:
+        return QUESTION
+    may_be = isinstance(seen, Mapping) and INTERRUPT in seen and is_due and not work.has_run
+    return BREAKPOINT if may_be and has_open_calls() else ""
+
+
+def is_workflow(
+    versions: Collection[str], values: Collection[str], writes: Iterable[tuple[str, str]]
+) -> bool:
+    """Whether a checkpoint is surely that of a workflow of the functional API (``@entrypoint``).
+
+    ``versions`` are the channels that have one, ``values`` those that hold something, ``writes``
+    the channel and the path of what was written beside it; an unknown path is empty. The first
+    input of a workflow, while none of its tasks has finished, looks like that of any graph: see
+    ``is_first_input``.
+    """
+    if END in versions or PREVIOUS in versions:
+        return True
+    # In a graph of states, nothing but the node that takes the input up runs before that is gone;
+    # but its nodes may call tasks, too, which leave what they return under the same name.
+    return START in values and any(
+        channel in {RETURN, END, PREVIOUS}
+        or (channel == ERROR and path and not path.endswith(START))
+        for channel, path in writes
+    )
+
+
+def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
+    """Whether a checkpoint holds an input and nothing else, so that nobody can tell whose it is.
+
+    A graph of states takes an input up at once. A workflow keeps it until it has ended, and can
+    be resumed only as long as it is there.
+    """
+    return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
+
+
+def makes_due(
+    channel: str, is_task_sent: Callable[[], bool], names_in: Callable[[], Collection[str]]
+) -> bool:
+    """Whether the value of a channel makes a node run next, in a graph of states.
+
+    ``is_task_sent`` looks into the list of tasks that were sent, ``names_in`` into the value of an
+    edge from several nodes, which is due once all of those have come that its name lists.
+    """
+    if channel == TASKS:
+        return is_task_sent()
+    if channel.startswith(JOIN):
+        return names_in() == set(channel.removeprefix(JOIN).rsplit(":", 1)[0].split("+"))
+    return is_trigger(channel)
+
+
+# Messages
 
 
 def fields_in(message: Any) -> Mapping[str, Any]:
@@ -164,6 +294,23 @@ def fold_updates(left: Sequence[M], updates: Iterable[tuple[bool, Sequence[M]]])
     return found
 
 
+# Calls that failed
+
+
+def error_text(text: str) -> str | None:
+    """Return a recorded error as a model gets to read it; None if it was no error of a tool.
+
+    LangGraph records the ``repr`` of whatever a task ended with, LangGraph.js its name and text,
+    also of what only says that the run was broken off from outside. A secret in it, such as the
+    password in the address of a server that did not answer, is replaced.
+    """
+    found = _NAME.match(text)
+    if found is not None and found.group() in _BROKEN_OFF:
+        return None
+    clean: str = redact_value(text)[0]
+    return clean
+
+
 def failed_call(
     sent: Sequence[str | None],
     is_task: Callable[[int], bool],
@@ -191,3 +338,23 @@ def call_in(given: Any) -> str | None:
     found = next((found[key] for key in _CALL_KEYS if type(found.get(key)) is dict), found)
     call = found.get("id")
     return call if type(call) is str else None
+
+
+# The checkpoint that is added
+
+
+def repair_metadata(
+    old: Mapping[str, Any], head: str, codes: Iterable[str], counters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the metadata says of a checkpoint that a repair puts behind a head.
+
+    ``counters`` are those of the channels that store only changes.
+    """
+    step, parents = old.get("step"), old.get("parents")
+    made: dict[str, Any] = {
+        "source": "update",
+        "step": step + 1 if isinstance(step, int) else 0,
+        "parents": dict(parents) if isinstance(parents, Mapping) else {},
+        OWN: {"repaired": head, "codes": sorted(set(codes))},
+    }
+    return {**made, COUNTERS: dict(counters)} if counters else made
