@@ -222,7 +222,7 @@ class WriterWatch(Struct):
     """Whether anybody has a file open for writing, for the files of one folder.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
-    writers. The lease is given back at once; whoever opens the file in that instant waits for
+    writers. The lease is returned at once; whoever opens the file in that instant waits for
     it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
@@ -234,7 +234,7 @@ class WriterWatch(Struct):
         if is_leased(handle):
             return False
         if self.leases is None:
-            # A new file, which nobody can have open for writing, gets one wherever they are given.
+            # A new file, which nobody can have open for writing, gets one where there are leases.
             with open_draft(self.folder, (CREATING & ~os.O_RDWR) | os.O_RDONLY) as new:
                 self.leases = is_leased(new.handle)
         return self.leases or bool(holders(handle))
@@ -344,7 +344,7 @@ def ending_with(parent: int) -> Callable[[], None] | None:
 
 
 def start_moment(pid: int) -> str | None:
-    """Return the moment a process started, "" if none is alive, None if that cannot be told.
+    """Return the moment a process started, "" if none is alive, None if that is not known.
 
     On Linux it is a number of ticks since the machine started, on macOS a date.
     """
@@ -372,7 +372,7 @@ def start_moment(pid: int) -> str | None:
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process started, in seconds since 1970; None if that cannot be told."""
+    """Return when a process started, in seconds since 1970; None if that is not known."""
     moment = start_moment(pid)
     if not moment:
         return None
@@ -409,8 +409,8 @@ def names_of(pid: int) -> set[str]:
     """Return the names under which a process may be known: its own, and those of its script."""
     folder = Path("/proc", str(pid))
     own = (folder / "comm").read_text("utf-8", "replace").strip()
-    given = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    words = [word for word in given if word and not word.startswith("-")][:_SCRIPT_WORDS]
+    arguments = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    words = [word for word in arguments if word and not word.startswith("-")][:_SCRIPT_WORDS]
     return {own, *(Path(word).name.partition(".")[0] for word in words)}
 
 

@@ -172,12 +172,12 @@ _left: dict[int, Identity] = {}
 
 def byte_budget() -> int:
     """Return how many bytes one input may have: 2 GiB, or what the environment says."""
-    given = os.environ.get(VARIABLE)
-    if not given:
+    setting = os.environ.get(VARIABLE)
+    if not setting:
         return LIMIT
-    if not given.isascii() or not given.isdecimal() or not int(given):
+    if not setting.isascii() or not setting.isdecimal() or not int(setting):
         raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
-    return int(given)
+    return int(setting)
 
 
 def unpacked_budget(size: int) -> int:
@@ -329,7 +329,7 @@ FACTOR = 4
 
 
 def memory_left() -> int:
-    """The largest input this process has the memory for, as far as the system tells."""
+    """Return the size of the largest input that this process has memory for, as far as known."""
     left = [sys.maxsize]
     with suppress(ImportError):
         import resource  # noqa: PLC0415 - not on Windows

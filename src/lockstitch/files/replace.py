@@ -509,7 +509,7 @@ class LockedFile(Struct):
     is_replaced: bool = False
 
     def replace(self, data: bytes) -> Replaced:
-        """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
+        """Put data in its place, as :func:`replace` does; ``is_replaced`` says if it is there."""
         os_files.remove_stale_drafts(self.old.folder)
         with os_files.open_draft(self.old.folder) as new:
             os_files.write_all(new.handle, data)
