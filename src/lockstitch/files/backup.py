@@ -31,7 +31,6 @@ from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import os_files, replace
-from lockstitch.files import replace as files
 from lockstitch.files.read import Folder, folder_at, walk_folders
 from lockstitch.files.replace import Replaced, Snapshot
 
@@ -275,7 +274,7 @@ def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
 
 
 def backup_label(name: str) -> str:
-    """A file's name as it begins the names of its backups, which must not get too long."""
+    """Return what the names of a file's backups begin with: its own name, unless that is long."""
     raw = os.fsencode(name)
     return name if len(raw) <= _LONGEST_NAME else f"{name[:20]}~{replace.digest_of(raw)[:16]}"
 
@@ -303,7 +302,7 @@ def write_manifest(backup: Backup, vault: BackupFolder, **changes: Any) -> Backu
 
 
 def encode_manifest(value: Any) -> bytes:
-    """JSON as the standard library writes it: it takes what others refuse, lone surrogates."""
+    """Return JSON as the standard library writes it, which also takes lone surrogates."""
     try:
         return f"{dump(value, indent=1, ascii_only=True)}\n".encode()
     except (RecursionError, TypeError, ValueError) as error:
@@ -311,7 +310,7 @@ def encode_manifest(value: Any) -> bytes:
 
 
 def read_original(backup: Backup) -> bytes:
-    """The bytes of before, if they are still what was written down."""
+    """Return the bytes of before; raises Unreadable if they are not what was written down."""
     try:
         with open_backup_folder(backup.path) as vault:
             if vault is None:
@@ -325,7 +324,7 @@ def read_original(backup: Backup) -> bytes:
 
 
 def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
-    """All backups of the files in one folder, which has these names in it, newest first."""
+    """Return all backups of the files in one folder, which holds these names, newest first."""
     known = {backup_label(name): name for name in names}
     found: list[Backup] = []
     around = folder.stat()
@@ -362,7 +361,7 @@ def _time_of(match: re.Match[str]) -> datetime:
 
 
 def _read_backup(path: str | Path, match: re.Match[str], vault: BackupFolder) -> Backup:
-    """A backup with its manifest, or with the little that is known without one."""
+    """Return a backup with its manifest, or with the little that is known without one."""
     stem, time = match[0], _time_of(match)
     with suppress(LockstitchError, RecursionError, ValueError):
         # what was taken out may be what no decoder here takes, and was kept as it is
@@ -401,7 +400,7 @@ _REFUSALS = {
         "and keeps the present file as a backup"
     ),
 }
-_UNSETTLED = (
+_UNRECORDED = (
     "the file is repaired and its backup exists, but what was done could not be recorded, "
     "so that an undo needs --force"
 )
@@ -431,9 +430,8 @@ Token = Callable[[], str]
 _now: Clock = partial(datetime.now, UTC)
 
 
-def new_run() -> str:
-    """A name for one repair, however many files it mends."""
-    return secrets.token_hex(6)
+# A new name for one repair, however many files it changes.
+new_run: Token = partial(secrets.token_hex, 6)
 
 
 def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance with their defaults
@@ -446,7 +444,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
     now: Clock = _now,
     token: Token = new_run,
 ) -> tuple[Backup, Replaced]:
-    """``files.replace`` with a backup: keep, replace, settle; no trace if nothing was written.
+    """Replace a file and keep a backup of it; leave no trace if nothing was written.
 
     Of several that replace the same file at once, one does; the others raise Conflict or Busy
     before they have kept anything.
@@ -456,7 +454,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
         raise UsageError(_NO_RUN)
     owner = Owner(before.uid, before.gid)
     with (
-        files.reopen_locked(before) as old,
+        replace.reopen_locked(before) as old,
         make_backup_folder(before.path, owner, old.old.folder) as vault,
     ):
         backup = new_backup(before.path, run, now(), token(), vault, before=before)
@@ -478,7 +476,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
                 details=details,
             )
         except OSError as error:
-            reason = f"{error.strerror}; {_UNSETTLED}"
+            reason = f"{error.strerror}; {_UNRECORDED}"
             raise OSError(error.errno, reason, before.path) from error
     return done, replaced
 
@@ -492,10 +490,10 @@ def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with 
     now: Clock = _now,
     token: Token = new_run,
 ) -> Backup:
-    """Save the images of a session's rows, as JSON values, instead of the whole database."""
+    """Back up the images of a session's rows, as JSON values, instead of the whole database."""
     if not _RUN.fullmatch(run):
         raise UsageError(_NO_RUN)
-    with files.naming_file(str(path)), make_backup_folder(path, owner_of(path)) as vault:
+    with replace.naming_file(str(path)), make_backup_folder(path, owner_of(path)) as vault:
         backup = new_backup(path, run, now(), token(), vault)
         return write_manifest(backup, vault, rows=rows, session=session)
 
@@ -520,9 +518,9 @@ def list_backups(path: str | Path) -> list[Backup]:
 def list_runs(
     where: str | Path | Iterable[str | Path], declined: Declined | None = None
 ) -> list[RepairRun]:
-    """The repairs of some files, or of everything below a folder, newest first.
+    """Return the repairs of some files, or of everything below a folder, newest first.
 
-    Folders of backups that are not to be believed are told to ``declined``, or else raised.
+    A folder of backups that cannot be trusted is reported to ``declined``, or else raised.
     """
     groups: dict[str, list[Backup]] = {}
     found = sorted(_backups_below(where, declined), key=lambda one: one.time, reverse=True)
@@ -566,8 +564,8 @@ def is_undo(backup: Backup) -> bool:
 def find_undoable(
     path: str | Path, *, run: str | None = None, stem: str | None = None, force: bool = False
 ) -> Backup:
-    """The backup that ``undo`` would restore; raises what it would raise and changes nothing."""
-    return _due(path, run, stem, force=force)[0]
+    """Return the backup that ``undo`` would restore; raises what it would, changes nothing."""
+    return _choose_undo(path, run, stem, force=force)[0]
 
 
 def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
@@ -587,19 +585,29 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     left is a Conflict, unless forced. The present state is kept as a backup of the run
     ``as_run``, by which the undo itself can be undone. ``restore`` does it for rows.
     """
-    backup, present = _due(path, run, stem, force=force)
+    backup, present = _choose_undo(path, run, stem, force=force)
     kept = None
     if backup.rows is not None:
         if restore is None:
             raise UsageError("is a database, whose rows only its own format can restore")
         restore(backup)
     elif present is None:
-        _bring_back(path, read_original(backup))
+        data, owner, own = read_original(backup), owner_of(path), Path(path)
+
+        def dress(handle: int) -> None:
+            if os.name != "nt" and os.geteuid() == 0:
+                os.fchown(handle, owner.uid, owner.gid)
+
+        with replace.naming_file(str(path)), folder_at(own.parent) as folder:
+            try:
+                replace.write_file_in(folder, own.name, data, dress, new=True)
+            except FileExistsError:
+                raise Conflict("has come back meanwhile; nothing was written") from None
     else:
         is_repaired = backup.manifest.after_digest == present.digest
         # The lines that others appended while the file was being repaired.
         carried = present.data[present.size - backup.manifest.carried :] if is_repaired else b""
-        data = files.join_lines(read_original(backup), carried)
+        data = replace.join_lines(read_original(backup), carried)
         again = as_run or token()
         kept, _ = replace_with_backup(
             present, data, again, {}, of=backup.stem, now=now, token=token
@@ -614,39 +622,23 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     return Undone(str(path), restored, kept)
 
 
-def _bring_back(path: str | Path, data: bytes) -> None:
-    """Write a file that is gone; if another has come in its place, that stays."""
-    own = Path(path)
-    with files.naming_file(str(path)), folder_at(own.parent) as folder:
-        owner = owner_of(path)
-
-        def dress(handle: int) -> None:
-            if os.name != "nt" and os.geteuid() == 0:
-                os.fchown(handle, owner.uid, owner.gid)
-
-        try:
-            files.write_file_in(folder, own.name, data, dress, new=True)
-        except FileExistsError:
-            raise Conflict("has come back meanwhile; nothing was written") from None
-
-
-def _due(
+def _choose_undo(
     path: str | Path, run: str | None, stem: str | None, *, force: bool
 ) -> tuple[Backup, Snapshot | None]:
-    """What is to be undone, and the present file; None if that is gone, or a database."""
+    """Return what is to be undone, and the present file; None if that is gone, or a database."""
 
-    def is_meant(backup: Backup) -> bool:
+    def is_asked_for(backup: Backup) -> bool:
         if stem is not None:
             return backup.stem == stem
-        # Without a run named, the last repair is meant: what an undo kept is not one.
+        # Unless a run is named, it is the last repair: what an undo kept is not one.
         return not is_undo(backup) if run is None else backup.run == run
 
-    found = [one for one in list_backups(path) if one.status != "undone" and is_meant(one)]
+    found = [one for one in list_backups(path) if one.status != "undone" and is_asked_for(one)]
     if found and found[0].rows is not None:
         return found[0], None
     present = None
     if found and os.path.lexists(path):
-        present = files.snapshot(path)
+        present = replace.snapshot(path)
     elif found and not force:
         raise Unreadable("no such file; --force brings it back from its backup")
     for backup in found:

@@ -1,8 +1,8 @@
-"""What the operating system offers for safe files, and tells of processes.
+"""What the operating system offers for writing files safely, and what it knows of processes.
 
 Drafts, swapping, syncing, and who is writing: every function is one small step without a policy of
-its own; ``replace`` decides. A process is told by its number and the moment it started, since
-numbers are used again. While a program has a session open nothing is written to it: a call that
+its own; ``replace`` decides. A process is identified by its number and the moment it started, since
+numbers are used again. While a program has a session open, nothing is written to it: a call that
 looks open may be at work there, and its real result would arrive beside the answer and be lost.
 """
 
@@ -222,7 +222,7 @@ class WriterWatch(Struct):
     """Whether anybody has a file open for writing, for the files of one folder.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
-    writers. The lease is given back at once; whoever opens the file in that instant waits for
+    writers. The lease is returned at once; whoever opens the file in that instant waits for
     it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
     """
 
@@ -234,7 +234,7 @@ class WriterWatch(Struct):
         if is_leased(handle):
             return False
         if self.leases is None:
-            # A new file, which nobody can have open for writing, gets one wherever they are given.
+            # A new file, which nobody can have open for writing, gets one where there are leases.
             with open_draft(self.folder, (CREATING & ~os.O_RDWR) | os.O_RDONLY) as new:
                 self.leases = is_leased(new.handle)
         return self.leases or bool(holders(handle))
@@ -255,11 +255,11 @@ def is_leased(handle: int) -> bool:
 
 
 def holders(handle: int) -> list[int]:
-    """The processes that have an open file open for writing, as far as this user may look."""
+    """Return the processes that have an open file open for writing, as far as can be seen."""
     pids: list[int] = []
     if sys.platform == "linux":
         found = os.fstat(handle)
-        pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _writes(one, found)]
+        pids = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _is_writing(one, found)]
     elif sys.platform == "darwin":
         path = fcntl.fcntl(handle, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
         pids = openers(os.fsdecode(path))
@@ -267,7 +267,7 @@ def holders(handle: int) -> list[int]:
 
 
 def openers(path: str) -> list[int]:
-    """The processes that have a file open for writing, by its name, which is not opened here."""
+    """Return the processes that have a file open for writing, by its name; it is not opened."""
     # macOS has neither leases nor a table of processes.
     command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
     try:
@@ -278,7 +278,7 @@ def openers(path: str) -> list[int]:
 
 
 def writers_of(listing: str) -> list[int]:
-    """The processes in a listing (``p`` and a number, then ``a`` and r, w or u for both)."""
+    """Return the processes in a listing (``p`` and a number, then ``a`` and r, w or u for both)."""
     pids: list[int] = []
     pid = 0
     for line in listing.splitlines():
@@ -289,20 +289,18 @@ def writers_of(listing: str) -> list[int]:
     return pids
 
 
-def _writes(process: Path, file: os.stat_result) -> bool:
-    try:
-        return any(_is_writing(process, one, file) for one in (process / "fd").iterdir())
-    except OSError:
-        return False
-
-
-def _is_writing(process: Path, descriptor: Path, file: os.stat_result) -> bool:
+def _is_writing(process: Path, file: os.stat_result) -> bool:
+    """Whether a process, a folder in /proc, has a file open for writing."""
     with suppress(OSError):
-        found = descriptor.stat()
-        if (found.st_dev, found.st_ino) == (file.st_dev, file.st_ino):
-            lines = (process / "fdinfo" / descriptor.name).read_text("ascii").splitlines()
-            flags = next(line for line in lines if line.startswith("flags:"))
-            return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+        for descriptor in (process / "fd").iterdir():
+            with suppress(OSError):
+                found = descriptor.stat()
+                if (found.st_dev, found.st_ino) != (file.st_dev, file.st_ino):
+                    continue
+                lines = (process / "fdinfo" / descriptor.name).read_text("ascii").splitlines()
+                flags = next(line for line in lines if line.startswith("flags:"))
+                if int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
     return False
 
 
@@ -346,20 +344,35 @@ def ending_with(parent: int) -> Callable[[], None] | None:
 
 
 def start_moment(pid: int) -> str | None:
-    """Return the moment a process started, "" if none is alive, None if that cannot be told.
+    """Return the moment a process started, "" if none is alive, None if that is not known.
 
     On Linux it is a number of ticks since the machine started, on macOS a date.
     """
     found: str | None = None
     if sys.platform == "linux":
-        found = _start_on_linux(pid)
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+            # The name in parentheses may hold anything, spaces and parentheses too.
+            fields = status.rpartition(")")[2].split()
+            found = "" if fields[0] in {"Z", "X"} else fields[19]
+        except OSError:
+            # Asked for itself, because processes of others may be hidden in /proc.
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                found = ""
+            except OSError:
+                pass
     elif sys.platform == "darwin":
-        found = _start_by_ps(pid)
+        command = ["/bin/ps", "-p", str(pid), "-o", "lstart="]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
+            found = done.stdout.decode("ascii", "replace").strip()
     return found
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process started, in seconds since 1970; None if that cannot be told."""
+    """Return when a process started, in seconds since 1970; None if that is not known."""
     moment = start_moment(pid)
     if not moment:
         return None
@@ -376,35 +389,6 @@ def _boot_time() -> int:
         if line.startswith("btime "):
             return int(line.split()[1])
     raise ValueError("no time of boot")
-
-
-def _start_on_linux(pid: int) -> str | None:
-    try:
-        # The name in parentheses may hold anything, spaces and parentheses too.
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return "" if _is_nobody(pid) else None
-    return "" if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _is_nobody(pid: int) -> bool:
-    # Asked for itself, because processes of others may be hidden in /proc.
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _start_by_ps(pid: int) -> str | None:
-    command = ["/bin/ps", "-p", str(pid), "-o", "lstart="]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=10, check=False)  # noqa: S603
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("ascii", "replace").strip()
 
 
 def processes_named(names: Collection[str]) -> Iterator[Process]:
@@ -425,8 +409,8 @@ def names_of(pid: int) -> set[str]:
     """Return the names under which a process may be known: its own, and those of its script."""
     folder = Path("/proc", str(pid))
     own = (folder / "comm").read_text("utf-8", "replace").strip()
-    given = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    words = [word for word in given if word and not word.startswith("-")][:_SCRIPT_WORDS]
+    arguments = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    words = [word for word in arguments if word and not word.startswith("-")][:_SCRIPT_WORDS]
     return {own, *(Path(word).name.partition(".")[0] for word in words)}
 
 

@@ -172,12 +172,12 @@ _left: dict[int, Identity] = {}
 
 def byte_budget() -> int:
     """Return how many bytes one input may have: 2 GiB, or what the environment says."""
-    given = os.environ.get(VARIABLE)
-    if not given:
+    setting = os.environ.get(VARIABLE)
+    if not setting:
         return LIMIT
-    if not given.isascii() or not given.isdecimal() or not int(given):
+    if not setting.isascii() or not setting.isdecimal() or not int(setting):
         raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
-    return int(given)
+    return int(setting)
 
 
 def unpacked_budget(size: int) -> int:
@@ -234,27 +234,22 @@ def open_regular(
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     finally:
-        _close_safely(handle)
-
-
-def _close_safely(handle: int) -> None:
-    """Close a file; not yet, if it is a database that this process has open elsewhere.
-
-    POSIX drops all locks that a process has on a file as soon as any descriptor of it is closed,
-    and SQLite knows nothing of that: its transaction would be open to every other process.
-    """
-    for kept, found in list(_left.items()):
-        if not _is_open(found) and _left.pop(kept, None) is not None:
-            os.close(kept)
-    with suppress(OSError, AttributeError):
-        status = os.fstat(handle)
-        start = os.pread(handle, len(_SQLITE_MAGIC), 0) if status.st_size else b""
-        found = status.st_dev, status.st_ino
-        # A database that was just made is empty.
-        if start in (b"", _SQLITE_MAGIC) and _is_open(found, handle):
-            _left[handle] = found
-            return
-    os.close(handle)
+        # POSIX drops all locks that a process has on a file as soon as any descriptor of it is
+        # closed, and SQLite does not know that: its transaction would be open to every other
+        # process. So a database that this process has open elsewhere is closed later.
+        for kept, found in list(_left.items()):
+            if not _is_open(found) and _left.pop(kept, None) is not None:
+                os.close(kept)
+        is_kept = False
+        with suppress(OSError, AttributeError):
+            status = os.fstat(handle)
+            start = os.pread(handle, len(_SQLITE_MAGIC), 0) if status.st_size else b""
+            # A database that was just made is empty.
+            is_kept = start in (b"", _SQLITE_MAGIC) and _is_open(_identity(status), handle)
+            if is_kept:
+                _left[handle] = _identity(status)
+        if not is_kept:
+            os.close(handle)
 
 
 def _is_open(found: Identity, besides: int = -1) -> bool:
@@ -334,7 +329,7 @@ FACTOR = 4
 
 
 def memory_left() -> int:
-    """The largest input this process has the memory for, as far as the system tells."""
+    """Return the size of the largest input that this process has memory for, as far as known."""
     left = [sys.maxsize]
     with suppress(ImportError):
         import resource  # noqa: PLC0415 - not on Windows

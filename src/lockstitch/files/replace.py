@@ -57,7 +57,7 @@ class Patience(Struct, frozen=True):
     """How long to wait, in seconds.
 
     For a writer to finish before (``held``) and after the swap (``following``), for the rest of
-    a ``torn`` line, and for stragglers who are about to open the old file (``grace``).
+    a ``torn`` line, and for writers who are about to open the old file (``grace``).
     """
 
     held: float = 0.5
@@ -75,8 +75,8 @@ class Replacement(Struct, kw_only=True):
 
     ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
     inside a line; ``written`` is where our last writing to the new file ended, and ``ended``
-    whether that ended a line. ``settled`` is its length at the swap, ``added`` are the ranges in
-    it that were taken over, ``returned`` is how much of the rest went back to the old file.
+    whether that ended a line. ``size_at_swap`` is its length at the swap, ``added`` are the ranges
+    in it that were taken over, ``returned`` is how much of the rest went back to the old file.
     """
 
     before: Snapshot
@@ -91,7 +91,7 @@ class Replacement(Struct, kw_only=True):
     torn: bool
     written: int
     ended: bool
-    settled: int = 0
+    size_at_swap: int = 0
     added: list[tuple[int, int]] = []
     reversible: bool = False
     returned: int = 0
@@ -109,8 +109,8 @@ class Replacement(Struct, kw_only=True):
             late = time.monotonic() - start
             # Half a line at the end may be what somebody is writing now.
             age = time.time() - os.fstat(self.old.handle).st_mtime
-            is_settling = self.torn and age < self.patience.torn
-            if not held and (late > self.patience.held or not (grown or is_settling)):
+            may_grow = self.torn and age < self.patience.torn
+            if not held and (late > self.patience.held or not (grown or may_grow)):
                 return
             if held and late > 2 * self.patience.held:
                 raise Busy(_busy(self.old.handle))
@@ -120,7 +120,7 @@ class Replacement(Struct, kw_only=True):
         """Swap the files and carry over what still arrives in the old one, or put it back."""
         try:
             self._require_at(self.old.name, self.before.inode)
-            self.settled = self.written
+            self.size_at_swap = self.written
             if sys.platform == "win32":
                 self._replace_on_windows()
             else:
@@ -189,7 +189,7 @@ class Replacement(Struct, kw_only=True):
                 raise Busy(_busy(self.old.handle))
             # Right after a swap there is no time to lose: half a line may wait for its rest.
             time.sleep(0 if now - start < _HURRY else self.patience.step)
-        if self.written > self.settled:
+        if self.written > self.size_at_swap:
             os_files.sync_file(self.new.handle)
         self.folder.sync()
 
@@ -223,7 +223,7 @@ class Replacement(Struct, kw_only=True):
             time.sleep(self.patience.step)
 
     def _require_beginning(self) -> None:
-        """What was read must still be there; what was appended to it is welcome."""
+        """Raise Conflict unless what was read is still there; more may stand behind it."""
         data = self.before.data
         for place in range(0, len(data), os_files.CHUNK):
             # A slice is copied, and still ten times faster to compare than a view of these bytes.
@@ -275,8 +275,8 @@ class Replacement(Struct, kw_only=True):
             held = self.watch.is_held(leaving)
             # What stands in the new file since the swap and was not added by us.
             found = os_files.read_from(leaving)
-            ends = [self.settled, *(end for _, end in self.added if end > self.settled)]
-            starts = [*(begin for begin, _ in self.added if begin >= self.settled), len(found)]
+            ends = [self.size_at_swap, *(end for _, end in self.added if end > self.size_at_swap)]
+            starts = [*(begin for begin, _ in self.added if begin >= self.size_at_swap), len(found)]
             of_others = (found[end:begin] for end, begin in zip(ends, starts, strict=True))
             lines = b"".join(of_others)[self.returned :]
             if lines:
@@ -304,6 +304,7 @@ def _busy(handle: int) -> str:
 
 
 BACKUPS = ".lockstitch"  # the folder for them, beside the file
+_REPLACED = "{}: was replaced while it was looked at; nothing was written"
 _EXISTS = "{}: exists; nothing was written: give another name to -o, or --force to overwrite it"
 
 
@@ -360,7 +361,7 @@ def snapshot(
 
 
 def digest_of(data: bytes) -> str:
-    """The name of some bytes in manifests: SHA-256, in hexadecimal digits."""
+    """Return the SHA-256 of some bytes, in hexadecimal digits, as manifests have it."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -461,25 +462,21 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     """
     existing = _status(path)
     if existing and not stat.S_ISREG(existing.st_mode):
-        _write_to_device(path, data)
+        flags = os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+        handle = os.open(path, flags)
+        try:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                raise UsageError(_REPLACED.format(path))
+            os_files.write_all(handle, data)
+        finally:
+            os.close(handle)
         return
     target = Path(path).resolve()
     with folder_at(target.parent) as folder:
         found = folder.look(target.name)
         if found is not None and not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
+            raise UsageError(_REPLACED.format(path))
         write_file_in(folder, target.name, data, found and partial(os_files.adopt_owner, old=found))
-
-
-def _write_to_device(path: str | Path, data: bytes) -> None:
-    """Write to a device or a pipe; a file that has come in its place is left alone."""
-    handle = os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0))
-    try:
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            raise UsageError(f"{path}: was replaced while it was looked at; nothing was written")
-        os_files.write_all(handle, data)
-    finally:
-        os.close(handle)
 
 
 def _status(path: str | Path) -> os.stat_result | None:
@@ -512,7 +509,7 @@ class LockedFile(Struct):
     is_replaced: bool = False
 
     def replace(self, data: bytes) -> Replaced:
-        """Put data in its place, as :func:`replace` says; ``is_replaced`` tells if it is there."""
+        """Put data in its place, as :func:`replace` does; ``is_replaced`` says if it is there."""
         os_files.remove_stale_drafts(self.old.folder)
         with os_files.open_draft(self.old.folder) as new:
             os_files.write_all(new.handle, data)

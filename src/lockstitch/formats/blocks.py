@@ -1,4 +1,4 @@
-"""Blocks of the Anthropic dialect, in which the history of several programs is told."""
+"""Blocks of the Anthropic dialect, which several programs use for their history."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """goose: ``~/.local/share/goose/sessions/sessions.db``, and the files it kept before 1.10.
 
-A message is a row, or a line, with a list of items; the order is that of the seconds in which they
-were made. Old messages that a compaction has put aside are marked as not for the agent.
-
-The items of a goose message, and the blocks that a provider gets for them.
-
-A healed history put back into the messages of goose, as rows or as lines.
+A message is a row, or a line, with a list of items, for each of which a provider gets a block; the
+order is that of the seconds in which they were made. Old messages that a compaction has put aside
+are marked as not for the agent.
 """
 
 from __future__ import annotations
@@ -58,7 +55,7 @@ from lockstitch.sources.tables import (
     put_list,
     put_value,
 )
-from lockstitch.sources.write_back import longest_kept_run, replace_list
+from lockstitch.sources.write_back import are_same, keep_in_order, lay_records, replace_list
 
 if TYPE_CHECKING:
     from lockstitch.sources.sqlite import GuardedConnection
@@ -268,49 +265,33 @@ class _GooseWriteBack:
                 homes.append(source if fits else NEW)
                 seen.add(source)
                 lines.append(GooseLine(source, role, [block for _, block in run]))
-        stay = longest_kept_run(homes)
-        out: dict[int, list[Record]] = {NEW: []}
-        kept: set[int] = set()
-        anchor = NEW
-        for place, line in enumerate(lines):
-            if place in stay:
-                anchor = line.number
-                kept.add(anchor)
-                out[anchor] = [self._kept(line)]
-            else:
-                out[anchor].append(self._fresh(line, anchor))
-        return [*self._all(out, kept)]
-
-    def _all(self, out: dict[int, list[Record]], kept: set[int]) -> Iterator[Record]:
-        """Put the messages among what is not sent, which stays where it is."""
-        first = min(self.sent, default=len(self.records))
-        for number, record in enumerate(self.records):
-            if number == first:
-                yield from out[NEW]
+        kept, behind = keep_in_order(homes, lines)
+        records: dict[int, Record] = {}
+        for number in self.sent:
+            turn, record = self.turns[number], self.records[number]
             if number in kept:
-                yield from out[number]
-            elif number not in self.sent:
-                yield record
-            elif self._unsent(self.turns[number]):
-                yield self._with(record, self._unsent(self.turns[number]))
-        if first == len(self.records):
-            yield from out[NEW]
-
-    def _kept(self, line: GooseLine) -> Record:
-        turn = self.turns[line.number]
-        record = self.records[line.number]
-        old = [block for _, block in turn.blocks]
-        if len(old) == len(line.blocks) and all(
-            a is b for a, b in zip(old, line.blocks, strict=True)
-        ):
-            return record
-        return self._with(record, self._items(turn, line.blocks))
+                is_same = are_same([block for _, block in turn.blocks], kept[number].blocks)
+                items = turn.items if is_same else self._items(turn, kept[number].blocks)
+            else:
+                # what was never sent stays, although the message is gone
+                sent_places = {at for at, _ in turn.blocks}
+                items = [item for at, item in enumerate(turn.items) if at not in sent_places]
+            if items is turn.items:
+                records[number] = record
+            elif items or number in kept:
+                records[number] = self._with(record, items)
+        fresh = {
+            anchor: [(NEW, self._fresh(line, anchor)) for line in added]
+            for anchor, added in behind.items()
+        }
+        first = min(self.sent, default=len(self.records))
+        return [record for _, record in lay_records(self.records, records, fresh, self.sent, first)]
 
     def _items(self, turn: GooseTurn, blocks: Sequence[Fields]) -> list[Any]:
         """Return the items of a message: those that are sent, among those that are not."""
         places = {id(block): at for at, block in turn.blocks}
-        told = {at for at, _ in turn.blocks}
-        rest = deque(at for at in range(len(turn.items)) if at not in told)
+        sent_places = {at for at, _ in turn.blocks}
+        rest = deque(at for at in range(len(turn.items)) if at not in sent_places)
         items: list[Any] = []
         for block in blocks:
             at = places.get(id(block))
@@ -318,10 +299,6 @@ class _GooseWriteBack:
                 items.append(turn.items[rest.popleft()])
             items.append(self._item(block, turn))
         return [*items, *(turn.items[at] for at in rest)]
-
-    def _unsent(self, turn: GooseTurn) -> list[Any]:
-        told = {at for at, _ in turn.blocks}
-        return [item for at, item in enumerate(turn.items) if at not in told]
 
     def _item(self, block: Fields, turn: GooseTurn | None) -> Any:
         if id(block) in self.homes:
@@ -383,8 +360,10 @@ _TRIGGERS = frozenset(
 )
 _ROLES = ("user", "assistant")
 _HEADER = ("working_dir", "description", "message_count", "total_tokens")
-# What goose mends in memory, mostly by leaving it out, each time it sends a session.
-_MENDED = frozenset({"LS101", "LS102", "LS103", "LS105", "LS106", "LS401", "LS404", "LS405"})
+# What goose repairs in memory, mostly by leaving it out, each time it sends a session.
+_REPAIRED_BY_GOOSE = frozenset(
+    {"LS101", "LS102", "LS103", "LS105", "LS106", "LS401", "LS404", "LS405"}
+)
 _STARTS = frozenset({"LS406", "LS407"})
 
 
@@ -463,7 +442,7 @@ class Goose(RowFormat):
             return WARNING
         if found.code == "LS103" and _answers_error(found, transcript):
             return ERROR
-        return WARNING if found.code in _MENDED else found.severity
+        return WARNING if found.code in _REPAIRED_BY_GOOSE else found.severity
 
 
 def _is_header(value: dict[str, Any]) -> bool:

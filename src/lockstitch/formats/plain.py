@@ -1,7 +1,7 @@
 """Message lists as people and scripts keep them: one JSON document, or one message a line.
 
 A document is a bare list, a request body, or an object that keeps its list under a known key, such
-as the ``history`` of a SWE-agent trajectory. The dialect is told by the messages themselves.
+as the ``history`` of a SWE-agent trajectory. The dialect is recognized by the messages themselves.
 
 Or every line is a request, as in logs of a gateway and examples for fine-tuning: each is checked
 and repaired on its own, and the others keep their bytes. All are of one dialect, which some of them
@@ -98,7 +98,7 @@ class PlainList(Format):
         return self.read_as(None, records, context)
 
     def read_as(self, named: str | None, records: Sequence[Record], context: Context) -> Transcript:
-        """Understand messages of a dialect; None: that which they tell themselves."""
+        """Parse messages of a dialect; None: the one that they are recognized as."""
         stored, homes, around = _opened(records)
         dialect = named or _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
@@ -231,7 +231,7 @@ def _list_path(value: Any) -> Path | None:
 
 
 def _dialect(value: Any) -> str | None:
-    """Return the dialect of a list, a body or another document; None if nothing tells it."""
+    """Return the dialect of a list, a body or another document; None if it is not clear."""
     path = _list_path(value)
     if _is_trajectory(value):
         return OPENAI_CHAT
@@ -323,13 +323,13 @@ class Requests(Format):
 
 
 def dialect_in(values: Sequence[Any]) -> str:
-    """Return the dialect of requests that were read; raises AmbiguousDialect if none tells it."""
+    """Return the dialect of requests that were read; raises AmbiguousDialect if it is not clear."""
     found = next(_dialects(values), None)
     return found or dialect_of(values[0])
 
 
 def _dialects(values: Sequence[Any]) -> Iterator[str]:
-    """Return the dialect of every request that tells it."""
+    """Return the dialect of every request of which it is clear."""
     for value in values:
         try:
             yield dialect_of(value)

@@ -2,9 +2,9 @@
 
 All but ``quick``, which streams through a file, are functions from values to values: files are
 found and read by ``targets`` and ``source``, databases by ``rows``, and what is done in which
-order is decided once, for all formats, in ``repair``. A format is told by its place, its first
-records, or its tables. A history is what a resume would send, with the record that each part is
-from; ``trace_sources`` says the same of the repaired one.
+order is decided once, for all formats, in ``repair``. A format is recognized by its place, its
+first records, or its tables. A history is what a resume would send, with the record that each part
+is from; ``trace_sources`` says the same of the repaired one.
 """
 
 from __future__ import annotations
@@ -57,13 +57,6 @@ class History(Struct):
         self.messages.append(message)
         self.sources.append(sources)
         self.paths.append(paths)
-
-    def source_of(self, part: RepairedPart) -> int:
-        """Return the record that a part of a repaired message is from, ``NEW`` if from none."""
-        if part.origin is None or part.origin >= len(self.sources):
-            return NEW
-        sources, number = self.sources[part.origin], _content_number(part.path)
-        return sources[number if number is not None and number < len(sources) else 0]
 
     def home(self, place: Place) -> tuple[int, Path]:
         """Return the record and the path in it of a place such as ``messages.3.content.1.text``."""
@@ -136,10 +129,22 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
         if origin is not None and origin >= len(history.messages):
             continue
         elements = parts_of(one.message)
+        own = [NEW] if origin is None else history.sources[origin]
         if origin is not None and one.message is history.messages[origin]:
-            sources = history.sources[origin]
+            sources = own
+        elif elements[0] is one.message or not one.parts:
+            sources = own[:1] * len(elements)
         else:
-            sources = _sources(history, one, elements)
+            known = {id(part.value): part for part in one.parts if type(part.value) is not str}
+            # a bare text is spelled as a block beside others: what no part is, is the next of those
+            texts = iter([part for part in one.parts if type(part.value) is str])
+            sources = [
+                _source_of(history, known.get(id(element)) or next(texts, None))
+                for element in elements
+            ]
+            if own[0] != NEW and NEW in sources and set(sources).isdisjoint(own):
+                # a message of which nothing is left, and which stays, keeps its record all the same
+                sources[sources.index(NEW)] = own[0]
         number = NEW if origin is None else counted.get(origin, NEW)
         parts = list(zip(sources, elements, strict=True))
         earlier = earlier_forms([one], history.messages)
@@ -161,23 +166,15 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
     return None
 
 
-def _sources(history: History, one: RepairedMessage, elements: list[Any]) -> list[int]:
-    """Return the record of each element of a message that was changed or made."""
-    own = NEW if one.origin is None else history.sources[one.origin][0]
-    if elements[0] is one.message or not one.parts:
-        return [own] * len(elements)
-    known = {id(part.value): part for part in one.parts if type(part.value) is not str}
-    # a bare text is spelled as a block beside others: what no part is, is the next of those
-    texts = iter([part for part in one.parts if type(part.value) is str])
-    found = [known.get(id(element)) or next(texts, None) for element in elements]
-    sources = [NEW if part is None else history.source_of(part) for part in found]
-    if own != NEW and NEW in sources and set(sources).isdisjoint(history.sources[one.origin or 0]):
-        # a message of which nothing is left, and which stays, keeps its record all the same
-        sources[sources.index(NEW)] = own
-    return sources
+def _source_of(history: History, part: RepairedPart | None) -> int:
+    """Return the record that a part of a repaired message is from, ``NEW`` if from none."""
+    if part is None or part.origin is None or part.origin >= len(history.sources):
+        return NEW
+    sources, number = history.sources[part.origin], _content_number(part.path)
+    return sources[number if number is not None and number < len(sources) else 0]
 
 
-# The help of a finding under a rule that mends most, but not this one.
+# The help of a finding that a repair leaves, although it repairs most under the same rule.
 _LEFT = "repair leaves this as it is: the file does not hold what it would take"
 LINES = "lines"
 DOCUMENT = "document"
@@ -229,7 +226,7 @@ class Transcript(Struct):
 
 
 class Quick(Struct):
-    """What a quick pass over a healthy file tells of it."""
+    """What a quick pass over a healthy file found in it."""
 
     session: str | None
     project: str | None
@@ -252,7 +249,7 @@ class HealthProof(Protocol):
 
 
 class Glimpse(Struct):
-    """What the two ends of a session's file tell a person who looks for it.
+    """What the two ends of a session's file show a person who looks for it.
 
     ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
     """
@@ -280,7 +277,7 @@ class Sorting(Struct, frozen=True):
     """What messages of a history are, by their numbers, where they are nobody's words.
 
     ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
-    that of an earlier compaction, with ``previous`` for its text. ``usage`` tells of requests:
+    that of an earlier compaction, with ``previous`` for its text. ``usage`` is about requests:
     how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
     whether the store can hold results that are shortened.
     """
@@ -303,7 +300,7 @@ class Format(ABC):
     are rules on bytes that others only warn of, but for which this program refuses the session;
     ``survived`` is the rule under which a result is brought back from where it survived;
     ``lists`` are the lists of a document that is cut off which are read as far as they go.
-    ``programs`` are names of its processes, where these can be told only by the folder that they
+    ``programs`` are names of its processes, where these are recognized only by the folder that they
     work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
     for what it is named by; ``is_local`` says that they work only in the session's own folder.
     """
@@ -335,7 +332,7 @@ class Format(ABC):
 
     @abstractmethod
     def is_record(self, value: dict[str, Any]) -> bool:
-        """Tell a record from any other object, such as one inside a torn record."""
+        """Whether an object is a record, and not another one, such as one in a torn record."""
 
     @abstractmethod
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
@@ -356,7 +353,7 @@ class Format(ABC):
     def glimpse(
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
-        """Return what the first and the last records of a file tell of its session."""
+        """Return what the first and the last records of a file show of its session."""
         return Glimpse()
 
     def asides(self, transcript: Transcript) -> list[Aside]:
@@ -377,7 +374,7 @@ class Format(ABC):
         ]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Mend one round of what is wrong with the graph; the same records if nothing is."""
+        """Repair one kind of fault in the tree; the same records if there is none."""
         return list(transcript.records)
 
     @abstractmethod
@@ -405,7 +402,7 @@ class Format(ABC):
         return own == session
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be told."""
+        """Return the processes that have a session's file open, as far as can be known."""
         try:
             place = os.path.realpath(project or path)
         except ValueError:  # no folder has such a name: a NUL in it, or half a character
@@ -458,7 +455,7 @@ def new_finding(code: str, place: str, message: str, severity: str = "", **flags
 
 
 def new_warning(code: str, place: str, message: str) -> Finding:
-    """Make a finding that the program mends by itself."""
+    """Make a finding on something that the program repairs by itself."""
     return new_finding(code, place, message, WARNING)
 
 
@@ -488,7 +485,7 @@ _registered: list[str] = []
 
 
 def register(form: Format) -> None:
-    """Let a format of somebody else's be known by its name and by its records, in this process."""
+    """Add a format from elsewhere, known by its name and by its records, in this process."""
     _made[form.name] = form
     _registered.append(form.name)
 
@@ -499,7 +496,7 @@ def format_named(name: str) -> Format:
         raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
     if name not in _made:
         module, kind = _CLASSES[name]
-        _made[name] = getattr(format_module(module), kind)()
+        _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
     return _made[name]
 
 

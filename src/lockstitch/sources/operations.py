@@ -378,7 +378,7 @@ def require_undoable(backup: Backup, *, force: bool = False) -> None:
     if backup.rows is None:
         _require_file_closed(backup.path)
     else:
-        _restore_rows(backup, rehearse=True)
+        _restore_rows(backup, dry_run=True)
 
 
 def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> Undone:
@@ -421,10 +421,10 @@ def undo_threads(
         raise UsageError(f"{addresses.public(url)}: {done[0]}")
 
 
-def _restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
+def _restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
     from lockstitch.sources import rows as row_undo  # noqa: PLC0415 - as above
 
-    row_undo.restore_rows(backup, rehearse=rehearse)
+    row_undo.restore_rows(backup, dry_run=dry_run)
 
 
 def _require_file_closed(path: str) -> None:

@@ -38,7 +38,7 @@ class Record(Struct, eq=False):
     """One record of a store, or a piece of a file that is none.
 
     In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
-    line behind it. ``fresh`` holds new bytes (of a changed or mended record), and a record that
+    line behind it. ``fresh`` holds new bytes (of a changed or repaired record), and a record that
     never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
     table and a key. ``codes`` are the storage rules that it breaks. A file that is one JSON
     document is one record of that kind.
@@ -145,7 +145,7 @@ DecodeLine = Callable[[bytes, int], JsonReading]
 def read_lines(
     data: bytes, is_record: IsRecord, decode_at: DecodeLine | None = None
 ) -> list[Record]:
-    """Take a file apart; ``is_record`` tells a format's records from objects inside of them.
+    """Take a file apart; ``is_record`` knows a format's records from objects inside of them.
 
     ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
     """
@@ -265,7 +265,7 @@ class _Joining:
         return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
 
     def _end_of_value(self, start: int) -> int | None:
-        """Return where a value ends; as little is read as tells that none does."""
+        """Return where a value ends; as little is read as shows that none does."""
         size = _FIRST_LOOK
         while True:
             end, is_all = self._reach(start, size)

@@ -58,13 +58,12 @@ def image_of(change: RowChange) -> dict[str, Any]:
     """Return a change as JSON values; long blobs of a new row are digests in it."""
     after = change.after
     if change.before is None and after is not None:
-        after = {name: _brief(value) for name, value in after.items()}
+        after = {
+            name: digest_of(value) if type(value) is bytes and len(value) > _LONG else value
+            for name, value in after.items()
+        }
     sides = {"before": change.before, "after": after}
     return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
-
-
-def _brief(value: Any) -> Any:
-    return digest_of(value) if type(value) is bytes and len(value) > _LONG else value
 
 
 def _plain(columns: Columns | None) -> Columns | None:
@@ -138,7 +137,7 @@ def counter_changes(
 
 
 def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
-    """Write one change if the row is still what it is changed from, and give its full image."""
+    """Write one change if the row is still what it is changed from; return its full image."""
     table, before, after = quoted(change.table), change.before, change.after
     if before is None and after is not None:
         names = ", ".join(map(quoted, after))
@@ -237,11 +236,20 @@ def put_back(
     if all(is_change_undone(base, change) for change in changes if change.table != COUNTERS):
         return
     _require_last(base, form, changes)
-    left = [change for change in followed if _is_left(base, change)]
+    # The rows that triggers of the program changed, and that are what they were after that.
+    left = [
+        change
+        for change in followed
+        if change.after is not None
+        and change.after == stored_row(base, change.table, change.after["rowid"])
+    ]
     counted = counters(base)
     for change in reversed(changes):
         if change.table != COUNTERS:
-            _put_back(base, change)
+            try:
+                apply_change(base, RowChange(change.table, change.after, change.before))
+            except Conflict:
+                raise Conflict(_NOT_LEFT) from None
     for change in left:
         # A trigger of the program has changed it once more meanwhile.
         now = stored_row(base, change.table, (change.after or {})["rowid"])
@@ -252,20 +260,6 @@ def put_back(
     for change in changes:
         if change.table == COUNTERS:
             _count_back(base, change, passed or {})
-
-
-def _is_left(base: GuardedConnection, change: RowChange) -> bool:
-    """Whether a row that a trigger of the program changed is what it was after the repair."""
-    return change.after is not None and change.after == stored_row(
-        base, change.table, change.after["rowid"]
-    )
-
-
-def _put_back(base: GuardedConnection, change: RowChange) -> None:
-    try:
-        apply_change(base, RowChange(change.table, change.after, change.before))
-    except Conflict:
-        raise Conflict(_NOT_LEFT) from None
 
 
 def _count_back(base: GuardedConnection, change: RowChange, passed: Counts) -> None:

@@ -169,15 +169,14 @@ def kept_open(path: str | Path) -> Iterator[None]:
 
 
 def _session_rows(base: GuardedConnection, form: RowFormat, session: str) -> list[Row]:
+    """Return the rows of a session: those that its format names, or all with its id."""
     own = form.rows(base, session)
-    return _rows_by_id(base, form.layout, session) if own is None else own
-
-
-def _rows_by_id(base: GuardedConnection, layout: TableLayout, session: str) -> list[Row]:
+    if own is not None:
+        return own
     known = tables_of(base)
     found: list[Row] = []
     start = 0
-    for table in layout.tables:
+    for table in form.layout.tables:
         if table.name not in known and table.optional:
             continue
         for rowid, columns in _selected(base, table, session):
@@ -272,7 +271,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
     *,
     follow: bool = False,
 ) -> str:
-    """Save changed rows with a backup of them; gives the path of its manifest.
+    """Write changed rows with a backup of them; return the path of its manifest.
 
     Refused while another process has the database open: what looks like an open call may be at
     work there, and its result would be lost once the call counts as answered. Not so where a
@@ -301,7 +300,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
 
 
 def require_unused(path: str, way: str = "") -> None:
-    """Raise Busy if another process has a database open, where that can be told."""
+    """Raise Busy if another process has a database open, where that can be known."""
     pids = database_users(path)
     if pids:
         raise Busy(
@@ -350,15 +349,15 @@ def _require_undoable(
     """
     session = form.session_of(next(row for row in before if isinstance(row, Row)))
     _session_rows(base, form, session)
-    base.execute("SAVEPOINT rehearsal")
+    base.execute("SAVEPOINT trial")
     try:
         put_back(base, form, images)
         _require_same(base, form, before)
     except Conflict as error:
         raise Unreadable(_DAMAGED) from error
     finally:
-        base.execute("ROLLBACK TO rehearsal")
-        base.execute("RELEASE rehearsal")
+        base.execute("ROLLBACK TO trial")
+        base.execute("RELEASE trial")
 
 
 def _followed(
@@ -408,7 +407,7 @@ def _changes(
 
 
 def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]:
-    """Return the numbers behind all that were ever given out, one after the other."""
+    """Return the numbers behind all that were ever used, one after the other."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
     counted = counters(base).get(table.name, (0, 0))[1]
@@ -439,7 +438,7 @@ def session_of_backup(backup: Backup) -> str | None:
     return None
 
 
-def restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
+def restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
     """Take the repair of some rows back, row for row; or only find out whether that can be done.
 
     Raises Conflict if they are no longer what the repair left, and Busy while another process
@@ -449,7 +448,7 @@ def restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
         raise UsageError("is the backup of a file, not of rows")
     require_unused(backup.path)
     try:
-        take_back(backup.path, backup.rows, _passed_counts(backup), rehearse=rehearse)
+        take_back(backup.path, backup.rows, _passed_counts(backup), dry_run=dry_run)
     except Conflict as error:
         later = _later(backup)
         if later is None or isinstance(error, Busy):
@@ -462,12 +461,8 @@ def are_rows_undone(backup: Backup) -> bool:
     with open_reading(backup.path, follow=False) as base:
         if backup.rows is not None:
             sqlite.require_known(base, form_of_images(backup.rows))
-        return all(is_change_undone(base, change) for change in _program_changes(backup))
-
-
-def _program_changes(backup: Backup) -> list[RowChange]:
-    """Return the changes of a program's own rows that a backup is of."""
-    return [one for one in changes_in(backup.rows or {}) if one.table != COUNTERS]
+        changes = changes_in(backup.rows or {})
+        return all(is_change_undone(base, one) for one in changes if one.table != COUNTERS)
 
 
 def _later(backup: Backup) -> str | None:
@@ -499,7 +494,7 @@ def _passed_counts(backup: Backup) -> Counts:
     }
 
 
-class _Rehearsed(Exception):
+class _RolledBack(Exception):
     """Everything could be taken back, and nothing is to be."""
 
 
@@ -509,16 +504,16 @@ def take_back(
     passed: Counts | None = None,
     *,
     follow: bool = False,
-    rehearse: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Put back what rows were before a repair; does nothing if that is what they are.
 
-    ``passed`` are counts that repairs which were undone since have left to this one's. To
-    ``rehearse`` is to raise what it would raise, and to change nothing.
+    ``passed`` are counts that repairs which were undone since have left to this one's. With
+    ``dry_run`` it raises what it would raise, and changes nothing.
     """
     form = form_of_images(images)
-    with suppress(_Rehearsed), open_writing(path, follow=follow) as base:
+    with suppress(_RolledBack), open_writing(path, follow=follow) as base:
         sqlite.require_writable(base, form)
         put_back(base, form, images, passed)
-        if rehearse:
-            raise _Rehearsed
+        if dry_run:
+            raise _RolledBack

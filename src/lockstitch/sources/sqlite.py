@@ -9,12 +9,10 @@ Where a log was there already, it keeps its bytes; its index, which is no data, 
 Writing never starts a checkpoint while others are connected: SQLite before 3.51.3 may lose what
 another process writes meanwhile.
 
-Databases that somebody else made, opened so that nothing in them runs and nothing gets large.
-
-A database brings its schema along, and SQLite does what stands there: views and generated columns
-are computed when they are read, triggers run when anything is written. And its pages may point at
-each other in circles, so that a small file has rows without end. So every database of another
-program is opened by ``connect`` alone:
+Nothing in such a database may run, and nothing may get large. It brings its schema along, and
+SQLite does what stands there: views and generated columns are computed when they are read, triggers
+run when anything is written. And its pages may point at each other in circles, so that a small file
+has rows without end. So every database of another program is opened by ``connect`` alone:
 
 - Functions in the schema that could do anything but compute are not called (``trusted_schema``),
   and where Python offers it SQLite is in its defensive mode, with views off.
@@ -22,12 +20,11 @@ program is opened by ``connect`` alone:
   touches anything but rows, is refused.
 - What a read gives, and what it costs, is held against the size of the file.
 
-Whether the tables of a database are those of its program: plain ones, with plain columns.
-
-Reading is declined where a table that is read is a view or a virtual one, or where a column that
-is read would be computed. What else a later version of the program has (columns, tables, indexes)
-is left alone. Writing is declined, too, where it would run anything that the program is not known
-to have: a trigger, or a column that is computed.
+The tables must be plain ones with plain columns (``require_known``): reading is declined where a
+table that is read is a view or a virtual one, or where a column that is read would be computed.
+What else a later version of the program has (columns, tables, indexes) is left alone. Writing is
+declined, too, where it would run anything that the program is not known to have: a trigger, or a
+column that is computed (``require_writable``).
 """
 
 from __future__ import annotations
@@ -255,8 +252,8 @@ class GuardedConnection(sqlite3.Connection):
     budget: ReadBudget
     guard: StatementGuard
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         # What was found out about its schema: formats whose tables it has, and their columns.
         self.known: set[str] = set()
         self.names: dict[str, list[str]] = {}
@@ -285,27 +282,23 @@ def connect(path: str, wait: float, *, writes: bool = False) -> GuardedConnectio
         uri, uri=True, timeout=wait, isolation_level=None, factory=GuardedConnection
     )
     try:
-        return _set_up(base, path, writes=writes)
+        # All of it before the first statement, which reads the schema.
+        base.budget = ReadBudget(path)
+        base.guard = StatementGuard(writes=writes)
+        base.text_factory = text_of
+        for limit, most in _LIMITS.items():
+            base.setlimit(limit, most)
+        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(base.budget.longest, (1 << 31) - 1))
+        if hasattr(base, "setconfig"):  # Python 3.12
+            for name, value in _CONFIGURED.items():
+                base.setconfig(getattr(sqlite3, name), value)
+        base.set_progress_handler(base.budget.tick, _TICK)
+        base.set_authorizer(base.guard)
+        for setting in (*_SETTINGS, *(() if writes else ("query_only = on",))):
+            base.execute(f"PRAGMA {setting}").close()
     except BaseException:
         base.close()
         raise
-
-
-def _set_up(base: GuardedConnection, path: str, *, writes: bool) -> GuardedConnection:
-    # All of it before the first statement, which reads the schema.
-    base.budget = ReadBudget(path)
-    base.guard = StatementGuard(writes=writes)
-    base.text_factory = text_of
-    for limit, most in _LIMITS.items():
-        base.setlimit(limit, most)
-    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(base.budget.longest, (1 << 31) - 1))
-    if hasattr(base, "setconfig"):  # Python 3.12
-        for name, value in _CONFIGURED.items():
-            base.setconfig(getattr(sqlite3, name), value)
-    base.set_progress_handler(base.budget.tick, _TICK)
-    base.set_authorizer(base.guard)
-    for setting in (*_SETTINGS, *(() if writes else ("query_only = on",))):
-        base.execute(f"PRAGMA {setting}").close()
     return base
 
 
@@ -399,7 +392,7 @@ def regular_path(path: str | Path, *, follow: bool) -> str:
 
 
 def database_users(path: str) -> list[int]:
-    """Return the other processes that have a database open for writing, where that can be told."""
+    """Return the other processes that have a database open for writing, where that can be known."""
     if sys.platform == "darwin":
         return [pid for pid in os_files.openers(path) if pid != os.getpid()]
     if sys.platform != "linux":
@@ -505,7 +498,15 @@ def require_known(base: GuardedConnection, form: RowFormat) -> None:
         _require_plain(base, table, form)
         columns = _columns(base, table.name)
         computed |= {(table.name, name.lower()) for name, kind in columns if kind != _ORDINARY}
-        _require_columns(table, [name for name, kind in columns if kind == _ORDINARY], form)
+        names = [name for name, kind in columns if kind == _ORDINARY]
+        if any(name.lower() == "rowid" for name in names):
+            raise Unreadable(f"{_OTHER}: {table.name} has a column rowid, that of {form.title} not")
+        wanted = (table.session, table.key, *table.order, *([table.text] if table.text else []))
+        lacking = next((name for name in wanted if name not in names), None)
+        if lacking is not None:
+            raise Unreadable(
+                f"{_OTHER}: {table.name} has no plain column {lacking}, as that of {form.title} has"
+            )
     base.guard.computed = frozenset(computed)
     base.known.add(form.name)
 
@@ -519,17 +520,6 @@ def _require_plain(base: GuardedConnection, table: ProgramTable, form: RowFormat
     is_plain = type(page) is int and page > 0 and type(text) is str
     if kind != "table" or others or not is_plain or not re.match(opening, text, re.IGNORECASE):
         raise Unreadable(f"{_OTHER}: {table.name} is not a plain table, as that of {form.title} is")
-
-
-def _require_columns(table: ProgramTable, names: list[str], form: RowFormat) -> None:
-    if any(name.lower() == "rowid" for name in names):
-        raise Unreadable(f"{_OTHER}: {table.name} has a column rowid, that of {form.title} not")
-    wanted = (table.session, table.key, *table.order, *([table.text] if table.text else []))
-    for name in wanted:
-        if name not in names:
-            raise Unreadable(
-                f"{_OTHER}: {table.name} has no plain column {name}, as that of {form.title} has"
-            )
 
 
 def _columns(base: GuardedConnection, table: str) -> list[tuple[str, int]]:
@@ -547,8 +537,12 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
     require_known(base, form)
     tables = {table.name for table in form.tables}
     allowed: set[str] = set()
-    for name, text in _triggers(base, tables):
-        if not _is_known(base, name, text, form.triggers):
+    query = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
+    for trigger, table_name, text in base.execute(query).fetchall():
+        if str(table_name).lower() not in tables:
+            continue
+        name = str(trigger)
+        if not _is_known(base, name, str(text), form.triggers):
             raise Unreadable(
                 f"has a trigger {shown_name(name)} that is not known to be one of {form.title}, "
                 f"and that a write would run{_KEPT}"
@@ -568,13 +562,6 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
     base.guard.triggers = frozenset(allowed)
 
 
-def _triggers(base: GuardedConnection, tables: Iterable[str]) -> Iterator[tuple[str, str]]:
-    query = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
-    for name, table, text in base.execute(query).fetchall():
-        if str(table).lower() in tables:
-            yield str(name), str(text)
-
-
 def _is_known(base: GuardedConnection, name: str, text: str, known: frozenset[str]) -> bool:
     """Whether a trigger is, word for word, one that the program makes, and the only one so named.
 
@@ -586,7 +573,7 @@ def _is_known(base: GuardedConnection, name: str, text: str, known: frozenset[st
 
 
 def digest_of(trigger: str) -> str:
-    """Return what a trigger is known by: its text, whatever its spaces are."""
+    """Return the digest of a trigger's text, whatever its spaces are."""
     text = _SPACE.sub(" ", trigger.strip().lower()).replace(
         "create trigger if not exists", "create trigger"
     )

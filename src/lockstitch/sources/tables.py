@@ -109,7 +109,7 @@ class RowFormat(Format):
         return None
 
     def search(self, base: Connection, rows: list[Row]) -> None:
-        """Look into what a session has beside the rows that were read, for what should be told."""
+        """Look into what a session has beside the rows that were read, for what to report."""
         return
 
     def session_of(self, row: Row) -> str:

@@ -1,17 +1,18 @@
-"""Repaired messages put back into records: on lines of their own, in a list, or in a tree.
+"""Writes a repaired history back into the records of its store: what all formats share.
 
-For programs that keep the messages of a dialect as they are, in the order in which they are sent,
-what keeps its order stays in its place, and what is new or moved goes behind what it follows.
+What keeps its order stays where it is, and what is new or moved goes behind what it follows
+(``keep_in_order``, ``lay_records``). A format says how a message becomes its record; one that keeps
+the messages of a dialect as they are needs no more than ``place_messages``.
 
-Of records that name their parents, a walk from a leaf to its root never loops. Where a parent is
-not in the file, or was passed already, it goes on at the record before it in the file if the
-program would do so, and says so either way.
+Where records name their parents, a walk from a leaf to its root never loops. If a parent is not in
+the file, or was passed already, the walk goes on at the record before it in the file if the program
+would do so, and reports the broken link either way. ``TreeRepair`` is one round of repairs.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
@@ -22,10 +23,8 @@ from lockstitch.conversation.json_text import replace_list as json_text_replace_
 from lockstitch.conversation.parts import Path
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources.interface import History, SourcedMessage, Transcript, parts_of
-from lockstitch.sources.records import Record, amend_record, record_bytes, with_value
-
-_FRONT = -1
+from lockstitch.sources.interface import NEW, History, SourcedMessage, Transcript, parts_of
+from lockstitch.sources.records import Record, amend_record, new_record, record_bytes, with_value
 
 Make = Callable[[Any, Record], Record]
 
@@ -55,17 +54,17 @@ def longest_kept_run(origins: Sequence[int]) -> set[int]:
     """Return the positions of the longest rising run of origins: what keeps its order."""
     tails: list[int] = []
     ends: list[int] = []
-    before = [_FRONT] * len(origins)
+    before = [NEW] * len(origins)
     for position, origin in enumerate(origins):
         if origin < 0:
             continue
         length = bisect_left(tails, origin)
-        before[position] = ends[length - 1] if length else _FRONT
+        before[position] = ends[length - 1] if length else NEW
         tails[length : length + 1] = [origin]
         ends[length : length + 1] = [position]
     kept: set[int] = set()
-    at = ends[-1] if ends else _FRONT
-    while at != _FRONT:
+    at = ends[-1] if ends else NEW
+    while at != NEW:
         kept.add(at)
         at = before[at]
     return kept
@@ -74,8 +73,95 @@ def longest_kept_run(origins: Sequence[int]) -> set[int]:
 T = TypeVar("T")
 
 
+def keep_in_order(
+    numbers: Sequence[int], units: Sequence[T]
+) -> tuple[dict[int, T], dict[int, list[T]]]:
+    """Return what stays in its record, by its number, and what goes behind which record.
+
+    ``numbers`` gives the record that each unit of the new conversation was in, ``NEW`` for none.
+    What is new or moved follows the last unit before it that stays, or goes in front (``NEW``).
+    """
+    stay = longest_kept_run(numbers)
+    kept: dict[int, T] = {}
+    behind: dict[int, list[T]] = {}
+    anchor = NEW
+    for position, unit in enumerate(units):
+        if position in stay:
+            anchor = numbers[position]
+            kept[anchor] = unit
+        else:
+            behind.setdefault(anchor, []).append(unit)
+    return kept, behind
+
+
+def group_unsent(
+    order: Iterable[int], spoken: Collection[int], kept: Collection[int]
+) -> dict[int, list[int]]:
+    """Return the records of a chain that are not spoken, by the kept one that they follow."""
+    behind: dict[int, list[int]] = {}
+    anchor = NEW
+    for number in order:
+        if number not in spoken:
+            behind.setdefault(anchor, []).append(number)
+        elif number in kept:
+            anchor = number
+    return behind
+
+
+def lay_records(
+    records: Sequence[Record],
+    kept: Mapping[int, Record],
+    behind: Mapping[int, Sequence[tuple[int, Record]]],
+    left_out: Collection[int],
+    front: int = 0,
+) -> Iterator[tuple[int, Record]]:
+    """Lay a conversation out over the records of its file; yield each with its number.
+
+    ``behind`` are new and moved records, by the number of the one that they follow; what follows
+    none goes in front of the record ``front``. Records of neither kind stay unless ``left_out``.
+    """
+    for number, record in enumerate(records):
+        if number == front:
+            yield from behind.get(NEW, ())
+        if number in kept:
+            yield number, kept[number]
+        elif number not in left_out:
+            yield number, record
+        yield from behind.get(number, ())
+    if front == len(records):
+        yield from behind.get(NEW, ())
+
+
+def adopt_orphans(  # noqa: PLR0913, PLR0917 - the records, and how they name their parents
+    data: bytes,
+    laid: Iterable[tuple[int, Record]],
+    link: str,
+    by_id: Mapping[str, TreeNode],
+    gone: Collection[int],
+    heir: Callable[[int], str | None],
+) -> Iterator[tuple[int, Record]]:
+    """Hang records whose parent is gone on its heir, the id of what stood before it."""
+    for number, record in laid:
+        name = record.value.get(link) if record.is_record else None
+        parent = by_id.get(name) if type(name) is str else None
+        if parent is not None and parent.number in gone:
+            yield number, amend_record(data, record, (link,), heir(parent.number))
+        else:
+            yield number, record
+
+
+def end_line(record: Record) -> Record:
+    """Return a record that ends its line, as one must that gets another behind it."""
+    return structs.replace(record, ending=record.ending or b"\n")
+
+
+def are_same(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """Whether two lists hold the very same elements."""
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
+
+
 class Earlier(Generic[T]):
-    """Looks for the last of some records, in the order given, that stood before another one."""
+    """Finds the last of some records, in the order given, that stood before another one."""
 
     def __init__(self, numbers: Iterable[int], values: Mapping[int, T]) -> None:
         order = list(numbers)
@@ -115,56 +201,45 @@ class _MessagePlacement:
         self.old = transcript.history.messages
         self.homes = homes
         self.make = make
-        self.kept: dict[int, Any] = {}
-        self.behind: dict[int, list[tuple[int, Any]]] = {}
-        stay = longest_kept_run([sourced.origin for sourced in repaired])
-        anchor = _FRONT
-        for position, sourced in enumerate(repaired):
-            if position in stay:
-                anchor = sourced.origin
-                self.kept[anchor] = sourced.message
-            else:
-                self.behind.setdefault(anchor, []).append((sourced.origin, sourced.message))
+        origins = [sourced.origin for sourced in repaired]
+        self.kept, self.behind = keep_in_order(origins, repaired)
 
     def records(self) -> list[Record]:
         at: dict[int, list[int]] = {}
         for origin, home in enumerate(self.homes):
             at.setdefault(home.number, []).append(origin)
         out: list[Record] = []
-        first = self.homes[0].number if self.homes else _FRONT
+        first = self.homes[0].number if self.homes else NEW
         for number, record in enumerate(self.source):
             if number == first and not self.homes[0].listed:
-                out += self._fresh(_FRONT, record)
+                out += self._lines_behind(NEW, record)
             origins = at.get(number, [])
             if not origins:
                 out.append(record)
-            elif self.homes[origins[0]].listed:
+                continue
+            origin = origins[0]
+            home = self.homes[origin]
+            if home.listed:
                 out.append(self._list(record, origins))
-            else:
-                out += self._line(record, origins[0])
+                continue
+            if origin in self.kept:
+                message = self.kept[origin].message
+                out.append(self._with(record, home, message, self.old[origin]))
+            elif home.bound:
+                out.append(record)
+            out += self._lines_behind(origin, record)
         return out
 
-    def _fresh(self, anchor: int, near: Record) -> list[Record]:
+    def _lines_behind(self, anchor: int, near: Record) -> Iterator[Record]:
         """Return the lines behind a message: those that moved there, and new ones."""
-        return [self._made(*found, near) for found in self.behind.get(anchor, ())]
-
-    def _made(self, origin: int, message: Any, near: Record) -> Record:
-        home = self.homes[origin] if origin >= 0 else None
-        if home is None or home.listed or home.bound or origin in self.kept:
-            return self.make(message, near)
-        moved = self._with(self.source[home.number], home, message, self.old[origin])
-        return structs.replace(moved, ending=moved.ending or b"\n")
-
-    def _values(self, anchor: int) -> list[Any]:
-        return [message for _, message in self.behind.get(anchor, ())]
-
-    def _line(self, record: Record, origin: int) -> list[Record]:
-        home = self.homes[origin]
-        if origin in self.kept:
-            kept = [self._with(record, home, self.kept[origin], self.old[origin])]
-        else:
-            kept = [record] if home.bound else []
-        return [*kept, *self._fresh(origin, record)]
+        for sourced in self.behind.get(anchor, ()):
+            origin = sourced.origin
+            home = self.homes[origin] if origin >= 0 else None
+            if home is None or home.listed or home.bound or origin in self.kept:
+                yield self.make(sourced.message, near)
+            else:
+                old = self.source[home.number]
+                yield end_line(self._with(old, home, sourced.message, self.old[origin]))
 
     def _with(self, record: Record, home: MessageHome, new: Any, old: Any) -> Record:
         if new is old or home.bound:
@@ -178,14 +253,16 @@ class _MessagePlacement:
         path = self.homes[origins[0]].path[:-1]
         old = value_at(record.value, path)
         by_place = {self.homes[origin].path[-1]: origin for origin in origins}
-        new: list[Any] = self._values(_FRONT) if origins[0] == 0 else []
+        new: list[Any] = []
+        if origins[0] == 0:
+            new += (sourced.message for sourced in self.behind.get(NEW, ()))
         for place, element in enumerate(old):
-            origin = by_place.get(place, _FRONT)
-            if origin == _FRONT:
+            origin = by_place.get(place, NEW)
+            if origin == NEW:
                 new.append(element)
                 continue
-            new += [self.kept[origin]] if origin in self.kept else []
-            new += self._values(origin)
+            new += [self.kept[origin].message] if origin in self.kept else []
+            new += (sourced.message for sourced in self.behind.get(origin, ()))
         return replace_list(self.data, record, path, new)
 
 
@@ -199,7 +276,7 @@ def value_at(value: Any, path: Path) -> Any:
 def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
     """Return a record with another list at a path; elements that are in both keep their bytes."""
     old = value_at(record.value, path)
-    if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
+    if are_same(old, new):
         return record
     text = record_bytes(data, record).decode("utf-8", "surrogatepass")
     fresh = json_text_replace_list(text, path, old, new).encode()
@@ -436,14 +513,37 @@ class TreeRepair:
         self.ledger.note(RULES[code], action, self.records[number].place, text)
 
     def remove(self, code: str, number: int, text: str, value: Any) -> None:
-        """Take a record out, and keep its value aside."""
+        """Take a record out, and keep its value in quarantine."""
         self.gone.add(number)
         self.note(code, "removed", number, text)
         self.ledger.set_aside(RULES[code], self.records[number].place, value)
 
-    def put_first(self, number: int) -> None:
-        """Put a record in front of all others."""
-        self.order = [number, *(n for n in range(len(self.records)) if n != number)]
+    def put_head_first(
+        self, number: int, own: int, rebuild: Callable[[], Any], kind: str, title: str
+    ) -> None:
+        """Put the head of the session in front: moved there, or written anew if it is lost.
+
+        ``number`` is the record that stands in its place, ``own`` the head itself, -1 for none.
+        ``kind`` is the type of a head: a damaged one that is rebuilt goes.
+        """
+        if own >= 0:
+            self.note("LS610", "moved", own, f"{title} was moved to the start of the file")
+            self.order = [own, *(n for n in range(len(self.records)) if n != own)]
+            return
+        made = rebuild()
+        if made is None:
+            return
+        self.note("LS610", "inserted", number, f"{title} was rebuilt")
+        self.head = [new_record("", made)]
+        old = self.records[number]
+        if old.is_record and old.value.get("type") == kind:
+            self.gone.add(number)
+            self.ledger.set_aside(RULES["LS610"], old.place, old.value)
+
+    def hang_children(self, name: str, parent: str | None) -> None:
+        """Hang all that hangs on the records of an id on another one."""
+        for child in self.tree.children.get(name, ()) if self.tree else ():
+            self.set(child.number, (self.link,), parent)
 
     def relink(self, code: str, number: int, parent: int | None, name: str | None = None) -> None:
         """Hang a record on another one, or on none; ``name`` is the id of that if it is new."""

@@ -117,7 +117,7 @@ class EarlierLines:
         self.numbers = [node.number for node in chain.graph.nodes if not node.aside]
         self.calls: dict[Any, int] = {}
         self.replies: dict[str, int] = {}
-        self.told: dict[str, int] = {}
+        self.introduced: dict[str, int] = {}
         self.spoken: list[int] = []
         self.tokens: list[tuple[int, int]] = []
         self.held: list[tuple[int, int]] = []
@@ -126,7 +126,7 @@ class EarlierLines:
             for name in call_ids_in(value):
                 self.calls.setdefault(name, number)
             self.replies.setdefault(_message_name(value), number)
-            self.told.setdefault(_told_once(value), number)
+            self.introduced.setdefault(_introduction(value), number)
             if value.get("type") in SPEAKERS:
                 self.spoken.append(number)
             for counts, measure in ((self.tokens, _tokens_sent), (self.held, _messages_held)):
@@ -147,7 +147,7 @@ class EarlierLines:
 def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Sequence[int]) -> bool:
     """Whether the records *after* begin a context that was emptied on purpose.
 
-    ``past`` tells of the records that are left behind, those before *root*; ``after`` are those
+    ``past`` are the records that are left behind, those before *root*; ``after`` are those
     from there on, in file order. Without evidence for it a root in mid-file is a link that was
     lost.
     """
@@ -168,7 +168,7 @@ def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Seq
         or (type(position) is dict and position.get("promptIndex") == 1)
         or _has_shrunk(chain, past, root, after)
         or _is_copied(chain, past, root, after, opening)
-        or _is_told_again(chain, past, root, after, opening)
+        or _is_introduced_again(chain, past, root, after, opening)
         or _follows_at_once(chain, past, root, opening)
         or _is_edited(chain, past, root, opening)
         or notes_rewind(chain, opening)
@@ -250,17 +250,17 @@ def _message_name(value: dict[str, Any]) -> str:
     return str(message_of(value).get("id") or "") if value.get("type") == ASSISTANT else ""
 
 
-def _is_told_again(
+def _is_introduced_again(
     chain: ClaudeChain, past: EarlierLines, root: int, after: Sequence[int], opening: int
 ) -> bool:
-    """Whether the model is told again what it is told once a context."""
+    """Whether the model gets again what it gets once a context."""
     near = [n for n in after if n > opening][:12]
-    names = {_told_once(chain.values[number]) for number in near} - {""}
-    return any(past.told.get(name, root) < root for name in names)
+    names = {_introduction(chain.values[number]) for number in near} - {""}
+    return any(past.introduced.get(name, root) < root for name in names)
 
 
-def _told_once(value: dict[str, Any]) -> str:
-    """Return what an attachment tells the model at the start of a context only; "" for none."""
+def _introduction(value: dict[str, Any]) -> str:
+    """Return what an attachment says only at the start of a context; "" for none."""
     note = value.get("attachment")
     if value.get("type") != ATTACHMENT or type(note) is not dict:
         return ""

@@ -8,18 +8,27 @@ changes no request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from os.path import basename, splitext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
-from lockstitch.conversation.parts import Path
+from lockstitch.conversation.parts import Path as Steps
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.dialects.placeholders import is_placeholder
-from lockstitch.files.os_files import SessionUser
-from lockstitch.formats.claude_code import fast, processes, tree, write_back
+from lockstitch.errors import LockstitchError
+from lockstitch.files import os_files, read
+from lockstitch.files.os_files import SLACK, SessionUser, working_in_folder
+from lockstitch.formats.claude_code import fast, tree, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
@@ -68,10 +77,10 @@ from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
 if TYPE_CHECKING:
     from lockstitch.sources.compaction import Shortened, Story
 
-_CONTENT: Path = ("message", "content")
-QUEUED: Path = ("attachment", "prompt")
-# What the last record that says so tells of the session.
-_TOLD = ("sessionId", "cwd", "version")
+_CONTENT: Steps = ("message", "content")
+QUEUED: Steps = ("attachment", "prompt")
+# What is known of the session from the last record that says so.
+_FACTS = ("sessionId", "cwd", "version")
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 _LINKS = frozenset({"parentUuid", "sessionId"})
 # Records beside the conversation, by words that no other program is known to use.
@@ -91,6 +100,20 @@ _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
 # Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
 _QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
+_PROGRAM = "claude"
+_PROJECTS = "projects"
+_LONGEST = 200  # a longer name of a project is cut, and has a digest behind it
+# A process that cannot be asked counts for so long after its last sign of life.
+_SILENCE = 3600.0
+
+
+class ProcessFile(Struct, rename="camel"):
+    """What a process says of itself."""
+
+    session_id: str
+    started_at: float = 0
+    proc_start: str = ""
+    pid_domain: str = ""
 
 
 class ClaudeState(Struct):
@@ -174,10 +197,10 @@ class ClaudeCode(Format):
         latest: dict[str, str] = {}
         for number in reversed(chain.walk.path):
             value = chain.values[number]
-            for key in _TOLD:
+            for key in _FACTS:
                 if type(value.get(key)) is str:
                     latest.setdefault(key, value[key])
-            if len(latest) == len(_TOLD):
+            if len(latest) == len(_FACTS):
                 break
         sent = (chain.values[n] for n in chain.order if is_sent(chain.values[n]))
         return Transcript(
@@ -214,11 +237,53 @@ class ClaudeCode(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in _asides(transcript.state) if one.history.messages]
 
-    def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        return processes.users(path, session)
+    def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
+        """Return the processes that have a session's file open, as far as can be known.
+
+        Since 2.1.112 at the latest every process keeps a file ``sessions/<pid>.json`` in the folder
+        that holds ``projects``, as long as it lives: its number, its session, when it was started
+        (in milliseconds since 1970, and as the system counts it), and in the newest versions the
+        machine and the namespace that its number belongs to. Versions without such files are only
+        known by their name and their working directory.
+        """
+        file = Path(os.path.realpath(path))
+        # The folders of settings that the session is under: by its name, and by its real one. One
+        # that lies anywhere else is a copy, which no process has open.
+        found: dict[Path, None] = {}
+        for name in (os.path.abspath(path), file):  # noqa: PTH100 - not resolved
+            found |= {one.parent: None for one in Path(name).parents if one.name == _PROJECTS}
+        moved = os.environ.get("CLAUDE_CONFIG_DIR")
+        usual = Path(moved) if moved else Path.home() / ".claude"
+        if file.is_relative_to(os.path.realpath(usual / _PROJECTS)):
+            found[usual] = None
+        folders = list(found)
+        if not folders:
+            return
+        known: set[int] = set()
+        parents = {one.parent.name for one in file.parents if one.name == "subagents"}
+        own_ids = {file.stem, session, *parents}  # a sub-agent's session is its parent's
+        records: list[Path] = []
+        for folder in folders:
+            with suppress(OSError):
+                listed = (folder / "sessions").glob("*.json")
+                records += [one for one in listed if one.stem.isdecimal()]
+        for record in records:
+            pid = int(record.stem)
+            known.add(pid)
+            own = None
+            with suppress(LockstitchError, msgspec.MsgspecError):
+                own = msgspec.json.decode(read.read_file(record), type=ProcessFile)
+            if own is not None and own.session_id in own_ids:
+                yield from _alive(pid, own, record, file)
+        for user in working_in_folder((_PROGRAM,), path, lambda folder: _is_project(file, folder)):
+            if user.pid not in known and _is_at_home(user.pid, folders):
+                yield user
 
     def belongs(self, path: str, folder: str) -> bool:
-        return processes.belongs(path, folder)
+        """Whether a file is a session of a working directory, and not one of a sub-agent's."""
+        file = Path(os.path.realpath(path))
+        is_main = not file.name.startswith("agent-") and file.parent.name != "subagents"
+        return is_main and _is_project(file, folder)
 
     def sorting(self, transcript: Transcript) -> Sorting:
         return write_back.sorting(transcript, transcript.state.chain)
@@ -266,7 +331,7 @@ class ClaudeCode(Format):
         part = parts[place] if place < len(parts) else {}
         fields = part if type(part) is dict else {}
         if found.code in {"LS101", "LS102"}:
-            # The newest client answers what is open at the end by itself, and tells the model so.
+            # The newest client answers what is open at the end by itself, and says so to the model.
             # A question to a person may be answered elsewhere.
             if number < len(messages) - (2 if found.code == "LS102" else 1):
                 return worst
@@ -370,7 +435,7 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
             _add_queued(history, chain, queued)
             queued = []
         parts = content if type(content) is list else []
-        paths: list[Path] = [(*_CONTENT, place) for place in range(len(parts))]
+        paths: list[Steps] = [(*_CONTENT, place) for place in range(len(parts))]
         last = history.messages[-1]["content"] if history.messages else None
         if key and key == group and type(content) is list and type(last) is list:
             if parts and not last:
@@ -475,3 +540,48 @@ class _Spans:
 
 def _ids(message: dict[str, Any], key: str) -> set[object]:
     return {p[key] for p in parts_of(message) if type(p) is dict and type(p.get(key)) is str}
+
+
+def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
+    """Return the process of a process file if it is alive, and still the one that wrote it."""
+    space = os_files.namespace()
+    # In another container its number means nothing here: then the times of its files decide.
+    is_here = not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
+    start = os_files.start_moment(pid) if is_here else None
+    if start is None:
+        times = [0.0]
+        for path in (record, file):
+            with suppress(OSError):
+                times.append(path.stat().st_mtime)
+        if time.time() - max(times) < _SILENCE:
+            yield SessionUser(pid, record=str(record))
+    elif start and sys.platform == "linux" and own.proc_start.isdecimal():
+        # it says when it started as the system here does: in ticks since the boot
+        if start == own.proc_start:
+            yield SessionUser(pid)
+    elif start:
+        # It was there when its file was written, so that its number is not reused.
+        since = os_files.started_at(pid)
+        is_own = since is None or since <= own.started_at / 1000 + SLACK
+        with suppress(OSError):
+            is_own = is_own or _PROGRAM in os_files.names_of(pid)
+        if is_own:
+            yield SessionUser(pid)
+
+
+def _is_project(file: Path, folder: str) -> bool:
+    """Whether the sessions of a working directory are kept where a file is."""
+    name = re.sub(r"[^a-zA-Z0-9]", "-", folder)
+    names = [one.name for one in file.parents]
+    if len(name) <= _LONGEST:
+        return name in names
+    return any(one.startswith(f"{name[:_LONGEST]}-") for one in names)
+
+
+def _is_at_home(pid: int, folders: list[Path]) -> bool:
+    """Whether a process keeps its sessions in one of these folders, as far as can be known."""
+    environ = os_files.environ_of(pid)
+    if environ is None:
+        return True
+    home = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", ""), ".claude")  # noqa: PTH118
+    return any(os.path.realpath(home) == os.path.realpath(folder) for folder in folders)

@@ -66,7 +66,7 @@ BRANCH = "branch"
 MISADDRESSED = "misaddressed"
 UNDATED = "undated"
 OVERTAKEN = "overtaken"
-STRANDED = "stranded"
+DISPLACED = "displaced"
 _CODES = {REPLY: "LS705", END: "LS705", WRITER: "LS706", CUT: "LS704", LATE: "LS805"}
 _SAID = {
     REPLY: "a reply of the model is on a side branch",
@@ -130,7 +130,7 @@ def find_faults(
     if addressed:
         faults += _misaddressed_results(chain, addressed)
     if evidence:
-        faults += _stranded_results(chain, evidence)
+        faults += _displaced_results(chain, evidence)
     if chain.leaf is not None:
         leaf = chain.values[chain.leaf.number]
         if time_of(leaf) is None or () < version_of(leaf) < _BY_LINE:
@@ -291,7 +291,7 @@ def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterato
             yield Fault(MISADDRESSED, number, found, (block, named[0]))
 
 
-def _stranded_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
+def _displaced_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
     """Find calls whose results are stored outside the conversation."""
     real = {
         name
@@ -304,7 +304,7 @@ def _stranded_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -
         for name in call_ids_in(chain.values[number]) if is_sent(chain.values[number]) else ():
             if name in evidence and name not in real:
                 text = f"the result of call {name} is stored outside the conversation"
-                yield _fault(chain, STRANDED, "LS708", number, text)
+                yield _fault(chain, DISPLACED, "LS708", number, text)
 
 
 def _leaf_faults(chain: ClaudeChain, leaf: TreeNode) -> Iterator[Fault]:
@@ -403,8 +403,7 @@ class _ClaudeTreeRepair(TreeRepair):
         for fault in self.of(NO_CONTENT):
             node = self.graph.by_number[fault.number]
             self.take_out("LS610", fault.number, "a message without content was set aside")
-            for child in self.graph.children.get(node.id, ()):
-                self.set(child.number, ("parentUuid",), node.parent)
+            self.hang_children(node.id, node.parent)
 
     def wrap_replies(self) -> None:
         """Turn replies that are a text into the list of blocks that every client reads."""
@@ -522,9 +521,7 @@ class _ClaudeTreeRepair(TreeRepair):
             name = None if parent is None else self.graph.by_number[parent].id
             text = "a compaction without its summary was taken back"
             self.take_out("LS801", fault.number, text)
-            node = self.graph.by_number[fault.number]
-            for child in self.graph.children.get(node.id, ()):
-                self.set(child.number, ("parentUuid",), name)
+            self.hang_children(self.graph.by_number[fault.number].id, name)
 
     def follow_compaction(self) -> None:
         """Hang a prompt that went round a compaction on the turns behind it."""

@@ -373,8 +373,8 @@ class _BranchFinder:
         if is_prompt(chain.values[opening]) or is_own_words(chain, opening):
             return self._prompt_kind(members, solid, onward)
         if all(results_in(chain.values[number]) for number in solid):
-            is_news = not chain.results_on(solid) <= self._known_results
-            return REPLY if is_news and attach is not None else ""
+            is_new = not chain.results_on(solid) <= self._known_results
+            return REPLY if is_new and attach is not None else ""
         if onward is None:
             return END if self._is_left_by_client else REPLY
         answer = self._next_speaker(onward)

@@ -42,7 +42,14 @@ from lockstitch.formats.claude_code.unreachable import OffBranch
 from lockstitch.sources import records
 from lockstitch.sources.interface import NEW, Sorting, SourcedMessage, Transcript, parts_of
 from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
-from lockstitch.sources.write_back import Earlier
+from lockstitch.sources.write_back import (
+    Earlier,
+    adopt_orphans,
+    are_same,
+    end_line,
+    group_unsent,
+    lay_records,
+)
 
 if TYPE_CHECKING:
     from lockstitch.sources.compaction import Shortened
@@ -155,13 +162,8 @@ class ClaudeWriteBack:
             record = self.records[source]
             old = record.value["message"]["content"]
             new = sourced.message["content"] if parts == [sourced.message] else parts
-            if type(old) is str or type(new) is str:
-                is_same = new == old
-            else:
-                is_same = len(new) == len(old) and all(
-                    a is b for a, b in zip(new, old, strict=True)
-                )
-            if not is_same:
+            is_text = type(old) is str or type(new) is str
+            if not (new == old if is_text else are_same(old, new)):
                 record = amend_record(self.data, record, ("message", "content"), new)
             yield ClaudeUnit(record, source)
 
@@ -206,13 +208,7 @@ class ClaudeWriteBack:
     def _with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
         """Put the control lines of the chain back behind the lines they follow."""
         kept = {unit.number for unit in units}
-        behind: dict[int, list[int]] = {}
-        anchor = NEW
-        for number in self.chain.order:
-            if number in self.spoken:
-                anchor = number if number in kept else anchor
-            else:
-                behind.setdefault(anchor, []).append(number)
+        behind = group_unsent(self.chain.order, self.spoken, kept)
         line = [ClaudeUnit(self.records[number], number) for number in behind.get(NEW, ())]
         words: list[ClaudeUnit] = []
         for unit in units:
@@ -318,10 +314,10 @@ class ClaudeWriteBack:
 
         What hung on a line that is gone hangs on the line before that one.
         """
-        lost = self.spoken - self.used
-        spots = {unit.number: unit for unit in line if unit.number != NEW}
-        earlier = Earlier(spots, spots) if lost else None
-        follow: dict[int, list[Record]] = {}
+        gone = self.spoken - self.used
+        kept = {unit.number: unit.record for unit in line if unit.number != NEW}
+        earlier = Earlier(kept, dict(kept)) if gone else None
+        behind: dict[int, list[tuple[int, Record]]] = {}
         moved: set[int] = set()
         anchor = NEW
         for unit, after in zip(line, [*line[1:], None], strict=False):
@@ -330,26 +326,21 @@ class ClaudeWriteBack:
             else:
                 is_moved = after is not None and anchor < after.number < unit.number
             if unit.number == NEW or (unit.touched and anchor != NEW and is_moved):
-                record = structs.replace(unit.record, ending=unit.record.ending or b"\n")
-                follow.setdefault(anchor, []).append(record)
+                behind.setdefault(anchor, []).append((unit.number, end_line(unit.record)))
                 moved.add(unit.number)
+                kept.pop(unit.number, None)
             else:
                 anchor = unit.number
-        out = list(follow.get(NEW, ()))
-        by_id = self.chain.graph.by_id
-        for number, old in enumerate(self.records):
-            if number not in moved and number not in lost:
-                record = spots[number].record if number in spots else old
-                parent = (
-                    by_id.get(str(record.value.get("parentUuid"))) if record.is_record else None
-                )
-                if earlier is not None and parent is not None and parent.number in lost:
-                    before = earlier.than(parent.number)
-                    name = before.record.value["uuid"] if before else None
-                    record = amend_record(self.data, record, ("parentUuid",), name)
-                out.append(record)
-            out += follow.get(number, ())
-        return out
+
+        def heir(number: int) -> str | None:
+            before = earlier.than(number) if earlier else None
+            return before.value["uuid"] if before else None
+
+        laid = lay_records(self.records, kept, behind, moved | gone)
+        if gone:
+            by_id = self.chain.graph.by_id
+            laid = adopt_orphans(self.data, laid, "parentUuid", by_id, gone, heir)
+        return [record for _, record in laid]
 
 
 def fork(

@@ -1,17 +1,12 @@
-"""Results of Codex's tools that are on disk, but not where a resume looks: in the events.
-
-The head of a Codex rollout, its ``session_meta``: whether Codex reads it, and writing it anew.
-
-Codex resumes no file that does not start with a head that it can read. Everything that a head must
-have is in the name of the file or in its other lines, so that a lost one can be written again.
-
-The spelling of items that Codex reads back; what is spelled otherwise it drops in silence.
-
-What a resume of a Codex rollout sends: the items of the file, replayed as the program does.
+"""What a resume of a Codex rollout sends: the items of the file, replayed as the program does.
 
 A compaction with a replacement starts the list anew, one without keeps what the user said and adds
 the summary; a rollback drops the last turns; and in a paginated file nothing before the last
-``session_meta`` is read.
+``session_meta`` is read. An item that is not spelled as Codex reads it is dropped in silence.
+
+Codex resumes no file that does not start with a head, ``session_meta``, that it can read. All that
+a head must have is in the name of the file or in its other lines, so that a lost one can be written
+again. Results of tools that are not where a resume looks for them may still be in the events.
 """
 
 from __future__ import annotations
@@ -45,7 +40,7 @@ _OWN_NAME = "lockstitch"
 
 
 def id_in(name: str) -> str | None:
-    """Return the id of the session that the name of a rollout tells, None if it tells none."""
+    """Return the id of the session in the name of a rollout, None if there is none."""
     match = _NAME.match(name)
     return match[1] if match else None
 
@@ -60,7 +55,7 @@ def is_whole(value: dict[str, Any]) -> bool:
 
 
 def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
-    """Return a new head of a rollout, None if nothing tells the id of its session.
+    """Return a new head of a rollout, None if the id of its session is not known.
 
     What is left of the old head counts first, then the name of the file, then its lines.
     """
@@ -114,7 +109,7 @@ def _time_of(own: str) -> str | None:
 
 
 def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
-    """Return the first working directory that the lines tell of."""
+    """Return the first working directory that the lines name."""
     for value in lines:
         payload = value.get("payload")
         if value.get("type") == "turn_context" and type(payload) is dict:
@@ -267,7 +262,7 @@ def is_prompt(item: dict[str, Any]) -> bool:
 
 
 def setting_of(item: dict[str, Any]) -> str:
-    """Name the surroundings that an item tells of, such as the working directory; "" for none."""
+    """Name the surroundings that an item describes, such as the working directory; "" for none."""
     if not _is_message(item, "user"):
         return ""
     texts = [text.lstrip() for text in texts_of(item)]
@@ -441,7 +436,7 @@ def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _command(event: dict[str, Any]) -> str:
-    """Return what a command came to, as the program told the model or as it would have."""
+    """Return what a command came to, as the program sent it to the model or would have."""
     seen = event.get("formatted_output")
     if type(seen) is str and seen:
         return seen

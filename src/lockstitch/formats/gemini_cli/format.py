@@ -178,9 +178,11 @@ def _findings(chat: Chat) -> Iterator[Finding]:
 def _asides(chat: Chat) -> Iterator[Aside]:
     """Return the messages that a rewind to nowhere hides, as they stood before it."""
     for number, hidden in chat.lost.items():
-        told = Chat([Record("", message.value) for message in hidden]).history
-        homes = [[number] * len(row) for row in told.sources]
-        history = History(told.dialect, told.messages, homes, told.paths)
+        hidden_history = Chat([Record("", message.value) for message in hidden]).history
+        homes = [[number] * len(row) for row in hidden_history.sources]
+        history = History(
+            hidden_history.dialect, hidden_history.messages, homes, hidden_history.paths
+        )
         reason = "hidden by a rewind to a message that is not there"
         yield Aside(LOST, number, number - 1, history, reason)
 

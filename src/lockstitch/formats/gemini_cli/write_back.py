@@ -1,10 +1,9 @@
-"""A chat of the Gemini CLI, loaded and turned into contents as the program does it.
+"""A chat of the Gemini CLI, turned into contents as the program does it, and written back.
 
 A message that comes again under its id replaces itself, a checkpoint replaces all, and a rewind
 takes a message and all behind it away. On a resume the calls of a message and their results become
-contents of their own; thoughts and what the program itself put in are not sent.
-
-Putting healed contents into the messages of a Gemini CLI chat.
+contents of their own; thoughts and what the program itself put in are not sent. So a part of the
+repaired contents is put where the chat keeps such parts: a response into the record of its call.
 """
 
 from __future__ import annotations
@@ -94,13 +93,10 @@ class Chat:
             if type(update.get("messages")) is list:
                 self.messages.clear()
                 self._take(update["messages"], ChatPlace(number, ("$set", "messages")))
-            self._tell(update)
+            self.about |= {key: new for key, new in update.items() if key != "messages"}
         elif is_header(value):
-            self._tell(value)
+            self.about |= {key: new for key, new in value.items() if key != "messages"}
             self._take(value.get("messages"), ChatPlace(number, ("messages",)))
-
-    def _tell(self, update: dict[str, Any]) -> None:
-        self.about |= {key: new for key, new in update.items() if key != "messages"}
 
     def _take(self, messages: Any, place: ChatPlace) -> None:
         for index, value in enumerate(messages if type(messages) is list else ()):
@@ -212,7 +208,7 @@ Part = dict[str, Any]
 
 
 class ChatSlot(Struct, eq=False):
-    """A part of the healed contents: where it stands (or stood, before it was rewritten)."""
+    """A part of the repaired contents: where it stands (or stood, before it was rewritten)."""
 
     part: Part
     role: str
@@ -235,33 +231,30 @@ class Patch(Struct):
 def write_back(
     transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
 ) -> list[Record]:
-    """Return the records of the file whose contents are the healed ones."""
+    """Return the records of the file whose contents are the repaired ones."""
     return _GeminiWriteBack(transcript, ledger).write_back(repaired)
 
 
 class _GeminiWriteBack:
-    """Lays healed contents out over the messages of a chat."""
+    """Lays repaired contents out over the messages of a chat."""
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
         self.ledger = ledger
         self.data = transcript.context.data
         self.chat: Chat = transcript.state
         self.old = transcript.history.messages
-        self.order = {id(part): n for n, part in enumerate(self._old_parts())}
+        self.old_parts = [part for content in self.old for part in content["parts"]]
+        self.order = {id(part): n for n, part in enumerate(self.old_parts)}
         self.roles = {id(part): str(one.get("role")) for one in self.old for part in one["parts"]}
         self.owners = {message.place: message for message in self.chat.messages.values()}
         self.patches: dict[ChatPlace, Patch] = {}
         self.added: dict[ChatPlace | None, list[Part]] = {}
         self.made = 0
 
-    def _old_parts(self) -> Iterator[Part]:
-        for content in self.old:
-            yield from content["parts"]
-
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
         slots = [slot for sourced in repaired for slot in self._slots(sourced)]
-        self._settle(slots)
-        self._sweep(slots)
+        self._place_parts(slots)
+        self._remove_the_rest(slots)
         return self._file()
 
     # Which part stands where.
@@ -293,7 +286,7 @@ class _GeminiWriteBack:
                 return "functionResponse" in part
         return True
 
-    def _settle(self, slots: Sequence[ChatSlot]) -> None:
+    def _place_parts(self, slots: Sequence[ChatSlot]) -> None:
         """Write what changed in its place, and find a place for what is new or moved."""
         stay = longest_kept_run([self.order.get(id(slot.part), NEW) for slot in slots])
         anchor: ChatPlace | None = None
@@ -372,10 +365,10 @@ class _GeminiWriteBack:
         value |= {"type": kind, "content": [slot.part]}
         self.added.setdefault(anchor, []).append(value)
 
-    def _sweep(self, slots: Sequence[ChatSlot]) -> None:
-        """Take out of the messages what is not among the healed contents."""
+    def _remove_the_rest(self, slots: Sequence[ChatSlot]) -> None:
+        """Take out of the messages what is not among the repaired contents."""
         kept = {slot.place for slot in slots if slot.place is not None}
-        for part in self._old_parts():
+        for part in self.old_parts:
             place = self.chat.places[id(part)]
             if place in kept:
                 continue
@@ -394,7 +387,7 @@ class _GeminiWriteBack:
         for owner, patch in self.patches.items():
             message = self.owners[owner]
             fields = patched(message.value, patch)
-            if not _says(fields):
+            if not (fields.get("content") or fields.get("toolCalls")):
                 gone |= self._removed(owner, lists)
                 continue
             record = records[owner.number]
@@ -457,7 +450,7 @@ class _GeminiWriteBack:
 
 
 def _key(named: dict[str, Any]) -> Any:
-    """Return by what a call and its response know each other."""
+    """Return what a call and its response have in common."""
     name = named.get("id")
     return name if type(name) is str else (named.get("name"),)
 
@@ -504,7 +497,3 @@ def _spelled(old: Any, new: Any) -> Any:
     if type(old) is dict and "functionCall" in new and not any(key in old for key in _KINDS):
         return {**old, **new["functionCall"]}
     return new
-
-
-def _says(fields: dict[str, Any]) -> bool:
-    return bool(fields.get("content")) or bool(fields.get("toolCalls"))

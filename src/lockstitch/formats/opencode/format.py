@@ -22,13 +22,13 @@ from lockstitch.formats.opencode.history import (
     USER,
     OpenCodeEntry,
     OpenCodePiece,
-    Telling,
+    OpenCodeThread,
+    build_thread,
     evidence,
     message_flaw,
     part_flaw,
     repaired_part,
     repaired_time,
-    told,
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import write_back
@@ -108,7 +108,7 @@ class OpenCode(RowFormat):
             revert = decode_json(session["revert"].encode()) if session.get("revert") else None
         except (AttributeError, ValueError):
             revert = None
-        telling = told(_entries(records), revert)
+        thread = build_thread(_entries(records), revert)
         # the last states of parts in the log, by part
         logged = _logged(records, "part").items()
         states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
@@ -116,7 +116,7 @@ class OpenCode(RowFormat):
             Transcript(
                 context,
                 records,
-                telling.history,
+                thread.history,
                 findings=[
                     new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
                     for row in _broken(records)
@@ -124,7 +124,7 @@ class OpenCode(RowFormat):
                 session=session.get("id") or context.name,
                 project=as_str(session.get("directory")),
                 version=str(session.get("version") or ""),
-                state=telling,
+                state=thread,
             ),
             states,
         )
@@ -149,11 +149,11 @@ class OpenCode(RowFormat):
 
 def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
     """Complete a transcript by what is the same for a database and for an export."""
-    telling: Telling = transcript.state
-    transcript.turns = telling.turns
-    transcript.evidence = evidence(telling, events)
+    thread: OpenCodeThread = transcript.state
+    transcript.turns = thread.turns
+    transcript.evidence = evidence(thread, events)
     for own in transcript.evidence:
-        piece = telling.calls[own]
+        piece = thread.calls[own]
         place = ".".join(map(str, (transcript.records[piece.number].place, *piece.path, "state")))
         transcript.findings.append(
             new_finding("LS708", place, "the output of an open call was stored")
@@ -300,7 +300,8 @@ class _RowEditor:
         name = f"{near['id']}{len(fresh) + 1:02d}" if after else f"msg_0{len(fresh):02d}"
         created = near.get("time_created")
         time = moment(created, before=after is None)
-        like: Fields = next((r["data"] for r in rows if _role(r["data"]) == role), {})
+        infos = (r["data"] for r in rows if type(r["data"]) is dict)
+        like: Fields = next((info for info in infos if info.get("role") == role), {})
         times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
         taken = {key: like[key] for key in _TAKEN if key in like}
         info: Fields = {"role": role, "time": times, **taken}
@@ -320,10 +321,6 @@ class _RowEditor:
                 out.append(self.now.get(number, record))
             out += self.added.get(number, ())
         return out
-
-
-def _role(info: Any) -> Any:
-    return info.get("role") if type(info) is dict else None
 
 
 def _row(table: ProgramTable, name: str, like: Fields, fields: Fields) -> Row:
@@ -368,15 +365,15 @@ class OpenCodeExport(Format):
         number = next((n for n, r in enumerate(records) if r.is_record), -1)
         value = records[number].value if number >= 0 else {}
         info = _map(value.get("info"))
-        telling = told(_document_entries(value, number), info.get("revert"))
+        thread = build_thread(_document_entries(value, number), info.get("revert"))
         transcript = Transcript(
             context,
             records,
-            telling.history,
+            thread.history,
             session=_text(info.get("id")) or context.name.removesuffix(".json"),
             project=_text(info.get("directory")),
             version=str(info.get("version") or ""),
-            state=telling,
+            state=thread,
         )
         return transcript_of(transcript, {})
 
@@ -474,13 +471,10 @@ class _DocumentEditor:
             record = amend_record(self.data, record, (*what.path, *path), value)
         lists = {path[:-1] for path in (*self.gone, *self.added)}
         for path in sorted(lists, key=len, reverse=True):
-            record = replace_list(self.data, record, path, self._list(record, path))
+            new: list[Any] = [*self.added.get((*path, -1), ())]
+            for place, element in enumerate(value_at(record.value, path)):
+                if (*path, place) not in self.gone:
+                    new.append(element)
+                new += self.added.get((*path, place), ())
+            record = replace_list(self.data, record, path, new)
         return record
-
-    def _list(self, record: Record, path: Path) -> list[Any]:
-        new: list[Any] = [*self.added.get((*path, -1), ())]
-        for place, element in enumerate(value_at(record.value, path)):
-            if (*path, place) not in self.gone:
-                new.append(element)
-            new += self.added.get((*path, place), ())
-        return new

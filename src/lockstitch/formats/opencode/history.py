@@ -1,12 +1,11 @@
 """What opencode sends of a session, whether it comes from its database or from an export.
 
-A call and its result are one part of a message, so that the two cannot be told apart: what breaks
-is a part that is left running for ever. Reasoning is left out of the history: it is bound to the
-provider that wrote it, and no repair here touches what comes before it on the wire.
+A call and its result are one part of a message, so that neither can be without the other: what
+breaks is a part that is left running for ever. Reasoning is left out of the history: it is bound to
+the provider that wrote it, and no repair here touches what comes before it on the wire.
 
-Messages and parts on which opencode stumbles, or which it passes over, and what to put there.
-
-What opencode needs was found out by taking it away, field by field: without these it opens no
+Behind that: the messages and parts on which opencode stumbles, or which it passes over, and what to
+put there. What it needs was found out by taking it away, field by field: without these it opens no
 session, sends nothing, or leaves the part out without a word.
 """
 
@@ -60,7 +59,7 @@ class OpenCodeEntry(Struct, eq=False):
     pieces: list[OpenCodePiece]
 
 
-class Telling(Struct):
+class OpenCodeThread(Struct):
     """A session as it is sent: the history, and which part each of its blocks is from.
 
     ``owners`` gives, message by message of the history, the stored message; ``homes`` the part of
@@ -84,21 +83,26 @@ class Telling(Struct):
     def before_signed(self) -> set[int]:
         """Return the parts that signed reasoning is sent after, by identity."""
         parts = [part for entry in self.sent for part in entry.pieces]
-        last = max((at for at, part in enumerate(parts) if _is_signed(part)), default=0)
-        return {id(part) for part in parts[:last]}
+        signed = (
+            at
+            for at, part in enumerate(parts)
+            if part.data.get("type") == "reasoning" and part.data.get("metadata")
+        )
+        return {id(part) for part in parts[: max(signed, default=0)]}
 
 
-def told(entries: Sequence[OpenCodeEntry], revert: Any = None) -> Telling:
-    """Work out what a resume sends."""
+def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCodeThread:
+    """Return what a resume sends of stored messages."""
     sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
-    telling = Telling(History(ANTHROPIC, [], [], [], _model(sent)), sent)
-    telling.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
+    thread = OpenCodeThread(History(ANTHROPIC, [], [], [], _model(sent)), sent)
+    thread.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
-            _ask(telling, entry)
+            asked = [(piece, block) for piece in entry.pieces for block in _asked(piece.data)]
+            _add(thread, entry, USER, asked)
         elif entry.info.get("role") == ASSISTANT:
-            _answer(telling, entry)
-    return telling
+            _answer(thread, entry)
+    return thread
 
 
 # Which messages are sent
@@ -170,11 +174,6 @@ def _model(entries: Sequence[OpenCodeEntry]) -> str | None:
 # What is sent of a message
 
 
-def _ask(telling: Telling, entry: OpenCodeEntry) -> None:
-    blocks = [(piece, block) for piece in entry.pieces for block in _asked(piece.data)]
-    _add(telling, entry, USER, blocks)
-
-
 def _asked(data: Fields) -> Iterator[Fields]:
     kind = data.get("type")
     if kind == "text" and _is_said(data.get("text")) and not data.get("ignored"):
@@ -199,14 +198,14 @@ def _medium(data: Fields) -> Fields:
     return medium(mime, inner, address) or words_block(named)
 
 
-def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
+def _answer(thread: OpenCodeThread, entry: OpenCodeEntry) -> None:
     """Add an answer step by step: what is said, the calls, then their results."""
     said: list[tuple[OpenCodePiece, Fields]] = []
     results: list[tuple[OpenCodePiece, Fields]] = []
 
     def flush() -> None:
-        _add(telling, entry, ASSISTANT, said)
-        _add(telling, entry, USER, results)
+        _add(thread, entry, ASSISTANT, said)
+        _add(thread, entry, USER, results)
         said.clear()
         results.clear()
 
@@ -214,9 +213,13 @@ def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
     for piece in entry.pieces:
         kind = piece.data.get("type")
         if kind == "tool" and _status(piece) is not None:
-            own = _call_id(telling, piece)
-            said.append((piece, _call(own, piece)))
-            results += [(piece, result) for result in _results(own, piece)]
+            own, state = _call_id(thread, piece), state_of(piece)
+            call = {"id": own, "name": str(piece.data.get("tool")), "input": state.get("input", {})}
+            said.append((piece, {"type": "tool_use", **call}))
+            if not is_open(piece):
+                content, failed = _outcome(state)
+                block = {"type": "tool_result", "tool_use_id": own, "content": content}
+                results.append((piece, {**block, "is_error": True} if failed else block))
             calling = True
         elif kind == "step-start" or (kind == "text" and _is_said(piece.data.get("text"))):
             if calling:
@@ -228,7 +231,7 @@ def _answer(telling: Telling, entry: OpenCodeEntry) -> None:
 
 
 def _add(
-    telling: Telling,
+    thread: OpenCodeThread,
     entry: OpenCodeEntry,
     role: str,
     blocks: Sequence[tuple[OpenCodePiece, Fields]],
@@ -236,14 +239,13 @@ def _add(
     if not blocks:
         return
     message = {"role": role, "content": [block for _, block in blocks]}
-    paths = [_path(piece, block) for piece, block in blocks]
-    telling.history.add(message, [piece.number for piece, _ in blocks], paths)
-    telling.owners.append(entry)
-    telling.homes.update({id(block): piece for piece, block in blocks})
-
-
-def _path(piece: OpenCodePiece, block: Fields) -> Path:
-    return (*piece.path, "state") if "tool_use_id" in block or "input" in block else piece.path
+    paths = [
+        (*piece.path, "state") if "tool_use_id" in block or "input" in block else piece.path
+        for piece, block in blocks
+    ]
+    thread.history.add(message, [piece.number for piece, _ in blocks], paths)
+    thread.owners.append(entry)
+    thread.homes.update({id(block): piece for piece, block in blocks})
 
 
 def state_of(piece: OpenCodePiece) -> Fields:
@@ -262,33 +264,19 @@ def is_open(piece: OpenCodePiece) -> bool:
     return piece.data.get("type") == "tool" and _status(piece) in OPEN
 
 
-def _call_id(telling: Telling, piece: OpenCodePiece) -> str:
+def _call_id(thread: OpenCodeThread, piece: OpenCodePiece) -> str:
     """Name a call as opencode does for providers that are strict, once for each part."""
     name = _NO_ID.sub("_", str(piece.data.get("callID") or piece.id)) or "call"
     own, count = name, 1
-    while own in telling.calls:
+    while own in thread.calls:
         count += 1
         own = f"{name}_{count}"
-    telling.calls[own] = piece
+    thread.calls[own] = piece
     return own
 
 
-def _call(own: str, piece: OpenCodePiece) -> Fields:
-    given = state_of(piece).get("input", {})
-    return {"type": "tool_use", "id": own, "name": str(piece.data.get("tool")), "input": given}
-
-
-def _results(own: str, piece: OpenCodePiece) -> Iterator[Fields]:
-    if is_open(piece):
-        return
-    state = state_of(piece)
-    content, failed = _outcome(state)
-    block = {"type": "tool_result", "tool_use_id": own, "content": content}
-    yield {**block, "is_error": True} if failed else block
-
-
 def _outcome(state: Fields) -> tuple[Any, bool]:
-    """Return what the model is told of a call that ended, and whether it is told as an error."""
+    """Return what the model gets for a call that ended, and whether it gets that as an error."""
     if state["status"] == "error":
         metadata = _metadata(state)
         partial = metadata.get("output")
@@ -313,17 +301,17 @@ def _metadata(state: Fields) -> Fields:
 # Results that survived
 
 
-def evidence(telling: Telling, events: Mapping[str, Fields]) -> dict[str, Fields]:
+def evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
     """Return results of open calls that were stored, by the call's id in the history.
 
     Open is also a call that was closed with a text in place of its result. ``events`` are the
     last known states of parts, from the program's log. A result is left where
     it is if the model has reasoned on without it: signed reasoning is valid only behind exactly
-    what it was given.
+    what the model had before it.
     """
     found: dict[str, Fields] = {}
-    signed = telling.before_signed()
-    for own, piece in telling.calls.items():
+    signed = thread.before_signed()
+    for own, piece in thread.calls.items():
         if not (is_open(piece) or _is_stood_in(piece)) or id(piece) in signed:
             continue
         outcome = _recorded(events.get(piece.id))
@@ -342,10 +330,6 @@ def _is_stood_in(piece: OpenCodePiece) -> bool:
         return False
     content = _outcome(state)[0]
     return type(content) is str and is_placeholder(content)
-
-
-def _is_signed(piece: OpenCodePiece) -> bool:
-    return piece.data.get("type") == "reasoning" and bool(piece.data.get("metadata"))
 
 
 def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
@@ -440,9 +424,11 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     A call whose input is lost cannot be sent as one: its input is never made up.
     """
     is_call = type(data) is dict and type(data.get("tool")) is str
-    state = data.get("state") if is_call else None
-    state = state if type(state) is dict else {}
-    output = _output(state)
+    found: Any = data.get("state") if is_call else None
+    state: Fields = found if type(found) is dict else {}
+    # What a tool gave is kept also where only the screen has it.
+    outputs = (state.get("output"), _metadata(state).get("output"))
+    output: str = next((one for one in outputs if type(one) is str and one), "")
     if type(state.get("input")) is not dict:
         said = _OUTPUT.format(tool=data.get("tool")) + output if output else substitute_text(text)
         return words_block(said)
@@ -457,14 +443,6 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     call = data.get("callID")
     named = call if type(call) is str else f"call_{own}"
     return {**data, "type": "tool", "callID": named, "state": ended}
-
-
-def _output(state: Fields) -> str:
-    """Return what a tool gave, also where only the screen kept it."""
-    metadata = state.get("metadata")
-    shown = metadata.get("output") if type(metadata) is dict else None
-    found = (text for text in (state.get("output"), shown) if type(text) is str and text)
-    return next(found, "")
 
 
 def repaired_time(info: Fields, created: int) -> Fields:

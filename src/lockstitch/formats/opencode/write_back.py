@@ -1,4 +1,4 @@
-"""A healed history put back into the messages and parts of opencode, wherever they are stored.
+"""A repaired history put back into the messages and parts of opencode, wherever they are stored.
 
 An open call gets what opencode itself writes for a tool that failed, or for one that ended if its
 output survived; its message, if it never ended, ends with it, as after an interrupt. Where the
@@ -19,7 +19,7 @@ from lockstitch.formats.opencode.history import (
     INTERRUPTED,
     OpenCodeEntry,
     OpenCodePiece,
-    Telling,
+    OpenCodeThread,
     is_open,
     state_of,
 )
@@ -27,7 +27,7 @@ from lockstitch.sources.interface import NEW, SourcedMessage
 
 
 class OpenCodeEditor(Protocol):
-    """The way a store is changed; nothing is changed before everything is said."""
+    """The way a store is changed; nothing is changed before all changes are known."""
 
     def put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
         """Set a value in a message's own data or in a part."""
@@ -43,17 +43,17 @@ class OpenCodeEditor(Protocol):
 
 
 def write_back(
-    telling: Telling, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
+    thread: OpenCodeThread, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
 ) -> None:
-    """Tell an editor what to change so that the healed history is what is sent."""
-    _OpenCodeWriteBack(telling, repaired, editor).write_back()
+    """Let an editor change what has to change so that the repaired history is what is sent."""
+    _OpenCodeWriteBack(thread, repaired, editor).write_back()
 
 
 class _OpenCodeWriteBack:
     def __init__(
-        self, telling: Telling, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
+        self, thread: OpenCodeThread, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
     ) -> None:
-        self.telling = telling
+        self.thread = thread
         self.repaired = repaired
         self.editor = editor
         self.kept: set[int] = set()
@@ -65,25 +65,36 @@ class _OpenCodeWriteBack:
             entry = self._entry(sourced)
             self._write_message(sourced, entry, last)
             last = entry or last
-        self._end_messages()
-        self._drop()
+        for entry in self.thread.sent:
+            time = entry.info.get("time")
+            if entry.id in self.ends and type(time) is dict and "completed" not in time:
+                self.editor.put(entry, ("time", "completed"), self.ends[entry.id])
+        sent = {id(piece) for piece in self.thread.homes.values()}
+        for entry in self.thread.sent:
+            mine = [piece for piece in entry.pieces if id(piece) in sent]
+            gone = [piece for piece in mine if id(piece) not in self.kept]
+            if gone and len(gone) == len(mine):
+                self.editor.drop(entry)
+            else:
+                for piece in gone:
+                    self.editor.drop(piece)
 
     def _entry(self, sourced: SourcedMessage) -> OpenCodeEntry | None:
         """Find the stored message of a repaired one: that of its parts, or the one it was."""
         for _, block in sourced.parts:
             piece = self._piece(sourced, block)
             if piece is not None:
-                return self.telling.entry_of[id(piece)]
-        return None if sourced.origin == NEW else self.telling.owners[sourced.origin]
+                return self.thread.entry_of[id(piece)]
+        return None if sourced.origin == NEW else self.thread.owners[sourced.origin]
 
     def _piece(self, sourced: SourcedMessage, block: Fields) -> OpenCodePiece | None:
         """Return the stored part that a block was, or that of the call which it answers."""
         before = sourced.earlier.get(id(block), block)
-        piece = self.telling.homes.get(id(before))
+        piece = self.thread.homes.get(id(before))
         if piece is None or before is block or "tool_use_id" in block:
             return piece or self._answered(block)
         # a result is stored in its call: as words in its place it would be the model's
-        owner = self.telling.entry_of[id(piece)]
+        owner = self.thread.entry_of[id(piece)]
         return piece if owner.info.get("role") == sourced.message.get("role") else None
 
     def _write_message(
@@ -93,9 +104,13 @@ class _OpenCodeWriteBack:
         for _, block in sourced.parts:
             piece = self._piece(sourced, block)
             if piece is None:
-                self._add(sourced, entry, last, before, block)
+                data, role = words_block(words(block)), str(sourced.message.get("role"))
+                if entry is not None and entry.info.get("role") == role:
+                    self.editor.add_part(entry, before, data)
+                else:
+                    self.editor.add_message(last, role, data)
                 continue
-            if id(block) not in self.telling.homes:
+            if id(block) not in self.thread.homes:
                 self._write(piece, block)
             self.kept.add(id(piece))
             before = piece
@@ -103,7 +118,7 @@ class _OpenCodeWriteBack:
     def _answered(self, block: Fields) -> OpenCodePiece | None:
         """Return the part of the call that a new result, or a changed call, belongs to."""
         own = block.get("tool_use_id") or block.get("id")
-        return self.telling.calls.get(own) if type(own) is str else None
+        return self.thread.calls.get(own) if type(own) is str else None
 
     def _write(self, piece: OpenCodePiece, block: Fields) -> None:
         kind = block.get("type")
@@ -149,12 +164,12 @@ class _OpenCodeWriteBack:
 
     def _went_on(self, piece: OpenCodePiece) -> bool:
         """Whether the model has answered since, with opencode's own words before it."""
-        own = self.telling.entry_of[id(piece)]
-        later = self.telling.sent[self.telling.sent.index(own) + 1 :]
+        own = self.thread.entry_of[id(piece)]
+        later = self.thread.sent[self.thread.sent.index(own) + 1 :]
         return any(entry.info.get("role") == ASSISTANT and entry.pieces for entry in later)
 
     def _end(self, piece: OpenCodePiece, state: Fields) -> None:
-        entry = self.telling.entry_of[id(piece)]
+        entry = self.thread.entry_of[id(piece)]
         time = state.get("time")
         start = _number(time, "start") or _number(entry.info.get("time"), "created")
         end = max(start, piece.seen)
@@ -163,37 +178,6 @@ class _OpenCodeWriteBack:
         else:
             self.editor.put(piece, ("state", "time"), {"start": start, "end": end})
         self.ends[entry.id] = max(end, self.ends.get(entry.id, 0))
-
-    def _end_messages(self) -> None:
-        for entry in self.telling.sent:
-            time = entry.info.get("time")
-            if entry.id in self.ends and type(time) is dict and "completed" not in time:
-                self.editor.put(entry, ("time", "completed"), self.ends[entry.id])
-
-    def _add(
-        self,
-        sourced: SourcedMessage,
-        entry: OpenCodeEntry | None,
-        last: OpenCodeEntry | None,
-        before: OpenCodePiece | None,
-        block: Fields,
-    ) -> None:
-        data = words_block(words(block))
-        if entry is not None and entry.info.get("role") == sourced.message.get("role"):
-            self.editor.add_part(entry, before, data)
-        else:
-            self.editor.add_message(last, str(sourced.message.get("role")), data)
-
-    def _drop(self) -> None:
-        told = {id(piece) for piece in self.telling.homes.values()}
-        for entry in self.telling.sent:
-            mine = [piece for piece in entry.pieces if id(piece) in told]
-            gone = [piece for piece in mine if id(piece) not in self.kept]
-            if gone and len(gone) == len(mine):
-                self.editor.drop(entry)
-            else:
-                for piece in gone:
-                    self.editor.drop(piece)
 
 
 def _number(times: Any, key: str) -> int:

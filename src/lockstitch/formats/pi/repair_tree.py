@@ -1,9 +1,9 @@
-"""What is wrong with the entries of a pi session and how they hang together, and mending it."""
+"""What is wrong with the entries of a pi session and their tree, and one round of its repair."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -21,7 +21,7 @@ from lockstitch.formats.pi.session import (
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.interface import Context, Transcript, new_finding
-from lockstitch.sources.records import JSON, Record, new_record
+from lockstitch.sources.records import JSON, Record
 from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 _SPEAKERS = (USER, ASSISTANT, RESULT)
@@ -163,7 +163,7 @@ def repair_tree(transcript: Transcript, ledger: Ledger) -> list[Record]:
     repair = _PiTreeRepair(transcript, ledger)
     return repair.run(
         [
-            repair.put_head_first,
+            repair.restore_head,
             repair.drop_repeats,
             repair.rename_repeats,
             repair.repair_malformed,
@@ -194,25 +194,13 @@ class _PiTreeRepair(TreeRepair):
         else:
             self.relink(code, number, node.number, names.get(node.number))
 
-    def put_head_first(self) -> None:
+    def restore_head(self) -> None:
         """Put the head of the session in front: moved there, or written anew."""
         headers, first = self.session.headers, _first(self.session)
-        if first < 0 or first in headers:
-            return
-        if headers:
-            self.put_first(headers[0])
-            text = "the head of the session was moved to the start of the file"
-            self.note("LS610", "moved", headers[0], text)
-            return
-        made = rebuilt(self.session.records, self.data, self.name)
-        if made is None:
-            return
-        self.head = [new_record("", made)]
-        self.note("LS610", "inserted", first, "the head of the session was rebuilt")
-        value = self.session.value(first)
-        if value.get("type") == HEADER:
-            self.gone.add(first)
-            self.ledger.set_aside(RULES["LS610"], self.session.records[first].place, value)
+        if first >= 0 and first not in headers:
+            rebuild = partial(rebuilt, self.session.records, self.data, self.name)
+            own = headers[0] if headers else -1
+            self.put_head_first(first, own, rebuild, HEADER, "the head of the session")
 
     def drop_repeats(self) -> None:
         for node in self.session.graph.repeats:

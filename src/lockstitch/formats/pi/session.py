@@ -41,14 +41,14 @@ def is_header(value: dict[str, Any]) -> bool:
 
 
 def id_in(name: str) -> str:
-    """Return the id of the session that the name of a file tells."""
+    """Return the id of the session that is in the name of a file."""
     stem = name.removesuffix(".jsonl")
     match = _UUID.search(stem)
     return match[0] if match else stem.rpartition("_")[2]
 
 
 def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
-    """Return a new head for a file, None if nothing tells the id of its session.
+    """Return a new head for a file, None if the id of its session is not known.
 
     What is left of the old head counts first, then the name of the file, then its entries.
     """
@@ -353,7 +353,9 @@ class PiSession:
         kept = {*self.kept_before} if self.cut >= 0 else set()
         earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
         if earlier:
-            yield Aside(COMPACTED, earlier[0], -1, self._told(earlier), "summed up by a compaction")
+            yield Aside(
+                COMPACTED, earlier[0], -1, self._history_of(earlier), "summed up by a compaction"
+            )
         pieces: dict[int, list[int]] = {}
         tops: dict[int, int] = {}
         for node in self.graph.nodes:
@@ -365,9 +367,11 @@ class PiSession:
             parent = self.last.get(self.graph.by_number[top].parent or "")
             behind = parent.number if parent and parent.number in path else -1
             kind = LOST if self.broken else LEFT
-            yield Aside(kind, top, behind, self._told(numbers), "on another branch of the tree")
+            yield Aside(
+                kind, top, behind, self._history_of(numbers), "on another branch of the tree"
+            )
 
-    def _told(self, numbers: list[int]) -> History:
+    def _history_of(self, numbers: list[int]) -> History:
         """Build what entries say that are not sent."""
         history = History(ANTHROPIC, [], [], [])
         for number in numbers:

@@ -1,12 +1,12 @@
-"""Putting a healed history into the entries of a pi session."""
+"""A repaired history written back into the entries of a pi session."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
 from lockstitch.formats.pi.repair_tree import new_id
@@ -28,7 +28,14 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 from lockstitch.sources.interface import NEW, SourcedMessage, Transcript
 from lockstitch.sources.records import Record, amend_record, new_record
-from lockstitch.sources.write_back import Earlier, longest_kept_run
+from lockstitch.sources.write_back import (
+    Earlier,
+    adopt_orphans,
+    end_line,
+    group_unsent,
+    keep_in_order,
+    lay_records,
+)
 
 _OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
 
@@ -212,14 +219,7 @@ class _PiWriteBack:
         """Put what is on the path but is not sent back behind what it follows."""
         session = self.session
         kept = {unit.number for unit in units}
-        silent = set(session.path) - self._lost()
-        behind: dict[int, list[int]] = {}
-        anchor = NEW
-        for number in session.path:
-            if number in kept:
-                anchor = number
-            elif number in silent:
-                behind.setdefault(anchor, []).append(number)
+        behind = group_unsent(session.path, kept | self._lost(), kept)
         line = [PiUnit("", number) for number in behind.get(NEW, ())]
         for unit in self._in_path_order(units):
             line.append(unit)
@@ -279,50 +279,33 @@ class _PiWriteBack:
 
     def _file(self, line: Sequence[PiUnit], first: PiUnit | None) -> list[Record]:
         """Put the entries back into the file; the end of the conversation is the last one."""
-        stay = longest_kept_run([unit.number for unit in line])
-        spots = {line[place].number: line[place] for place in stay}
-        follow: dict[int, list[PiUnit]] = {}
-        anchor = NEW
-        for place, unit in enumerate(line):
-            if place in stay:
-                anchor = unit.number
-            else:
-                follow.setdefault(anchor, []).append(unit)
-        laid = list(self._laid(spots, follow))
-        if self.session.is_linear:
-            return self._counted(laid, first)
-        out = [record for _, record in laid]
+        session, gone = self.session, self._lost()
+        kept, behind = keep_in_order([unit.number for unit in line], line)
+        moved = {unit.number for units in behind.values() for unit in units}
+        lines = {
+            number: [(unit.number, end_line(_record(unit))) for unit in units]
+            for number, units in behind.items()
+        }
+        order = [number for number in session.path if number in kept]
+        front = order[0] if order else len(session.records)
+        earlier = Earlier(order, kept)
+
+        def heir(number: int) -> str | None:
+            before = earlier.than(number)
+            return before.id if before else None
+
+        records = {number: _record(unit) for number, unit in kept.items()}
+        laid = lay_records(session.records, records, lines, gone | moved, front)
+        pairs = [*adopt_orphans(self.data, laid, "parentId", session.last, gone, heir)]
+        if session.is_linear:
+            return self._counted(pairs, first)
+        out = [record for _, record in pairs]
         end = line[-1] if line else None
         tail = next((record for record in reversed(out) if record.is_record), None)
         if end is not None and tail is not None and tail.value is not _record(end).value:
             rest = (record for record in out if record.value is not _record(end).value)
-            out = [*rest, _ended(end)]
+            out = [*rest, end_line(_record(end))]
         return out
-
-    def _laid(
-        self, spots: dict[int, PiUnit], follow: dict[int, list[PiUnit]]
-    ) -> Iterator[tuple[int, Record]]:
-        session = self.session
-        moved = {unit.number for units in follow.values() for unit in units}
-        gone = self._lost()
-        front = next((n for n in session.path if n in spots), len(session.records))
-        earlier = Earlier((n for n in session.path if n in spots), spots)
-        for number, old in enumerate(session.records):
-            record = old
-            if number == front:
-                yield from ((unit.number, _ended(unit)) for unit in follow.get(NEW, ()))
-            if number in spots:
-                yield number, _record(spots[number])
-            elif number not in moved and number not in gone:
-                # what hung on an entry that is gone hangs on the entry before that one
-                parent = record.value.get("parentId") if record.is_record else None
-                node = session.last.get(parent) if type(parent) is str else None
-                if node is not None and node.number in gone:
-                    before = earlier.than(node.number)
-                    name = before.id if before else None
-                    record = amend_record(self.data, record, ("parentId",), name)
-                yield number, record
-            yield from ((unit.number, _ended(unit)) for unit in follow.get(number, ()))
 
     def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
         """Correct the entry that a compaction of the first version keeps, which it counts."""
@@ -347,8 +330,3 @@ class _PiWriteBack:
 def _record(unit: PiUnit) -> Record:
     assert unit.record is not None  # noqa: S101 - set in _with_controls
     return unit.record
-
-
-def _ended(unit: PiUnit) -> Record:
-    record = _record(unit)
-    return structs.replace(record, ending=record.ending or b"\n")
