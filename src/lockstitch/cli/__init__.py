@@ -80,7 +80,7 @@ def run(words: Sequence[str]) -> int:
     """Run one command line and return its exit status; no exception leaves this function."""
     terminal.configure()
     try:
-        status = _dispatch(words)
+        status = _run_command(words)
         terminal.flush()
     except LockstitchError as error:
         return _report_failure(words, error, str(error))
@@ -121,17 +121,21 @@ def command(name: str) -> Command:
     return found
 
 
-def _dispatch(words: Sequence[str]) -> int:
+def _run_command(words: Sequence[str]) -> int:
     began = time.monotonic()
-    line = parser.split_line(words)
-    if line.name == "help":
-        line = parser.SplitLine(["--help"], line.rest[0] if line.rest else "", [])
-    call, chosen = parser.parse(None, line.front), None
-    if line.name:
-        if line.name not in COMMANDS:
-            raise UsageError(_describe_unknown(line.name))
-        chosen = command(line.name)
-        call = parser.parse(chosen, [*line.front, *line.rest])
+    # the command is the first word that is neither an option nor its value
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in parser.COMMON_WITH_VALUE else 1
+    front, name, rest = words[:at], words[at] if at < len(words) else "", words[at + 1 :]
+    if name == "help":
+        front, name, rest = ["--help"], rest[0] if rest else "", []
+    call, chosen = parser.parse(None, front), None
+    if name:
+        if name not in COMMANDS:
+            raise UsageError(_describe_unknown(name))
+        chosen = command(name)
+        call = parser.parse(chosen, [*front, *rest])
     common = call.common
     terminal.configure(common.quiet, common.verbose, common.color)
     if common.version or common.help or chosen is None:
@@ -146,7 +150,18 @@ def _dispatch(words: Sequence[str]) -> int:
         page = pages.command_page(chosen) if chosen else pages.overview_page()
         terminal.emit((pages.version_page() if common.version else page).encode())
         return CLEAN
-    status = chosen.start(call.values)
+    operand = chosen.operand
+    named = call.values[operand.name]
+    for word in named if isinstance(named, list) else [named]:
+        # what exists is a path, however it looks; no command has to think of odd addresses
+        if word and operand.is_target and not os.path.lexists(word):
+            from lockstitch.stores.addresses import address_problem, public
+
+            problem = address_problem(word)
+            if problem:
+                raise UsageError(f"{public(word)} {problem}")
+    values = call.values
+    status = chosen.run(chosen.bundle(**values)) if chosen.bundle else chosen.run(**values)
     if common.verbose:
         terminal.note(f"Took {time.monotonic() - began:.2f} s.")
     return status

@@ -95,7 +95,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
         if source.error is not None:
             return source.error
         opened = source.open(follow_symlinks=True)
-        messages, dialect, left = operations.exported(opened, None)
+        messages, dialect, left = operations.export(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))
             return f"cannot be made valid ({codes})"

@@ -175,13 +175,13 @@ def find_each(
     targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
     """Yield each target with its sessions, or with the error that says why there are none."""
-    from lockstitch.sources.targets import resolve_sources
+    from lockstitch.sources.targets import resolve
 
     if not targets:
         raise UsageError("nothing to do: give a file, a folder or the id of a session")
     for target in targets:
         try:
-            found = resolve_sources(target, format=form, session=session, most=most)
+            found = resolve(target, format=form, session=session, most=most)
             if not found:
                 raise Unreadable("holds no session")
             yield target, found
@@ -202,7 +202,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
         raise UsageError("--last takes the session that was used last: give no other")
     folder = current_folder()
     found = None
-    for known in listing.listed(session_paths()):
+    for known in listing.summarize_files(session_paths()):
         if known.is_aside:
             continue
         found = found or known

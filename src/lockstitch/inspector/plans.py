@@ -191,8 +191,8 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = source.open()
-    plan = operations.planned(found, wanted)
-    outlook = operations.outlook(found, plan)
+    plan = operations.plan(found, wanted)
+    outlook = operations.preview(found, plan)
     different = list(listing.differences(plan))
     made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
@@ -204,7 +204,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
     else:
         made.refusal = _in_use(found)
-    return ActionPlan(made, lambda: _repaired(operations.applied(found, plan, backups.new_run())))
+    return ActionPlan(made, lambda: _repaired(operations.write(found, plan, backups.new_run())))
 
 
 def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:
@@ -313,8 +313,8 @@ def _undo_threads(source: Source) -> list[str]:
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
     found = source.open()
-    condensed = compaction.condensed(found, budget=budget)
-    outlook = compaction.shorter(found, condensed)
+    condensed = compaction.plan_compaction(found, budget=budget)
+    outlook = compaction.preview_compaction(found, condensed)
     before, after = outlook.done.before, outlook.done.after
     digest = found.before.digest if found.before is not None else ""
     made = Preview("compact", "Make this session shorter", "Compact", make_stamp(digest, budget))
@@ -330,7 +330,7 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     made.changes = outlook.changes
     made.refusal = _in_use(found)
     return ActionPlan(
-        made, lambda: _shortened(compaction.shortened(found, condensed, backups.new_run()))
+        made, lambda: _shortened(compaction.write_compaction(found, condensed, backups.new_run()))
     )
 
 

@@ -469,18 +469,10 @@ def _describe(report: Report, journal: Journal) -> None:
 class StoreSource(Source, frozen=True):
     """A session in a store of Lockstitch's own; its path is the address or the path of that.
 
-    It is read as the request that it makes. A repair of it writes what can be read anew and keeps
-    the damaged one beside it, which is what ``undo`` goes back to.
+    It is read as the request that it makes. Without an id it is the only session of its store. A
+    repair of it writes what can be read anew and keeps the damaged one beside it, which is what
+    ``undo`` goes back to.
     """
-
-    @classmethod
-    def find(cls, target: str, session: str | None = None) -> Iterator[Source]:
-        """Yield the sessions of a store, or the one that is named."""
-        backend, place = open_store(target)
-        with backend:
-            wanted = session or place.session
-            names = [wanted] if wanted else [one.session for one in backend.sessions()]
-        yield from (cls(target, OWN, OWN, name) for name in names)
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
         journal = read(self.path, self.session)

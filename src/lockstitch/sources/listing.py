@@ -262,7 +262,7 @@ _LINES = 40
 _DOCUMENT = 1 << 22
 
 
-def listed(
+def summarize_files(
     paths: Iterable[str], *, environ: Mapping[str, str] | None = None
 ) -> Iterator[SessionSummary]:
     """Return the sessions in some files, not checked, the one that was used last first.
@@ -273,11 +273,11 @@ def listed(
     known: list[tuple[float, str, SessionSummary | None]] = []
     for path in paths:
         if may_hold_many(path):
-            known += [(one.updated, path, one) for one in listed_in(path, where)]
+            known += [(one.updated, path, one) for one in summarize_file(path, where)]
         else:
             known.append((_time(path), path, None))
     for _, path, row in sorted(known, key=lambda one: (-one[0], one[1])):
-        yield from listed_in(path, where) if row is None else [row]
+        yield from summarize_file(path, where) if row is None else [row]
 
 
 def _time(path: str) -> float:
@@ -287,7 +287,7 @@ def _time(path: str) -> float:
         return 0.0
 
 
-def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
+def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
     """Return the sessions of one file; those of a program that is not known are left out."""
     where = os.environ if environ is None else environ
     try:
@@ -334,7 +334,7 @@ class Summaries:
         return structs.replace(made, updated=known.updated, project=project)
 
 
-def summarized(report: Report) -> SessionSummary:
+def summarize(report: Report) -> SessionSummary:
     """Return the summary of one session that was checked, with its title or first words."""
     return Summaries().of(report)
 
@@ -457,29 +457,25 @@ class Difference(Struct, frozen=True):
     inner: tuple[str, ...] = ()
 
 
-def differences(mended: RepairPlan) -> Iterator[Difference]:
+def differences(plan: RepairPlan) -> Iterator[Difference]:
     """Return the records that a repair changes and takes out, then those that it adds."""
-    if not mended.changed:
+    if not plan.changed:
         return
-    after = {record.start: record for record in mended.after.records if not record.is_new}
+    after = {record.start: record for record in plan.after.records if not record.is_new}
     place = "0"
-    for record in mended.before.records:
+    for record in plan.before.records:
         new = after.get(record.start)
         if new is None or new.fresh is not record.fresh:
-            changed = None if new is None else _record_text(mended.before, new)
-            inner = () if new is None else _inner(record, new)
-            yield Difference(record.place, _record_text(mended.before, record), changed, inner)
-    for record in mended.after.records:
+            changed = None if new is None else _record_text(plan.before, new)
+            inner: tuple[str, ...] = ()
+            if new is not None and type(record.value) is type(new.value) is dict:
+                inner = tuple(edit.place for edit in diff(record.value, new.value))
+            yield Difference(record.place, _record_text(plan.before, record), changed, inner)
+    for record in plan.after.records:
         if record.is_new:
-            yield Difference(place, None, _record_text(mended.after, record))
+            yield Difference(place, None, _record_text(plan.after, record))
         else:
             place = record.place or place
-
-
-def _inner(old: Record, new: Record) -> tuple[str, ...]:
-    if type(old.value) is not dict or type(new.value) is not dict:
-        return ()
-    return tuple(edit.place for edit in diff(old.value, new.value))
 
 
 def _record_text(transcript: Transcript, record: Record) -> str:

@@ -21,6 +21,7 @@ from lockstitch.errors import (
     Busy,
     Conflict,
     LockstitchError,
+    Moved,
     UnknownFormat,
     Unreadable,
     UsageError,
@@ -58,7 +59,7 @@ from lockstitch.sources.targets import (
     is_recognized,
     resolve_sources,
     session_paths,
-    sources_in,
+    sources_of_file,
 )
 from lockstitch.stores import addresses
 
@@ -110,9 +111,9 @@ def scan_file(
     Of a database with many sessions, several can check one part each.
     """
     try:
-        if places.may_be(path) and places.place_of(path):
+        found = sources_of_file(path, environ=environ)
+        if found and found[0].kind == places.OWN:
             return [] if part else _check_store(path)
-        found = sources_in(path, environ=environ)
         if parts > 1:
             names = ((one.session or "").encode("utf-8", "surrogatepass") for one in found)
             mine = [zlib.crc32(name) % parts == part for name in names]
@@ -139,12 +140,12 @@ def check(source: Source) -> Report:
     return source.check()
 
 
-def examined(source: Source) -> tuple[Report, Transcript | None]:
+def examine(source: Source) -> tuple[Report, Transcript | None]:
     """Return what is wrong with a session, without a quick pass first, and what was read."""
     return source.examine()
 
 
-def described(session: Opened) -> Report:
+def describe(session: Opened) -> Report:
     """Return what a session is, without judging it."""
     return session.source.describe(session.transcript)
 
@@ -164,7 +165,8 @@ T = TypeVar("T")
 class Repaired(Struct):
     """What a repair did to one session, or would do; ``backup`` says where the original is.
 
-    ``went_on`` says that it was not done, since the session was no longer what was read.
+    ``went_on`` says that it was not done, since the session was no longer what was read, and
+    ``was_read_again`` that it was done to what the session had become by then.
     """
 
     report: Report
@@ -174,33 +176,34 @@ class Repaired(Struct):
     backup: str | None = None
     carried: int = 0
     went_on: bool = False
+    was_read_again: bool = False
 
 
-def planned(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
+def plan(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     with paused_collection():
-        plan = plan_repair(session.source.form, session.transcript, options)
-    if not plan.changed:
-        return plan
+        made = plan_repair(session.source.form, session.transcript, options)
+    if not made.changed:
+        return made
     if session.before is not None:
-        source, data = session.source, plan.before.context.data
-        after = write_lines(data, plan.after.records)
-        is_told = not is_recognized(source, data) or is_recognized(source, after)
+        source, data = session.source, made.before.context.data
+        after = write_lines(data, made.after.records)
+        is_known = not is_recognized(source, data) or is_recognized(source, after)
         try:
             if source.kind == DOCUMENT:
                 parse_file(source, after)  # it may have become lines
-            require_records(source, plan.after)
+            require_records(source, made.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
-            is_told = False
-        if not is_told:
-            held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
-            return RepairPlan(held, held, plan.findings, plan.findings, [], [])
-    is_rolled_back = any(change.action == ROLLED_BACK for change in plan.changes)
+            is_known = False
+        if not is_known:
+            held = structs.replace(made.before, notes=[*made.before.notes, _UNKNOWN_AFTER])
+            return RepairPlan(held, held, made.findings, made.findings, [], [])
+    is_rolled_back = any(change.action == ROLLED_BACK for change in made.changes)
     if options.strategy == "rollback" and not is_rolled_back:
-        held = structs.replace(plan.before, notes=[*plan.before.notes, _NOT_ROLLED_BACK])
-        return structs.replace(plan, before=held)
-    return plan
+        held = structs.replace(made.before, notes=[*made.before.notes, _NOT_ROLLED_BACK])
+        return structs.replace(made, before=held)
+    return made
 
 
 def repair(
@@ -210,7 +213,7 @@ def repair(
     run: str | None = None,
     follow_symlinks: bool = False,
 ) -> Repaired:
-    """Mend a session where it is, with a backup; raises Conflict if it cannot be done safely.
+    """Repair a session where it is, with a backup; raises Conflict if it cannot be done safely.
 
     A file that changes while the repair is worked out is read again and planned anew.
     """
@@ -220,7 +223,7 @@ def repair(
 
     def attempt() -> Repaired:
         session = chosen.open(follow_symlinks=follow_symlinks)
-        return applied(session, planned(session, options), run or backups.new_run())
+        return write(session, plan(session, options), run or backups.new_run())
 
     return until_it_stays(attempt)
 
@@ -237,27 +240,50 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def outlook(session: Opened, mended: RepairPlan | None) -> Repaired:
+def preview(session: Opened, made: RepairPlan | None) -> Repaired:
     """Return what a repair would come to, without writing it."""
     report = session.source.describe(session.transcript)
-    if mended is None:
+    if made is None:
         return Repaired(report)
-    report.findings, report.notes = mended.findings, list(mended.before.notes)
-    return Repaired(report, mended.remaining, mended.changes, mended.quarantine)
+    report.findings, report.notes = made.findings, list(made.before.notes)
+    return Repaired(report, made.remaining, made.changes, made.quarantine)
 
 
-def applied(session: Opened, mended: RepairPlan, run: str) -> Repaired:
+def write(session: Opened, made: RepairPlan, run: str) -> Repaired:
     """Write a planned repair, with its backup."""
-    done = outlook(session, mended)
-    if not mended.changed:
-        return done
-    details = {
-        "codes": sorted({finding.code for finding in mended.findings}),
-        "changes": msgspec.to_builtins(mended.changes),
-        "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
-    }
-    done.backup, done.carried = session.source.write(session, mended, run, details)
+    done = preview(session, made)
+    if made.changed:
+        done.backup, done.carried = session.source.write(session, made, run, backup_details(made))
     return done
+
+
+def write_repair(
+    session: Opened,
+    made: RepairPlan,
+    options: RepairOptions = RepairOptions(),  # noqa: B008 - frozen
+    run: str | None = None,
+    *,
+    follow_symlinks: bool = False,
+) -> Repaired:
+    """Write a planned repair; a session that goes on meanwhile is read and planned again."""
+    run = run or backups.new_run()
+    try:
+        return write(session, made, run)
+    except (Busy, Moved):
+        raise
+    except Conflict:
+        done = repair(session.source, options, run=run, follow_symlinks=follow_symlinks)
+    done.was_read_again = True
+    return done
+
+
+def backup_details(made: RepairPlan) -> dict[str, Any]:
+    """Return what a backup says of the repair that it was made for."""
+    return {
+        "codes": sorted({finding.code for finding in made.findings}),
+        "changes": msgspec.to_builtins(made.changes),
+        "quarantine": msgspec.to_builtins(made.quarantine, builtin_types=(msgspec.Raw,)),
+    }
 
 
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
@@ -265,11 +291,11 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
     session.source.require_closed(session, way, is_named=is_named)
 
 
-def copied(session: Opened, mended: RepairPlan, path: str = "") -> bytes:
-    """Return the bytes of the mended session for a file elsewhere, packed if its name says so."""
+def encode_copy(session: Opened, made: RepairPlan, path: str = "") -> bytes:
+    """Return the bytes of the repaired session for another file, packed if its name says so."""
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
-    data = file_bytes(mended.after)
+    data = file_bytes(made.after)
     return read.pack(data) if read.is_packed(path) else data
 
 
@@ -378,7 +404,7 @@ def require_undoable(backup: Backup, *, force: bool = False) -> None:
     if backup.rows is None:
         _require_file_closed(backup.path)
     else:
-        _restore_rows(backup, rehearse=True)
+        _restore_rows(backup, dry_run=True)
 
 
 def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> Undone:
@@ -421,10 +447,10 @@ def undo_threads(
         raise UsageError(f"{addresses.public(url)}: {done[0]}")
 
 
-def _restore_rows(backup: Backup, *, rehearse: bool = False) -> None:
+def _restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
     from lockstitch.sources import rows as row_undo  # noqa: PLC0415 - as above
 
-    row_undo.restore_rows(backup, rehearse=rehearse)
+    row_undo.restore_rows(backup, rehearse=dry_run)
 
 
 def _require_file_closed(path: str) -> None:
@@ -442,7 +468,7 @@ def _require_file_closed(path: str) -> None:
     os_files.require_closed(form.title, form.users(path, session, project))
 
 
-def exported(
+def export(
     stored: Opened,
     wanted: str | None,
     *,
@@ -455,10 +481,10 @@ def exported(
     """
     transcript = stored.transcript
     if not raw:
-        repair = planned(stored)
-        transcript = repair.after
-        if repair.changes and on_heal is not None:
-            on_heal(len(repair.changes))
+        made = plan(stored)
+        transcript = made.after
+        if made.changes and on_heal is not None:
+            on_heal(len(made.changes))
     history = transcript.history
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect
@@ -468,11 +494,11 @@ def exported(
         messages = render(messages, history.dialect, dialect)
     if raw:
         return messages, dialect, []
-    plan = plan_stored(messages, dialect, history.model)
-    return list(plan.plain), dialect, plan.remaining
+    healed = plan_stored(messages, dialect, history.model)
+    return list(healed.plain), dialect, healed.remaining
 
 
-def without_secrets(
+def remove_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
     """Return messages without secrets, still valid, and what was taken out of them."""
@@ -484,7 +510,7 @@ def without_secrets(
     return list(plan_stored(clean, dialect, None).plain), found
 
 
-def encoded(messages: Sequence[Any]) -> bytes:
+def encode_messages(messages: Sequence[Any]) -> bytes:
     """Write a JSON list with a message a line."""
     lines = ",\n".join(dump(message) for message in messages)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"

@@ -237,22 +237,24 @@ class Source(Struct, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Write a planned repair; return where the backup is, and how many bytes others added."""
-        return self.replace(opened, plan.after, run, details)
+        """Write what was planned, with a backup of what was read.
 
-    def replace(
-        self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
-    ) -> tuple[str | None, int]:
-        """Put other records in the place of those that were read, with a backup of these."""
+        Return where the backup is, and how many bytes others added meanwhile.
+        """
         before = opened.before
         if before is None:
             raise UsageError("was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
-        data = write_lines(after.context.data, after.records)
+        data = write_lines(plan.after.context.data, plan.after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
         backup, replaced = replace_with_backup(before, data, run, details)
         if not replaced.carried:
-            _keep_time(before)
+            # Programs resume the session that was used last, so it stays as old as it was; but one
+            # millisecond later than before, so that whoever remembers that time sees the change.
+            later = before.mtime_ns + 1_000_000
+            follows = os.utime not in os.supports_follow_symlinks
+            with suppress(OSError):
+                os.utime(before.path, ns=(later, later), follow_symlinks=follows)
         return str(backup.file), replaced.carried
 
 
@@ -284,17 +286,6 @@ def paused_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _keep_time(before: Snapshot) -> None:
-    """Let a session stay as old as it was: programs resume the one that was used last.
-
-    A millisecond later than before, so that whoever remembers the old time sees the change.
-    """
-    later = before.mtime_ns + 1_000_000
-    follows = os.utime not in os.supports_follow_symlinks
-    with suppress(OSError):
-        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> Transcript:
@@ -355,28 +346,25 @@ class Beside(Mapping[str, bytes]):
         self._folder = base.parent / base.name.removesuffix(".jsonl") / "subagents"
         self._names: list[str] | None = None
 
-    def _listed(self) -> list[str]:
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over their names; the folder is looked up once."""
         if self._names is None:
             found = self._folder.iterdir() if self._folder.is_dir() else ()
             self._names = sorted(path.name for path in found if path.name.startswith("agent-"))
-        return self._names
+        return iter(self._names)
 
     def __getitem__(self, name: str) -> bytes:
         """Return the content of one of them."""
-        if name not in self._listed():
+        if name not in iter(self):
             raise KeyError(name)
         try:
             return read.read_file(self._folder / name)
         except LockstitchError:
             raise KeyError(name) from None
 
-    def __iter__(self) -> Iterator[str]:
-        """Return their names."""
-        return iter(self._listed())
-
     def __len__(self) -> int:
         """Return their number."""
-        return len(self._listed())
+        return sum(1 for _ in self)
 
 
 POSTGRES = ("postgresql:", "postgres:")
