@@ -168,7 +168,7 @@ def _run_command(words: Sequence[str]) -> int:
 
 
 def _describe_unknown(word: str) -> str:
-    """Return the error for an unknown command, and what may be meant: another one, or a session."""
+    """Return the error for an unknown command, with a suggestion: another one, or a session."""
     from lockstitch.stores.addresses import public
 
     hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."

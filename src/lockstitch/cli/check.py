@@ -38,7 +38,7 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# For so many targets at most the command that repairs them is told.
+# For so many targets at most, the command that repairs them is named.
 _MOST_DUE = 3
 
 
@@ -86,7 +86,7 @@ def run(request: CheckRequest) -> int:
                 terminal.say(line)
             for note in report.notes:
                 terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
-    # What the check was told of a list, healing it has to be told as well.
+    # What was said of a list for its check has to be said for its repair as well.
     asked = {"--dialect": request.dialect, "--model": request.model}
     return tally.say(
         "".join(f" {name} {shlex.quote(word)}" for name, word in asked.items() if word)

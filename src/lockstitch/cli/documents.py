@@ -63,7 +63,7 @@ def list_key(body: dict[str, Any]) -> str | None:
 
 
 def input_names(files: list[str]) -> list[str]:
-    """Return what to read: the files given, or stdin unless a person would have to type it."""
+    """Return what to read: the files named, or stdin unless a person would have to type it."""
     if not files and sys.stdin is not None and sys.stdin.isatty():
         raise UsageError("nothing to read: give a FILE, or pipe JSON in")
     return files or [STDIN]
@@ -186,12 +186,12 @@ def encode_document(document: MessageDocument, healed: Any) -> bytes:
     text = decode_text(document.data)
     if document.lines:
         spans = [match.span() for match in _FULL_LINE.finditer(text)]
-        woven = replace_items(text, spans, document.value, healed)
+        text = replace_items(text, spans, document.value, healed)
     elif isinstance(healed, dict):
-        woven = _encode_body(text, document.value, healed)
+        text = _encode_body(text, document.value, healed)
     else:
-        woven = replace_items(text, member_spans(text), document.value, healed)
-    return woven.encode("utf-8", "surrogatepass")
+        text = replace_items(text, member_spans(text), document.value, healed)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _encode_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -200,11 +200,11 @@ def _label(part: Part) -> str:
 
 
 def _texts(part: Part) -> list[str]:
-    """Return what a call was given and what came back, or what came back without a call."""
+    """Return the arguments of a call and what came back, or what came back without a call."""
     if part["kind"] != "call":
         return ["\n".join([part["text"], *part["pictures"]])]
-    given, result = part["arguments"], part.get("result")
-    texts = [given if isinstance(given, str) else as_json(given)]
+    arguments, result = part["arguments"], part.get("result")
+    texts = [arguments if isinstance(arguments, str) else as_json(arguments)]
     if result is not None:
         is_open = part["state"] == "open"
         came = "\n".join([result["text"], *result.get("pictures", ())])

@@ -223,7 +223,7 @@ def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError
 
 
 def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
-    """Return the error for an unknown option, and which one may be meant."""
+    """Return the error for an unknown option, with a suggestion."""
     flag = word.partition("=")[0]
     if name in _SHARED and flag in _RETIRED:
         return (

@@ -53,11 +53,11 @@ from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import (
     OWN,
+    POSTGRES,
     SCHEMES,
     Report,
     Source,
     brief,
-    is_postgres,
     pasted,
     status_of_findings,
 )
@@ -122,7 +122,7 @@ def run(request: RepairRequest) -> int:
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
     targets = request.targets
-    if request.shard is not None or any(map(is_postgres, targets)):
+    if request.shard is not None or any(target.startswith(POSTGRES) for target in targets):
         from lockstitch.cli import threads
 
         # only the database itself can say whose it is
@@ -403,19 +403,19 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
     return FINDINGS if is_broken(left) else CLEAN
 
 
-def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[str]:
-    """Return the fewest places that an undo of all these files can be given.
+def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[str]:
+    """Return the fewest places to name for an undo of all these files.
 
     What a person gave counts first, then the files themselves, then the folders of programs.
     """
     covered: dict[str, set[str]] = {}
-    for place in (*given, *known):
+    for place in (*named, *known):
         start = place.rstrip(os.sep) + os.sep
         covered[place] = {one for one in paths if one == place or one.startswith(start)}
-    named = [place for place in given if covered[place]]
-    is_all = {*paths} == {path for place in named for path in covered[place]}
-    if is_all and len(named) <= _MOST_BACKUPS:
-        return named
+    used = [place for place in named if covered[place]]
+    is_all = {*paths} == {path for place in used for path in covered[place]}
+    if is_all and len(used) <= _MOST_BACKUPS:
+        return used
     files = [*dict.fromkeys(paths)]
     roots = [root for root in known if covered[root]]
     is_short = len(files) <= _MOST_BACKUPS or not roots

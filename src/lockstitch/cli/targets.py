@@ -221,8 +221,8 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     """Return the only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    [(given, found)] = find_each([target], form, session, _SHOWN)
-    name = public(given)
+    [(_, found)] = find_each([target], form, session, _SHOWN)
+    name = public(target)
     if isinstance(found, LockstitchError):
         raise type(found)(f"{name}: {found}")
     found = [source for source in found if source.session == session] or found
@@ -230,7 +230,7 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
         count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
-        many = count if is_postgres(given) else f"{len(found)} sessions"
+        many = count if is_postgres(target) else f"{len(found)} sessions"
         raise UsageError(f"{name}: holds {many}; name one with --session{more}")
     if found[0].format == _REQUESTS:
         raise UsageError(

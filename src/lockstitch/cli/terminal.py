@@ -134,7 +134,7 @@ def width() -> int:
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return the text in a style if the stream (stdout unless given) shows colours."""
+    """Return the text in a style if the stream (stdout by default) shows colours."""
     if not shows_colour(sys.stdout if stream is None else stream):
         return text
     return f"\x1b[{';'.join(STYLES[style] for style in styles)}m{text}\x1b[0m"

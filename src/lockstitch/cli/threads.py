@@ -25,7 +25,7 @@ _WORTH_WORKERS = 2_000
 
 
 class ThreadScope(Struct, frozen=True):
-    """Which threads of a database are meant, and by how many processes they are read."""
+    """Which threads of a database to read, and by how many processes."""
 
     workers: int | None = None
     session: str | None = None

@@ -52,7 +52,7 @@ _ELSEWHERE = "; the file as it was before has all of it."
 
 
 def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
-    """Give, by number, the messages of which less is sent than the history has."""
+    """Return, by number, the messages of which less is sent than the history has."""
     if view.summary is None or not view.summary.event.shortened:
         return {}
     bare = structs.replace(view, summary=None)
@@ -222,8 +222,8 @@ class Story:
     def unmet(self, budget: TokenBudget, least: int) -> Unmet:
         """Say that a budget cannot be met, in the figures of the file."""
         before = self._cost(self.history.messages)
-        real, told = self._sizes()
-        least = least * max(real.tokens, told.tokens) // max(told.tokens, 1)
+        stored, sent = self._sizes()
+        least = least * max(stored.tokens, sent.tokens) // max(sent.tokens, 1)
         left = f"with all that can be left out about {least}" if least else "all of it stays"
         return Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
@@ -240,10 +240,10 @@ class Story:
 
     def _scaled(self, left: TokenBudget) -> TokenBudget:
         """Return a budget that is to the facts as this one is to the messages, which hold more."""
-        real, told = self._sizes()
+        stored, sent = self._sizes()
         return TokenBudget(
-            max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
-            left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),
+            max(left.tokens * sent.tokens // max(stored.tokens, sent.tokens, 1), 1),
+            left.bytes and max(left.bytes * sent.bytes // max(stored.bytes, sent.bytes, 1), 1),
         )
 
     def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:

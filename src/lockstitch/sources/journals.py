@@ -119,7 +119,7 @@ def read(target: str, session: str | None = None) -> Journal:
 
 
 def chosen(backend: Backend, session: str | None) -> str:
-    """Return the session that is meant: the one named, or the only one there is."""
+    """Return the session that was named, or the only one there is."""
     if session is not None:
         return session
     first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
@@ -263,7 +263,7 @@ def undo_store(target: str, session: str | None = None) -> Exchanged:
 
 @contextmanager
 def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
-    """Open an existing store for writing, and give the session that is meant."""
+    """Open an existing store for writing, and yield it with the session to write."""
     backend, place = open_store(target)
     with backend:
         name = session or place.session or _only(backend)
@@ -296,13 +296,15 @@ def findings_of(found: Salvage) -> list[Finding]:
     severity = NOTE if is_aside(found.session) else ""
     is_fixable = not ((found.holes or found.lost) and is_thread(found))
     made = [
-        new_finding(DAMAGED, _place_of_record(one), _told(one), severity, fixable=is_fixable)
+        new_finding(
+            DAMAGED, _place_of_record(one), _describe_damage(one), severity, fixable=is_fixable
+        )
         for one in found.records
         if one.proof not in {"intact", "behind"}
     ]
     for name, numbers in found.lost.items():
-        told = f"the large value {name} is gone or is not what was written (checksum)"
-        made.append(new_finding(DAMAGED, str(numbers[0]), told, severity, fixable=is_fixable))
+        message = f"the large value {name} is gone or is not what was written (checksum)"
+        made.append(new_finding(DAMAGED, str(numbers[0]), message, severity, fixable=is_fixable))
     made += [
         new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
     ]
@@ -343,7 +345,7 @@ _WORDS = {
 }
 
 
-def _told(one: Salvaged) -> str:
+def _describe_damage(one: Salvaged) -> str:
     if one.count > 1:
         return f"{one.count} records are missing"
     name = f"record {one.seq}" if one.seq else "a piece that belongs nowhere"
@@ -361,7 +363,7 @@ def check_store(
 ) -> Iterator[Report]:
     """Verify a store, or one session of it: every byte, and the request that each session makes.
 
-    What is wrong with no session in particular is a report without a session. ``advance`` is told
+    What is wrong with no session in particular is a report without a session. ``advance`` gets
     the number of records as they are done. Nothing is changed, and no writer is waited for.
     """
     backend, place = open_store(target)

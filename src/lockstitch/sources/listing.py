@@ -38,7 +38,7 @@ from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
-# What a finding of these comes to is told by the number of turns that a resume drops.
+# What findings of these come to is said by the number of turns that a resume drops.
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
@@ -76,7 +76,7 @@ class SessionSummary(Struct):
 
     @property
     def key(self) -> Key:
-        """Return what tells the session from all others of a list."""
+        """Return what identifies the session in a list."""
         return key_of(self.target, self.session)
 
     def age(self, now: float) -> str:
@@ -85,10 +85,7 @@ class SessionSummary(Struct):
 
     def resume_line(self, here: str = "") -> str:
         """Return the line that resumes the session from a folder; empty if there is none."""
-        line = shlex.join(self.words)
-        if not line or not self.is_local or not self.project or self.project == here:
-            return line
-        return f"cd {pasted(self.project)} && {line}"
+        return _resume_line(self.words, self.project if self.is_local else None, here)
 
 
 class Problem(Struct):
@@ -120,7 +117,7 @@ class Problem(Struct):
 
 
 def key_of(target: str, session: str | None) -> Key:
-    """Return what tells a session from others: its file, and its id where a file holds many."""
+    """Return what identifies a session: its file, and its id where a file holds many."""
     return target, session if may_hold_many(target) else None
 
 
@@ -162,7 +159,7 @@ def with_check(summary: SessionSummary, report: Report) -> SessionSummary:
 
 
 def summary_of_report(report: Report, title: str = "") -> SessionSummary:
-    """Return the summary of a report alone; ``title`` is what its file tells besides."""
+    """Return the summary of a report alone; ``title`` is known from its file."""
     program, words, is_local = resuming(report.format, report.session, report.target)
     summary = SessionSummary(
         target=report.target,
@@ -182,8 +179,13 @@ def summary_of_report(report: Report, title: str = "") -> SessionSummary:
 def resume_line_of(report: Report, here: str = "") -> str:
     """Return the line that resumes the session of a report from a folder; empty if none does."""
     _, words, is_local = resuming(report.format, report.session, report.target)
-    known = SessionSummary(report.target, project=report.project, words=words, is_local=is_local)
-    return known.resume_line(here)
+    return _resume_line(words, report.project if is_local else None, here)
+
+
+def _resume_line(words: Sequence[str], folder: str | None, here: str) -> str:
+    """Return a line of shell for these words, which first goes to a folder if it is another one."""
+    line = shlex.join(words)
+    return f"cd {pasted(folder)} && {line}" if line and folder and folder != here else line
 
 
 def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
@@ -258,7 +260,7 @@ def sentence(text: str) -> str:
 _HEAD_BYTES = 1 << 17
 _TAIL = 1 << 16
 _LINES = 40
-# A document is one value: a part of it tells nothing.
+# A document is one value: a part of it says nothing.
 _DOCUMENT = 1 << 22
 
 
@@ -315,11 +317,11 @@ class Summaries:
         try:
             if may_hold_many(report.target):
                 return self._row(report)
-            told = _glimpse(report.target, format_named(report.format))
+            seen = _glimpse(report.target, format_named(report.format))
         except (LockstitchError, OSError):
             return summary_of_report(report)
-        known = summary_of_report(report, told.title or told.prompt)
-        return structs.replace(known, project=known.project or told.project)
+        known = summary_of_report(report, seen.title or seen.prompt)
+        return structs.replace(known, project=known.project or seen.project)
 
     def _row(self, report: Report) -> SessionSummary:
         if report.target not in self.rows:
@@ -341,20 +343,20 @@ def summarize(report: Report) -> SessionSummary:
 
 def _of_file(path: str, form: Format) -> SessionSummary:
     status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
-    told = _glimpse(path, form)
-    program, words, is_local = resuming(form.name, told.session, path)
+    seen = _glimpse(path, form)
+    program, words, is_local = resuming(form.name, seen.session, path)
     return SessionSummary(
         target=path,
         format=form.name,
         program=program,
-        session=told.session,
-        title=one_line(told.title or told.prompt),
-        project=told.project,
+        session=seen.session,
+        title=one_line(seen.title or seen.prompt),
+        project=seen.project,
         updated=status.st_mtime,
         size=status.st_size,
         words=words,
         is_local=is_local,
-        is_aside=told.is_aside,
+        is_aside=seen.is_aside,
     )
 
 
@@ -380,7 +382,7 @@ def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
 
 
 def _glimpse(path: str, form: Format) -> Glimpse:
-    """Return what the two ends of a file tell."""
+    """Return what the two ends of a file say of its session."""
     head, tail = _ends(path)
     first = [*_values_in(head)]
     if not first and len(head) < _DOCUMENT and path.endswith(".json"):

@@ -152,7 +152,7 @@ def describe(session: Opened) -> Report:
 
 _TRIES = 5
 _UNKNOWN_AFTER = (
-    "a repair would leave so little that no program's session could be told in it; nothing was "
+    "a repair would leave so little that nothing could recognize a session in it; nothing was "
     "changed"
 )
 _NOT_ROLLED_BACK = (
@@ -313,7 +313,7 @@ def backups_of(
     """Return the backups of a file or a database, or of all below a folder, newest first.
 
     A target may be the id of a session, too; of a database, its backups are those of that session.
-    What is below a folder and cannot be looked at is told to ``declined``, or else raised.
+    What is below a folder and cannot be looked at is reported to ``declined``, or else raised.
     """
     path, own = _path_meant(target, session)
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time

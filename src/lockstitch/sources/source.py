@@ -2,8 +2,8 @@
 
 ``Source`` is the interface that all of them share, and a file's own way. A source is opened,
 which reads and parses it once; what was opened is checked, repaired and written by the functions
-of ``operations``, which need not know what they have in hand. Where a store of Lockstitch's own is
-told by its address, or by the path of what it is kept in (``place_of``).
+of ``operations``, which need not know what they have in hand. A store of Lockstitch's own is known
+by its address, or by the path of what it is kept in (``place_of``).
 """
 
 from __future__ import annotations
@@ -249,12 +249,7 @@ class Source(Struct, frozen=True):
         data = read.pack(data) if read.is_packed(self.path) else data
         backup, replaced = replace_with_backup(before, data, run, details)
         if not replaced.carried:
-            # Programs resume the session that was used last, so it stays as old as it was; but one
-            # millisecond later than before, so that whoever remembers that time sees the change.
-            later = before.mtime_ns + 1_000_000
-            follows = os.utime not in os.supports_follow_symlinks
-            with suppress(OSError):
-                os.utime(before.path, ns=(later, later), follow_symlinks=follows)
+            _keep_time(before)
         return str(backup.file), replaced.carried
 
 
@@ -286,6 +281,17 @@ def paused_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _keep_time(before: Snapshot) -> None:
+    """Let a session stay as old as it was: programs resume the one that was used last.
+
+    It gets a time one millisecond later, so that whoever remembers the old one sees the change.
+    """
+    later = before.mtime_ns + 1_000_000
+    follows = os.utime not in os.supports_follow_symlinks
+    with suppress(OSError):
+        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> Transcript:
@@ -482,7 +488,7 @@ def is_own_database(path: str) -> bool:
     try:
         SqliteBackend(path, readonly=True).close()
     except LockstitchError:
-        # another program's, or ours of a later version: the mark tells
+        # another program's, or ours of a later version: the mark says which
         try:
             with sqlite.open_reading(path, follow=True) as base:
                 [(found,)] = base.execute("PRAGMA application_id").fetchall()

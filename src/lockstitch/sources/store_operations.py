@@ -162,7 +162,7 @@ def fork(target: str, session: str | None, new: str, *, at: int | str | None = N
 
 
 def name_in(target: str, session: str | None = None) -> str:
-    """Return the name of the session that is meant: the one named, or the only one there is."""
+    """Return the name of the session that was named, or of the only one there is."""
     return _existing(target, session)[1]
 
 
@@ -213,7 +213,7 @@ def _existing_place(target: str) -> StorePlace:
 
 
 def found(target: str, session: str | None = None) -> Listed:
-    """Describe the session that is meant: the one named, or the only one there is."""
+    """Describe the session that was named, or the only one there is."""
     backend, place = open_store(target)
     with backend:
         name = chosen(backend, session or place.session)
@@ -239,7 +239,7 @@ def delete(
 
 
 def vacuum(target: str) -> int:
-    """Give the room of what was removed back, as ``Store.vacuum`` does; returns the bytes freed."""
+    """Free the space of what was removed, as ``Store.vacuum`` does; returns the bytes freed."""
     with open_backend(_existing_place(target).url) as backend:
         return backend.vacuum()
 

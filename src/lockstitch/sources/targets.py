@@ -113,13 +113,13 @@ def session_paths(
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Yield the files to scan: those below the targets, or all known places of this machine."""
-    given = list(targets)
-    for target in given:
+    named = list(targets)
+    for target in named:
         if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
             yield from files_below(target)
         else:
             yield target
-    if not given:
+    if not named:
         where = os.environ if environ is None else environ
         forms = map(format_named, NAMES)
         own = (path for form in forms for path in places_of(form, home or Path.home(), where))
@@ -258,7 +258,7 @@ def sources_of_file(
 def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
     """Return the sessions in one file of many, among which are those of other programs.
 
-    A file that cannot be read is given too, so that whoever opens it says so.
+    A file that cannot be read is a source, too, so that whoever opens it says so.
     """
     try:
         return sources_in(path, name, environ)
@@ -352,7 +352,7 @@ def unknown_program(like: str) -> str:
 
 
 def is_recognized(source: Source, data: bytes) -> bool:
-    """Whether bytes are told as a session of a source's format by what they hold alone."""
+    """Whether bytes are recognized as a session of a source's format by what they hold alone."""
     try:
         kind, values = _first_records(source.path, data[:_HEAD], data)
     except Unreadable:
@@ -363,7 +363,7 @@ def is_recognized(source: Source, data: bytes) -> bool:
 
 
 def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
-    """Read the first values of a file, and tell lines of JSON from one document."""
+    """Read the first values of a file, and find out if it is lines of JSON or one document."""
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("is empty")
     if not head.strip(b"\0 \t\r\n"):
