@@ -8,9 +8,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import lockstitch
-from lockstitch.cli import terminal
+from lockstitch.cli import COMMANDS, terminal
 from lockstitch.cli.parser import COMMON
-from lockstitch.cli.summaries import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,7 +48,7 @@ def overview_page() -> str:
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
     lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
     for group, title in GROUPS.items():
-        rows = [(name, summary) for name, (where, summary) in SUMMARIES.items() if where == group]
+        rows = [(name, summary) for name, (where, summary) in COMMANDS.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [*_filled("lockstitch COMMAND -h tells more about one command, with examples."), ""]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.documents import read_document
+from lockstitch.cli.heal import read_document
 from lockstitch.cli.options import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target

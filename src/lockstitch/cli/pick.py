@@ -70,8 +70,8 @@ def open_picked(summary: SessionSummary) -> PickedSession:
         own = summary.session if may_hold_many(summary.target) else None
         found = resolve_sources(summary.target, session=own)
         session = found[0].open()
-        plan = operations.plan(session)
-        report = operations.preview(session, plan).report
+        plan = operations.plan_session(session)
+        report = operations.preview_plan(session, plan).report
     except LockstitchError as error:
         return PickedSession(summary, error=str(error))
     except OSError as error:

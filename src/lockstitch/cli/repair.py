@@ -23,10 +23,13 @@ from lockstitch.cli.options import (
     Option,
 )
 from lockstitch.cli.targets import (
+    ThreadScope,
     current_folder,
     find_each,
     last_used_session,
     naming_target,
+    process_threads,
+    read_shard,
     write_copy,
 )
 from lockstitch.cli.terminal import (
@@ -68,7 +71,6 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.cli.threads import ThreadScope
     from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
     from lockstitch.journal.salvage import Salvage
     from lockstitch.rules import Finding
@@ -123,17 +125,15 @@ def run(request: RepairRequest) -> int:
         )
     targets = request.targets
     if request.shard is not None or any(target.startswith(POSTGRES) for target in targets):
-        from lockstitch.cli import threads
-
         # only the database itself can say whose it is
         kinds = {classify(target, request.form) for target in targets}
-        shard = threads.require_shard(request.shard, targets, request.session, kinds == {THREADS})
+        shard = read_shard(request.shard, targets, request.session, kinds == {THREADS})
         if THREADS in kinds:
             if request.output is not None or request.branch is not None or len(targets) > 1:
                 raise UsageError(
                     "a database is repaired alone, where it is: without -o and --branch"
                 )
-            scope = threads.ThreadScope(request.workers, request.session, shard)
+            scope = ThreadScope(request.workers, request.session, shard)
             return _repair_threads(targets[0], request, scope)
     if request.every:
         request = structs.replace(request, targets=[*session_paths()])
@@ -276,9 +276,9 @@ def _repair_one(
         write_copy(str(output), data, source.path, force=request.force)
         where = render.target_name(str(output))
         terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
-        return SessionOutcome(name, operations.preview(session, None), is_written=True)
-    plan = operations.plan(session, options)
-    outlook = operations.preview(session, plan)
+        return SessionOutcome(name, operations.preview_plan(session, None), is_written=True)
+    plan = operations.plan_session(session, options)
+    outlook = operations.preview_plan(session, plan)
     if not plan.changed or request.diff:
         _show_plan(label, session, plan, request, is_done=False)
         return SessionOutcome(name, outlook)
@@ -427,8 +427,6 @@ def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[st
 
 def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> int:
     """Repair the threads of a database, and return the exit status."""
-    from lockstitch.cli import threads
-
     states: dict[str, int] = {}
     found = left = failed = planned = 0
 
@@ -436,7 +434,7 @@ def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> 
         nonlocal found, left, failed, planned
         how: dict[str, Any] = {"plans": True, "writes": request.yes and not request.diff}
         how |= {"run": request.run, "options": request.options}
-        for one in threads.go_through(target, scope, "Repairing", **how):
+        for one in process_threads(target, scope, "Repairing", **how):
             states[one.state] = states.get(one.state, 0) + 1
             is_written = one.state == "repaired"
             found += len(one.report.findings)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from lockstitch.cli import render, terminal, threads
+from lockstitch.cli import render, terminal
 from lockstitch.cli.check import check_own_store, check_threads
 from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
-from lockstitch.cli.targets import home_folder, shorten_path
+from lockstitch.cli.targets import ThreadScope, home_folder, read_shard, shorten_path
 from lockstitch.cli.terminal import (
     CLEAN,
     FAILED,
@@ -43,7 +43,7 @@ from lockstitch.sources.listing import (
     summary_of_report,
 )
 from lockstitch.sources.source import OWN, Report, brief, is_postgres, may_hold_many, pasted
-from lockstitch.sources.targets import searched_folders, session_paths
+from lockstitch.sources.targets import look_into, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
@@ -81,14 +81,14 @@ def run(request: ScanRequest) -> int:
     options = ReportOptions.of(request)
     stores = [path for path in request.paths if is_postgres(path)]
     is_meant = len(stores) == len(request.paths)
-    shard = threads.require_shard(request.shard, request.paths, None, is_meant)
+    shard = read_shard(request.shard, request.paths, None, is_meant)
     missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
     named = [path for path in request.paths if path not in stores and path not in missing]
     files = list(session_paths(named)) if named or not request.paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
-        scope = threads.ThreadScope(request.workers, None, shard)
+        scope = ThreadScope(request.workers, None, shard)
 
         def scan_everything() -> Iterator[Report]:
             yield from absent
@@ -127,10 +127,10 @@ def run(request: ScanRequest) -> int:
     return status
 
 
-def _scan_database(url: str, scope: threads.ThreadScope) -> Iterator[Report]:
+def _scan_database(url: str, scope: ThreadScope) -> Iterator[Report]:
     """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
     try:
-        known = threads.look_into(url)
+        known = look_into(url)
         # A store of our own is not divided: it goes with the first shard.
         if known.is_own and scope.shard.number == 1:
             yield from check_own_store(url)

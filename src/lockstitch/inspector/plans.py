@@ -191,8 +191,8 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = source.open()
-    plan = operations.plan(found, wanted)
-    outlook = operations.preview(found, plan)
+    plan = operations.plan_session(found, wanted)
+    outlook = operations.preview_plan(found, plan)
     different = list(listing.differences(plan))
     made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
@@ -204,7 +204,9 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
     else:
         made.refusal = _in_use(found)
-    return ActionPlan(made, lambda: _repaired(operations.write(found, plan, backups.new_run())))
+    return ActionPlan(
+        made, lambda: _repaired(operations.write_plan(found, plan, backups.new_run()))
+    )
 
 
 def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:

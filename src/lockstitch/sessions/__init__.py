@@ -45,10 +45,10 @@ from lockstitch.sources.operations import encode_messages as encoded
 from lockstitch.sources.operations import examine as examined
 from lockstitch.sources.operations import export as exported
 from lockstitch.sources.operations import open_source as opened
-from lockstitch.sources.operations import plan as planned
-from lockstitch.sources.operations import preview as outlook
+from lockstitch.sources.operations import plan_session as planned
+from lockstitch.sources.operations import preview_plan as outlook
 from lockstitch.sources.operations import remove_secrets as without_secrets
-from lockstitch.sources.operations import write as applied
+from lockstitch.sources.operations import write_plan as applied
 from lockstitch.sources.repair import RepairOptions as Options
 from lockstitch.sources.repair import RepairPlan as Mended
 from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint

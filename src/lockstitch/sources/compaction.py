@@ -481,10 +481,7 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
     before = session.before
     if snapshot(before.path).digest != before.digest:
         raise Conflict("has gone on since it was read; nothing was written")
-    whole = structs.replace(made.draft.repaired, after=made.after)
-    details = {
-        **backup_details(whole),
-        "compaction": {"rung": done.done.rung, "turns": done.turns},
-    }
-    done.backup, done.carried = session.source.write(session, whole, run, details)
+    compaction = {"rung": done.done.rung, "turns": done.turns}
+    details = {**backup_details(made.draft.repaired), "compaction": compaction}
+    done.backup, done.carried = session.source.replace(session, made.after, run, details)
     return done

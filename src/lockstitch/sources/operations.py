@@ -55,8 +55,8 @@ from lockstitch.sources.source import (
     require_records,
 )
 from lockstitch.sources.targets import (
-    NEITHER,
     is_recognized,
+    look_into,
     resolve_sources,
     session_paths,
     sources_of_file,
@@ -89,18 +89,15 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     ``how`` may say ``workers``, and which ``shard`` of the threads.
     """
     try:
-        with psycopg_hint():
-            work = format_module("langgraph.postgres.work")
-            known = format_module("langgraph.postgres.database").look_into(url)
-            if known.is_own:
-                yield from _check_store(url)
-            for task in work.schema_tasks(url, addresses.public, known=known, **how):
-                for page in work.work_through(task, how.get("workers", 1)):
-                    yield from (outcome.report for outcome in page)
-            if not known.is_own and not known.homes:
-                raise UnknownFormat(NEITHER)
+        known = look_into(url)
+        if known.is_own:
+            yield from _check_store(url)
+        work = format_module("langgraph.postgres.work")
+        for task in work.schema_tasks(url, addresses.public, known=known, **how):
+            for page in work.work_through(task, how.get("workers", 1)):
+                yield from (outcome.report for outcome in page)
     except LockstitchError as error:
-        yield Report(addresses.public(url), error=str(error))
+        yield Report(addresses.public(url), error=places.brief(str(error), url))
 
 
 def scan_file(
@@ -179,31 +176,31 @@ class Repaired(Struct):
     was_read_again: bool = False
 
 
-def plan(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
+def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     with paused_collection():
-        made = plan_repair(session.source.form, session.transcript, options)
-    if not made.changed:
-        return made
+        plan = plan_repair(session.source.form, session.transcript, options)
+    if not plan.changed:
+        return plan
     if session.before is not None:
-        source, data = session.source, made.before.context.data
-        after = write_lines(data, made.after.records)
+        source, data = session.source, plan.before.context.data
+        after = write_lines(data, plan.after.records)
         is_known = not is_recognized(source, data) or is_recognized(source, after)
         try:
             if source.kind == DOCUMENT:
                 parse_file(source, after)  # it may have become lines
-            require_records(source, made.after)
+            require_records(source, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
             is_known = False
         if not is_known:
-            held = structs.replace(made.before, notes=[*made.before.notes, _UNKNOWN_AFTER])
-            return RepairPlan(held, held, made.findings, made.findings, [], [])
-    is_rolled_back = any(change.action == ROLLED_BACK for change in made.changes)
+            held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
+            return RepairPlan(held, held, plan.findings, plan.findings, [], [])
+    is_rolled_back = any(change.action == ROLLED_BACK for change in plan.changes)
     if options.strategy == "rollback" and not is_rolled_back:
-        held = structs.replace(made.before, notes=[*made.before.notes, _NOT_ROLLED_BACK])
-        return structs.replace(made, before=held)
-    return made
+        held = structs.replace(plan.before, notes=[*plan.before.notes, _NOT_ROLLED_BACK])
+        return structs.replace(plan, before=held)
+    return plan
 
 
 def repair(
@@ -223,7 +220,7 @@ def repair(
 
     def attempt() -> Repaired:
         session = chosen.open(follow_symlinks=follow_symlinks)
-        return write(session, plan(session, options), run or backups.new_run())
+        return write_plan(session, plan_session(session, options), run or backups.new_run())
 
     return until_it_stays(attempt)
 
@@ -240,26 +237,26 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def preview(session: Opened, made: RepairPlan | None) -> Repaired:
+def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
     """Return what a repair would come to, without writing it."""
     report = session.source.describe(session.transcript)
-    if made is None:
+    if plan is None:
         return Repaired(report)
-    report.findings, report.notes = made.findings, list(made.before.notes)
-    return Repaired(report, made.remaining, made.changes, made.quarantine)
+    report.findings, report.notes = plan.findings, list(plan.before.notes)
+    return Repaired(report, plan.remaining, plan.changes, plan.quarantine)
 
 
-def write(session: Opened, made: RepairPlan, run: str) -> Repaired:
+def write_plan(session: Opened, plan: RepairPlan, run: str) -> Repaired:
     """Write a planned repair, with its backup."""
-    done = preview(session, made)
-    if made.changed:
-        done.backup, done.carried = session.source.write(session, made, run, backup_details(made))
+    done = preview_plan(session, plan)
+    if plan.changed:
+        done.backup, done.carried = session.source.write(session, plan, run, backup_details(plan))
     return done
 
 
 def write_repair(
     session: Opened,
-    made: RepairPlan,
+    plan: RepairPlan,
     options: RepairOptions = RepairOptions(),  # noqa: B008 - frozen
     run: str | None = None,
     *,
@@ -268,7 +265,7 @@ def write_repair(
     """Write a planned repair; a session that goes on meanwhile is read and planned again."""
     run = run or backups.new_run()
     try:
-        return write(session, made, run)
+        return write_plan(session, plan, run)
     except (Busy, Moved):
         raise
     except Conflict:
@@ -277,12 +274,12 @@ def write_repair(
     return done
 
 
-def backup_details(made: RepairPlan) -> dict[str, Any]:
-    """Return what a backup says of the repair that it was made for."""
+def backup_details(plan: RepairPlan) -> dict[str, Any]:
+    """Return what a backup says of the repair that it was plan for."""
     return {
-        "codes": sorted({finding.code for finding in made.findings}),
-        "changes": msgspec.to_builtins(made.changes),
-        "quarantine": msgspec.to_builtins(made.quarantine, builtin_types=(msgspec.Raw,)),
+        "codes": sorted({finding.code for finding in plan.findings}),
+        "changes": msgspec.to_builtins(plan.changes),
+        "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
     }
 
 
@@ -291,11 +288,11 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
     session.source.require_closed(session, way, is_named=is_named)
 
 
-def encode_copy(session: Opened, made: RepairPlan, path: str = "") -> bytes:
+def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
     """Return the bytes of the repaired session for another file, packed if its name says so."""
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
-    data = file_bytes(made.after)
+    data = file_bytes(plan.after)
     return read.pack(data) if read.is_packed(path) else data
 
 
@@ -481,10 +478,10 @@ def export(
     """
     transcript = stored.transcript
     if not raw:
-        made = plan(stored)
-        transcript = made.after
-        if made.changes and on_heal is not None:
-            on_heal(len(made.changes))
+        plan = plan_session(stored)
+        transcript = plan.after
+        if plan.changes and on_heal is not None:
+            on_heal(len(plan.changes))
     history = transcript.history
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect

@@ -237,15 +237,18 @@ class Source(Struct, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Write what was planned, with a backup of what was read.
+        """Write a planned repair; return where the backup is, and how many bytes others added."""
+        return self.replace(opened, plan.after, run, details)
 
-        Return where the backup is, and how many bytes others added meanwhile.
-        """
+    def replace(
+        self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        """Put other records in the place of those that were read, with a backup of these."""
         before = opened.before
         if before is None:
             raise UsageError("was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
-        data = write_lines(plan.after.context.data, plan.after.records)
+        data = write_lines(after.context.data, after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
         backup, replaced = replace_with_backup(before, data, run, details)
         if not replaced.carried:

@@ -56,7 +56,6 @@ _OWN = (
     "is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
     "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
-NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
 
 
 # Where programs keep their sessions
@@ -154,11 +153,7 @@ def classify(target: str, form: str | None = None) -> str:
     if target.startswith(POSTGRES) and form in (None, LANGGRAPH):
         if form == LANGGRAPH or names_schema(target):
             return THREADS
-        with psycopg_hint():
-            known = format_module("langgraph.postgres.database").look_into(target)
-        if not known.homes and not known.is_own:
-            raise UnknownFormat(f"{public(target)}: {NEITHER}")
-        return STORE if known.is_own else THREADS
+        return STORE if look_into(target).is_own else THREADS
     if form not in (None, OWN) or target == "-":
         return SESSIONS
     if form is None and (os.path.isdir(target) or not may_be(target)):  # noqa: PTH112 - start-up
@@ -168,6 +163,17 @@ def classify(target: str, form: str | None = None) -> str:
     if form is not None:
         raise Unreadable("is not a store of Lockstitch's own")
     return SESSIONS
+
+
+def look_into(url: str) -> Any:
+    """Return what a PostgreSQL holds; raises ``UnknownFormat`` if it is nothing that is known."""
+    with psycopg_hint():
+        known = format_module("langgraph.postgres.database").look_into(url)
+    if not known.homes and not known.is_own:
+        raise UnknownFormat(
+            "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+        ).about(public(url))
+    return known
 
 
 def resolve(  # noqa: PLR0913 - options, all by name
@@ -218,12 +224,20 @@ def resolve(  # noqa: PLR0913 - options, all by name
     ]
 
 
-def resolve_sources(target: str, **how: Any) -> list[Source]:
+def resolve_sources(  # noqa: PLR0913 - options, all by name
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 - as above
+    session: str | None = None,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    most: int | None = None,
+) -> list[Source]:
     """Return the sessions of other programs that a target names, as :func:`resolve` does.
 
     Raises ``UsageError`` for a store of Lockstitch's own.
     """
-    found = resolve(target, **how)
+    found = resolve(target, format=format, session=session, home=home, environ=environ, most=most)
     if any(one.kind == OWN for one in found):
         raise UsageError(_OWN)
     return found
