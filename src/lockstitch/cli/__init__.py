@@ -166,7 +166,7 @@ def _run_command(words: Sequence[str]) -> int:
             return pick.run()
         from lockstitch.cli import help as pages
 
-        page = pages.command_page(chosen) if chosen else pages.overview_page()
+        page = pages.command_page(chosen) if chosen else pages.overview_page(COMMANDS)
         terminal.emit((pages.version_page() if common.version else page).encode())
         return CLEAN
     operand = chosen.operand
