@@ -158,7 +158,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
         return view, ["Nothing was changed."]
     try:
         view.session.source.require_closed(view.session, is_named=True)
-        done = operations.write_repair(view.session, view.plan)
+        done, _ = operations.write_repair(view.session, view.plan)
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]
     again = open_picked(view.summary)

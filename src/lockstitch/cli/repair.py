@@ -294,13 +294,14 @@ def _repair_one(
         if not prompt.wants(lambda: _show_difference(label, plan)):
             return SessionOutcome(name, outlook)
     try:
-        follow = request.follow_symlinks
-        done = operations.write_repair(session, plan, options, request.run, follow_symlinks=follow)
+        done, had_gone_on = operations.write_repair(
+            session, plan, options, request.run, follow_symlinks=request.follow_symlinks
+        )
     except Moved:
         terminal.note(f"{render.target_name(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return SessionOutcome(name, outlook)
-    if done.was_read_again:
+    if had_gone_on:
         terminal.note("The session was continued meanwhile; it was read and repaired again.")
     if request.yes:
         _show_plan(label, session, plan, request, is_done=True)

@@ -162,8 +162,7 @@ T = TypeVar("T")
 class Repaired(Struct):
     """What a repair did to one session, or would do; ``backup`` says where the original is.
 
-    ``went_on`` says that it was not done, since the session was no longer what was read, and
-    ``was_read_again`` that it was done to what the session had become by then.
+    ``went_on`` says that it was not done, since the session was no longer what was read.
     """
 
     report: Report
@@ -173,7 +172,6 @@ class Repaired(Struct):
     backup: str | None = None
     carried: int = 0
     went_on: bool = False
-    was_read_again: bool = False
 
 
 def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
@@ -261,17 +259,19 @@ def write_repair(
     run: str | None = None,
     *,
     follow_symlinks: bool = False,
-) -> Repaired:
-    """Write a planned repair; a session that goes on meanwhile is read and planned again."""
+) -> tuple[Repaired, bool]:
+    """Write a planned repair; a session that goes on meanwhile is read and planned again.
+
+    Return what was done, and whether it was to a session that had gone on.
+    """
     run = run or backups.new_run()
     try:
-        return write_plan(session, plan, run)
+        return write_plan(session, plan, run), False
     except (Busy, Moved):
         raise
     except Conflict:
         done = repair(session.source, options, run=run, follow_symlinks=follow_symlinks)
-    done.was_read_again = True
-    return done
+    return done, True
 
 
 def backup_details(plan: RepairPlan) -> dict[str, Any]:
