@@ -51,12 +51,25 @@ def run(  # noqa: PLR0913 - one keyword an option
 
         write_copy(output, None, target, force=force)
     try:
-        document = _read(target)
+        document = read_document(target)
+        if document.requests:
+            raise Unreadable(_MANY)  # noqa: TRY301 - named below, like any other
         with limits_as_errors():
             named = confirm_dialect(document.value, dialect)
             plan = lockstitch.plan(document.value, named, model=model)
             data = encode_document(document, plan.messages)
-            shown = _shown(document, plan, data, diff=diff, as_json=as_json)
+            shown = _difference(document, plan.messages) if diff else data
+            if as_json:
+                shown = render.encode_json(
+                    target=target,
+                    dialect=plan.dialect,
+                    changed=plan.changed,
+                    findings=plan.findings,
+                    edits=plan.edits,
+                    changes=plan.changes,
+                    quarantine=plan.quarantine,
+                    remaining=plan.remaining,
+                )
     except Unreadable as error:
         error.about(render.target_name(target))
         raise
@@ -66,37 +79,8 @@ def run(  # noqa: PLR0913 - one keyword an option
         terminal.emit(shown)
     elif output is None or as_json:
         terminal.emit_json(shown)
-    _summarise(target, plan)
+    _print_summary(target, plan)
     return FINDINGS if plan.remaining else CLEAN
-
-
-def _read(target: str) -> MessageDocument:
-    document = read_document(target)
-    if document.requests:
-        raise Unreadable(_MANY)
-    return document
-
-
-def _shown(
-    document: MessageDocument, plan: Plan, data: bytes, *, diff: bool, as_json: bool
-) -> bytes:
-    """Return what goes to stdout: the report, the difference, or the healed JSON itself."""
-    if as_json:
-        return _report(document.target, plan)
-    return _difference(document, plan.messages) if diff else data
-
-
-def _report(target: str, plan: Plan) -> bytes:
-    return render.encode_json(
-        target=target,
-        dialect=plan.dialect,
-        changed=plan.changed,
-        findings=plan.findings,
-        edits=plan.edits,
-        changes=plan.changes,
-        quarantine=plan.quarantine,
-        remaining=plan.remaining,
-    )
 
 
 def _difference(document: MessageDocument, healed: object) -> bytes:
@@ -107,17 +91,15 @@ def _difference(document: MessageDocument, healed: object) -> bytes:
 
     old, new = (dump(value, indent=2).splitlines() for value in (document.value, healed))
     name = render.target_name(document.target)
-    lines = unified_diff(old, new, name, f"{name} (healed)", lineterm="")
-    return "".join(f"{_coloured(line)}\n" for line in lines).encode("utf-8", "backslashreplace")
+    text = ""
+    for line in unified_diff(old, new, name, f"{name} (healed)", lineterm=""):
+        style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+        safe = terminal.escape_controls(line)
+        text += f"{terminal.paint(safe, style) if style else safe}\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
-def _coloured(line: str) -> str:
-    style = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-    safe = terminal.escape_controls(line)
-    return terminal.paint(safe, style) if style else safe
-
-
-def _summarise(target: str, plan: Plan) -> None:
+def _print_summary(target: str, plan: Plan) -> None:
     """Print what was done, or why nothing could be, on stderr."""
     for found in plan.remaining:
         terminal.note(render.describe_finding(target, plan.dialect, found, sys.stderr))
@@ -234,8 +216,11 @@ def _decode(data: bytes) -> tuple[Any, bool]:
     try:
         return _json(data), False
     except json.JSONDecodeError as error:
-        if _is_lines(error):
-            return [_json_line(number, line) for number, line in numbered_lines(data)], True
+        # a whole value on the first line, and more on the next
+        before = error.doc[: error.pos]
+        gap = before[len(before.rstrip()) :]
+        if error.msg == "Extra data" and "\n" in gap and "\n" not in before.strip():
+            return _decode_lines(data), True
         size = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
         where = f"line {error.lineno} column {error.colno} (byte {size})"
         raise Unreadable(f"is not JSON: {_parser_words(error)} at {where}") from None
@@ -258,24 +243,20 @@ def _json(data: bytes) -> Any:
         raise Unreadable("holds an integer too long to read") from None
 
 
-def _json_line(number: int, line: bytes) -> Any:
-    try:
-        return _json(line)
-    except json.JSONDecodeError as error:
-        where = f"line {number} column {error.colno}"
-        raise Unreadable(f"is not JSONL: {_parser_words(error)} at {where}") from None
+def _decode_lines(data: bytes) -> list[Any]:
+    values: list[Any] = []
+    for number, line in numbered_lines(data):
+        try:
+            values.append(_json(line))
+        except json.JSONDecodeError as error:
+            where = f"line {number} column {error.colno}"
+            raise Unreadable(f"is not JSONL: {_parser_words(error)} at {where}") from None
+    return values
 
 
 def _parser_words(error: json.JSONDecodeError) -> str:
     """Return the parser's words, of which some end with the "at" that follows here."""
     return error.msg.removesuffix(" at")
-
-
-def _is_lines(error: json.JSONDecodeError) -> bool:
-    """Whether a whole JSON value stands on the first line and more follows on the next."""
-    before = error.doc[: error.pos]
-    gap = before[len(before.rstrip()) :]
-    return error.msg == "Extra data" and "\n" in gap and "\n" not in before.strip()
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -168,7 +168,7 @@ def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]
     refused: list[dict[str, Any]] = []
     for target in request.targets:
         try:
-            due += operations.undoable(
+            due += operations.find_undoable(
                 target, session=request.session, run=request.run_id, declined=request.decline
             )
         except (LockstitchError, OSError) as error:

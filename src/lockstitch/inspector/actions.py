@@ -145,7 +145,7 @@ def _has_undo(source: Source) -> bool:
     try:
         if source.kind == POSTGRES:
             return True
-        return bool(operations.undoable(source.path, session=source.session))
+        return bool(operations.find_undoable(source.path, session=source.session))
     except (LockstitchError, OSError):
         return False
 

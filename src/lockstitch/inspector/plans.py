@@ -265,7 +265,7 @@ def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
         made.says = ["The rows that the last repair of this thread added will be deleted."]
         made.stamp = make_stamp(source.session)
         return ActionPlan(made, lambda: _undo_threads(source))
-    due = operations.undoable(source.path, session=source.session)
+    due = operations.find_undoable(source.path, session=source.session)
     made.stamp = make_stamp([one.stem for one in due], _facts(source.path))
     made.says = [_prospect(one) for one in due]
     for backup in due:

@@ -37,13 +37,13 @@ from lockstitch.sources.operations import (
     session_of,
     undo,
     undo_threads,
-    undoable,
 )
 from lockstitch.sources.operations import describe as described
 from lockstitch.sources.operations import encode_copy as copied
 from lockstitch.sources.operations import encode_messages as encoded
 from lockstitch.sources.operations import examine as examined
 from lockstitch.sources.operations import export as exported
+from lockstitch.sources.operations import find_undoable as undoable
 from lockstitch.sources.operations import open_source as opened
 from lockstitch.sources.operations import plan_session as planned
 from lockstitch.sources.operations import preview_plan as outlook

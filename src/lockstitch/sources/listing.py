@@ -11,6 +11,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -277,16 +278,13 @@ def summarize_files(
         if may_hold_many(path):
             known += [(one.updated, path, one) for one in summarize_file(path, where)]
         else:
-            known.append((_time(path), path, None))
+            try:
+                updated = os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
+            except OSError:
+                updated = 0.0
+            known.append((updated, path, None))
     for _, path, row in sorted(known, key=lambda one: (-one[0], one[1])):
         yield from summarize_file(path, where) if row is None else [row]
-
-
-def _time(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
-    except OSError:
-        return 0.0
 
 
 def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
@@ -297,8 +295,24 @@ def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Itera
             yield from _summaries_in_database(path)
             return
         form = owner_of(path, where)
-        if form is not None:
-            yield _of_file(path, form)
+        if form is None:
+            return
+        status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
+        seen = _glimpse(path, form)
+        program, words, is_local = resuming(form.name, seen.session, path)
+        yield SessionSummary(
+            target=path,
+            format=form.name,
+            program=program,
+            session=seen.session,
+            title=one_line(seen.title or seen.prompt),
+            project=seen.project,
+            updated=status.st_mtime,
+            size=status.st_size,
+            words=words,
+            is_local=is_local,
+            is_aside=seen.is_aside,
+        )
     except (LockstitchError, OSError):
         # Whoever checks it says what is wrong with it.
         yield SessionSummary(path)
@@ -341,25 +355,6 @@ def summarize(report: Report) -> SessionSummary:
     return Summaries().of(report)
 
 
-def _of_file(path: str, form: Format) -> SessionSummary:
-    status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
-    seen = _glimpse(path, form)
-    program, words, is_local = resuming(form.name, seen.session, path)
-    return SessionSummary(
-        target=path,
-        format=form.name,
-        program=program,
-        session=seen.session,
-        title=one_line(seen.title or seen.prompt),
-        project=seen.project,
-        updated=status.st_mtime,
-        size=status.st_size,
-        words=words,
-        is_local=is_local,
-        is_aside=seen.is_aside,
-    )
-
-
 def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
@@ -384,11 +379,11 @@ def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
 def _glimpse(path: str, form: Format) -> Glimpse:
     """Return what the two ends of a file say of its session."""
     head, tail = _ends(path)
-    first = [*_values_in(head)]
+    first = _objects_in(head.split(b"\n")[:_LINES])
     if not first and len(head) < _DOCUMENT and path.endswith(".json"):
-        first = [*_document(path)]
+        first = _objects_in([read.read_head(path, _DOCUMENT)])
     # the first line of a piece from the middle is a rest of one
-    last = [*_values_in(tail.partition(b"\n")[2], most=None)]
+    last = _objects_in(tail.split(b"\n")[1:])
     return form.glimpse(path, first, last)
 
 
@@ -405,24 +400,15 @@ def _ends(path: str) -> tuple[bytes, bytes]:
         return head, os.read(handle, _TAIL + 1)
 
 
-def _values_in(data: bytes, most: int | None = _LINES) -> Iterator[dict[str, Any]]:
-    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:most]:
-        try:
-            value = records.decode_json(line.strip(b"\0"))
-        except (ValueError, RecursionError):
-            continue
-        if type(value) is dict:
-            yield value
-
-
-def _document(path: str) -> Iterator[dict[str, Any]]:
-    data = read.read_head(path, _DOCUMENT)
-    try:
-        value = records.decode_json(data.removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError):
-        return
-    if type(value) is dict:
-        yield value
+def _objects_in(texts: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return those texts that are JSON objects, decoded."""
+    found: list[dict[str, Any]] = []
+    for text in texts:
+        with suppress(ValueError, RecursionError):
+            value = records.decode_json(text.removeprefix(b"\xef\xbb\xbf").strip(b"\0"))
+            if type(value) is dict:
+                found.append(value)
+    return found
 
 
 def search(source: Source, words: SearchWords) -> Iterator[Match]:

@@ -312,7 +312,21 @@ def backups_of(
     A target may be the id of a session, too; of a database, its backups are those of that session.
     What is below a folder and cannot be looked at is reported to ``declined``, or else raised.
     """
-    path, own = _path_meant(target, session)
+    path = target.removeprefix(_URL)
+    own = session
+    is_path = os.path.lexists(path) or os.sep in path
+    if not is_path and not backups.list_backups(path):
+        # the id of a session
+        [source] = resolve_sources(path)
+        path = source.path
+        if source.kind == SQLITE:
+            if session not in (None, source.session):
+                raise UsageError(
+                    "is the id of a session already; --session is for one in a database"
+                )
+            own = source.session
+    elif os.path.islink(path) and not backups.list_backups(path):  # noqa: PTH114 - start-up time
+        path = os.path.realpath(path)
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         found = [one for group in backups.list_runs(path, declined) for one in group.backups]
     else:
@@ -331,21 +345,7 @@ def session_of(backup: Backup) -> str | None:
     return rows.session_of_backup(backup)
 
 
-def _path_meant(target: str, session: str | None) -> tuple[str, str | None]:
-    """Return the path that a target means, and the session if it means only that."""
-    path = target.removeprefix(_URL) if target.startswith(_URL) else target
-    if os.path.lexists(path) or os.sep in path or backups.list_backups(path):
-        is_bare = os.path.islink(path) and not backups.list_backups(path)  # noqa: PTH114 - as above
-        return (os.path.realpath(path) if is_bare else path), session
-    [source] = resolve_sources(path)
-    if source.kind != SQLITE:
-        return source.path, session
-    if session not in (None, source.session):
-        raise UsageError("is the id of a session already; --session is for one in a database")
-    return source.path, source.session
-
-
-def undoable(
+def find_undoable(
     target: str,
     *,
     session: str | None = None,
@@ -358,28 +358,21 @@ def undoable(
     a database or anything below a folder, or whatever of a run was not taken back yet.
     """
     found = backups_of(target, session=session, run=run, declined=declined)
-    if session is not None and found == [] and _is_file(target):
+    if session is not None and found == [] and os.path.isfile(target.removeprefix(_URL)):  # noqa: PTH113 - start-up time
         raise UsageError(f"{_NONE} of a session {session}; --session is for one in a database")
     due = [one for one in found if one.status != "undone" and not _is_void(one)]
     if run is None:
         due = [one for one in due if not backups.is_undo(one)]
         due = [one for one in due if one.run == due[0].run]
+    if not due and run is None:
+        is_undone = any(one.status == "undone" for one in found)
+        raise UsageError(f"{_NONE}{': its repairs were all taken back' * is_undone}")
     if not due:
-        raise UsageError(_why_not(found, run))
+        already = "; it was already" if found else ""
+        raise UsageError(f"has nothing of run {run} to take back{already}")
     # A session that one run has repaired twice goes back step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]
-
-
-def _is_file(target: str) -> bool:
-    return os.path.isfile(target.removeprefix(_URL))  # noqa: PTH113 - pathlib costs start-up time
-
-
-def _why_not(found: Sequence[Backup], run: str | None) -> str:
-    if run is None:
-        is_undone = any(one.status == "undone" for one in found)
-        return f"{_NONE}{': its repairs were all taken back' * is_undone}"
-    return f"has nothing of run {run} to take back" + ("; it was already" if found else "")
 
 
 def _is_void(backup: Backup) -> bool:
