@@ -5,7 +5,6 @@ With --check nothing is written; the exit status is 1 when a file is missing, st
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,19 +42,12 @@ Generated from the commands themselves by `make docs`.
 
 
 MAN_PAGE = DOCS / "lockstitch.1"
-SUMMARIES = DOCS.parent / "src" / "lockstitch" / "cli" / "summaries.py"
-SUMMARIES_INTRO = '''"""The group and summary of each command: generated from them by `make docs`.
-
-Help shows them without loading any command.
-"""
-
-'''
 
 
 def main() -> int:
     """Write the files, or with --check say which ones would change."""
     wanted = pages()
-    found = {path for pattern in GENERATED for path in DOCS.glob(pattern)} | {SUMMARIES}
+    found = {path for pattern in GENERATED for path in DOCS.glob(pattern)}
     stale = sorted(path for path in found | wanted.keys() if current(path) != wanted.get(path))
     for path in stale:
         print(f"{'stale' if '--check' in sys.argv else 'writing'}: {path.relative_to(DOCS.parent)}")
@@ -76,7 +68,6 @@ def pages() -> dict[Path, str]:
     shared = f"## Options of every command\n\n{options(COMMON)}\n"
     written[DOCS / "cli.md"] = "\n".join([CLI_INTRO, shared, *map(usage, commands)])
     written[MAN_PAGE] = man_page.page(commands)
-    written[SUMMARIES] = SUMMARIES_INTRO + summaries(commands)
     return written | reference()
 
 
@@ -91,15 +82,6 @@ def reference() -> dict[Path, str]:
     written[folder / "sql.md"] = journal.sql_page()
     schemas = {DOCS / "schemas" / name: text for name, text in json_page.schemas().items()}
     return written | schemas
-
-
-def summaries(commands: list[Command]) -> str:
-    """The group and the summary of each command, as Python."""
-    rows = [
-        f'    "{one.name}": (\n        "{one.group}",\n        {json.dumps(one.summary)},\n    ),'
-        for one in commands
-    ]
-    return "\n".join(["SUMMARIES: dict[str, tuple[str, str]] = {", *rows, "}"]) + "\n"
 
 
 def usage(declared: Command) -> str:

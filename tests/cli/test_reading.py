@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockstitch.cli.documents import read_document
+from lockstitch.cli.heal import read_document
 from lockstitch.errors import Unreadable, UsageError
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def go_through(path: Path, share: float) -> None:
     except Unreadable:
         return
     tokens = whole.left.done.before.tokens
-    healed = whole.draft.mended.after.history.messages
+    healed = whole.draft.repaired.after.history.messages
     try:
         done = sessions.compact(source, lambda _: NOTES, budget=max(int(tokens * share), 1))
     except Unmet:

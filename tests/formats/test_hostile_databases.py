@@ -77,7 +77,7 @@ def test_a_trigger_does_not_run_on_an_undo(base: Path, name: str, what: str) -> 
     repaired(base)
     hostile.changed(base, hostile.TRIGGER.format(what=what, table=table, other=other))
     before = every_row(base)
-    [backup] = operations.undoable(str(base))
+    [backup] = operations.find_undoable(str(base))
     with pytest.raises(Unreadable, match=r"trigger planted .*nothing was written"):
         operations.undo(backup)
     assert every_row(base) == before
@@ -93,7 +93,7 @@ def test_rows_go_nowhere_on_the_heels_of_others(base: Path, name: str) -> None:
     )
     before = hostile.asked(base, "select count(*) from hangs")
     repaired(base)
-    [backup] = operations.undoable(str(base))
+    [backup] = operations.find_undoable(str(base))
     operations.undo(backup)
     assert hostile.asked(base, "select count(*) from hangs") == before
 
@@ -200,7 +200,7 @@ def test_what_a_later_version_adds_is_no_reason_to_decline(base: Path, name: str
     before = every_row(base)
     assert is_read(base)
     repaired(base)
-    [backup] = operations.undoable(str(base))
+    [backup] = operations.find_undoable(str(base))
     operations.undo(backup)
     assert every_row(base) == before
 
@@ -253,7 +253,7 @@ def test_a_trigger_of_the_program_itself_runs_and_is_undone(
     before = every_row(path)
     repaired(path)
     assert hostile.asked(path, "select total_tokens from sessions") != [(None,)]
-    [backup] = operations.undoable(str(path))
+    [backup] = operations.find_undoable(str(path))
     operations.undo(backup)
     assert every_row(path) == before
 

@@ -82,7 +82,7 @@ def there_and_back(path: Path) -> None:
         if first.error is None and operations.repair(source).backup:
             assert len(operations.check(source).findings) <= len(first.findings)
             assert not operations.repair(source).backup
-            for backup in operations.undoable(str(path)):
+            for backup in operations.find_undoable(str(path)):
                 operations.undo(backup)
             assert every_row(path) == before
 

@@ -3,8 +3,8 @@
 Exit status: 0 clean or repaired, 1 findings left, 2 bad usage, unreadable input or an internal
 error, 130 after Ctrl-C. There is no other, and there is never a traceback.
 
-A command line loads the module of its own command only, and help loads none of them: what a
-command is in one line stands in ``summaries``, which is generated.
+A command line loads the module of its own command only. The list of all in the help loads none of
+them: what it says of each stands here.
 """
 
 from __future__ import annotations
@@ -26,34 +26,53 @@ if TYPE_CHECKING:
 
     from lockstitch.cli.parser import Command
 
-COMMANDS = (
-    "scan",
-    "check",
-    "repair",
-    "undo",
-    "backups",
-    "show",
-    "export",
-    "heal",
-    "compact",
-    "checkpoints",
-    "rewind",
-    "fork",
-    "search",
-    "migrate",
-    "import",
-    "delete",
-    "retain",
-    "vacuum",
-    "explain",
-    "proxy",
-    "run",
-    "watch",
-    "provider",
-    "ui",
-    "demo",
-    "completion",
-)
+# Each command with the group and the line under which help lists it.
+COMMANDS = {
+    "scan": (
+        "sessions",
+        "Find every agent session on this machine, or below PATH, and check them all.",
+    ),
+    "check": (
+        "sessions",
+        "Find what is wrong with a session, or with a message list or request body.",
+    ),
+    "repair": ("sessions", "Repair broken sessions in place: planned, shown, backed up, undoable."),
+    "undo": ("sessions", "Take the last repair of a session back, byte for byte."),
+    "backups": ("sessions", "List, show and prune the backups that repairs have kept."),
+    "show": ("sessions", "Show a session for a person to read, calls joined with their results."),
+    "export": (
+        "sessions",
+        "Print a stored session as the messages of a request, healed, or as a document.",
+    ),
+    "heal": ("requests", "Make a message list or request body valid, and say what was done."),
+    "compact": ("sessions", "Make a session that is too long shorter, as its own program would."),
+    "checkpoints": ("store", "List the places of a session to go back to."),
+    "rewind": ("store", "Let a session go on from an earlier place; nothing is deleted."),
+    "fork": ("store", "Make a new session out of the beginning of another one."),
+    "search": ("sessions", "Find sessions by what was said in them."),
+    "migrate": ("store", "Copy sessions from one store into another one."),
+    "import": ("store", "Make a session of a store out of another program's, to go on from there."),
+    "delete": ("store", "Remove a session for good, with what belongs to it."),
+    "retain": ("store", "Remove sessions that are old, or more than shall be kept."),
+    "vacuum": ("store", "Give the room of deleted sessions back, and clear it of their words."),
+    "explain": ("", "Explain a code: what it is, what causes it, what heal does about it."),
+    "proxy": ("requests", "Heal requests on their way from any client to its provider."),
+    "run": (
+        "sessions",
+        "Repair the session that a command is about to resume, and run it behind the proxy.",
+    ),
+    "watch": (
+        "sessions",
+        "Check sessions while they are written; tell what breaks, and repair it when asked.",
+    ),
+    "provider": ("requests", "Run a strict provider on this machine, for tests and demos."),
+    "ui": (
+        "sessions",
+        "Show sessions on a page in the browser: read, repair, undo, rewind, export.",
+    ),
+    "demo": ("", "Kill an agent in mid-tool, once with a message list and once with a session."),
+    "completion": ("", "Print a script that lets your shell complete lockstitch's commands."),
+}
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.
 COLLECT_AFTER = 50_000
@@ -80,7 +99,7 @@ def run(words: Sequence[str]) -> int:
     """Run one command line and return its exit status; no exception leaves this function."""
     terminal.configure()
     try:
-        status = _dispatch(words)
+        status = _run_command(words)
         terminal.flush()
     except LockstitchError as error:
         return _report_failure(words, error, str(error))
@@ -121,17 +140,21 @@ def command(name: str) -> Command:
     return found
 
 
-def _dispatch(words: Sequence[str]) -> int:
+def _run_command(words: Sequence[str]) -> int:
     began = time.monotonic()
-    line = parser.split_line(words)
-    if line.name == "help":
-        line = parser.SplitLine(["--help"], line.rest[0] if line.rest else "", [])
-    call, chosen = parser.parse(None, line.front), None
-    if line.name:
-        if line.name not in COMMANDS:
-            raise UsageError(_describe_unknown(line.name))
-        chosen = command(line.name)
-        call = parser.parse(chosen, [*line.front, *line.rest])
+    # the command is the first word that is neither an option nor its value
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in parser.COMMON_WITH_VALUE else 1
+    front, name, rest = words[:at], words[at] if at < len(words) else "", words[at + 1 :]
+    if name == "help":
+        front, name, rest = ["--help"], rest[0] if rest else "", []
+    call, chosen = parser.parse(None, front), None
+    if name:
+        if name not in COMMANDS:
+            raise UsageError(_describe_unknown(name))
+        chosen = command(name)
+        call = parser.parse(chosen, [*front, *rest])
     common = call.common
     terminal.configure(common.quiet, common.verbose, common.color)
     if common.version or common.help or chosen is None:
@@ -143,17 +166,28 @@ def _dispatch(words: Sequence[str]) -> int:
             return pick.run()
         from lockstitch.cli import help as pages
 
-        page = pages.command_page(chosen) if chosen else pages.overview_page()
+        page = pages.command_page(chosen) if chosen else pages.overview_page(COMMANDS)
         terminal.emit((pages.version_page() if common.version else page).encode())
         return CLEAN
-    status = chosen.start(call.values)
+    operand = chosen.operand
+    named = call.values[operand.name]
+    for word in named if isinstance(named, list) else [named]:
+        # what exists is a path, however it looks; no command has to think of odd addresses
+        if word and operand.is_target and not os.path.lexists(word):
+            from lockstitch.stores.addresses import address_problem, public
+
+            problem = address_problem(word)
+            if problem:
+                raise UsageError(f"{public(word)} {problem}")
+    values = call.values
+    status = chosen.run(chosen.bundle(**values)) if chosen.bundle else chosen.run(**values)
     if common.verbose:
         terminal.note(f"Took {time.monotonic() - began:.2f} s.")
     return status
 
 
 def _describe_unknown(word: str) -> str:
-    """Return the error for an unknown command, and what may be meant: another one, or a session."""
+    """Return the error for an unknown command, with a suggestion: another one, or a session."""
     from lockstitch.stores.addresses import public
 
     hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."

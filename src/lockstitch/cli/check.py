@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field, structs
 
 import lockstitch
-from lockstitch.cli import documents, render, terminal, threads
+from lockstitch.cli import render, terminal
+from lockstitch.cli.heal import MessageDocument, input_names, limits_as_errors, read_document
 from lockstitch.cli.options import (
     DIALECT,
     FORMAT,
@@ -24,7 +25,14 @@ from lockstitch.cli.options import (
 )
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions, finding_lines
-from lockstitch.cli.targets import find_sessions, last_used_session, own_stores_below
+from lockstitch.cli.targets import (
+    ThreadScope,
+    find_sessions,
+    last_used_session,
+    own_stores_below,
+    process_threads,
+    read_shard,
+)
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar, describe_bug
 from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
@@ -38,7 +46,7 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# For so many targets at most the command that repairs them is told.
+# For so many targets at most, the command that repairs them is named.
 _MOST_DUE = 3
 
 
@@ -69,10 +77,10 @@ def run(request: CheckRequest) -> int:
     shard = Shard()
     if request.shard is not None:
         of_threads = all(classify(one, request.form) == THREADS for one in request.targets)
-        shard = threads.require_shard(request.shard, request.targets, request.session, of_threads)
+        shard = read_shard(request.shard, request.targets, request.session, of_threads)
     checked = (
         report
-        for target in documents.input_names(request.targets)
+        for target in input_names(request.targets)
         for report in check_target(target, request, shard)
     )
     tally = CheckTally()
@@ -86,7 +94,7 @@ def run(request: CheckRequest) -> int:
                 terminal.say(line)
             for note in report.notes:
                 terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
-    # What the check was told of a list, healing it has to be told as well.
+    # What was said of a list for its check has to be said for its repair as well.
     asked = {"--dialect": request.dialect, "--model": request.model}
     return tally.say(
         "".join(f" {name} {shlex.quote(word)}" for name, word in asked.items() if word)
@@ -153,7 +161,7 @@ def check_target(
             yield from check_own_store(target, request)
             return
         if kind == THREADS:
-            yield from check_threads(target, threads.ThreadScope(request.workers, session, shard))
+            yield from check_threads(target, ThreadScope(request.workers, session, shard))
             return
         own = own_stores_below(target) if is_folder and form in (None, OWN) else []
         is_list = request.dialect is not None or (request.model is not None and form is None)
@@ -182,11 +190,11 @@ def check_target(
 
 
 def check_threads(
-    target: str, scope: threads.ThreadScope, title: str = "Checking", *, search: bool = True
+    target: str, scope: ThreadScope, title: str = "Checking", *, search: bool = True
 ) -> Iterator[Report]:
     """Check LangGraph's threads; ``search`` looks into older checkpoints. An error is a report."""
     try:
-        for outcome in threads.go_through(target, scope, title, search=search):
+        for outcome in process_threads(target, scope, title, search=search):
             yield outcome.report
     except LockstitchError as error:
         said = brief(str(error), target)
@@ -214,8 +222,8 @@ def check_list(target: str, dialect: str | None, model: str | None) -> Report:
     from lockstitch.sources.targets import unknown_program
 
     try:
-        document = documents.read_document(target)
-        with documents.limits_as_errors():
+        document = read_document(target)
+        with limits_as_errors():
             if document.requests:
                 return _check_requests(document, dialect, model)
             like = "" if dialect else doubt_of(document.value)
@@ -231,9 +239,7 @@ def check_list(target: str, dialect: str | None, model: str | None) -> Report:
     )
 
 
-def _check_requests(
-    document: documents.MessageDocument, dialect: str | None, model: str | None
-) -> Report:
+def _check_requests(document: MessageDocument, dialect: str | None, model: str | None) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.plain import Requests, dialect_in
     from lockstitch.sources.targets import unknown_program

@@ -129,7 +129,9 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
     session = source.open(follow_symlinks=follow)
-    outlook = compaction.shorter(session, compaction.condensed(session, **request.limits))
+    outlook = compaction.preview_compaction(
+        session, compaction.plan_compaction(session, **request.limits)
+    )
     if output is None:
         return CompactionPlan(
             outlook,
@@ -141,9 +143,9 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
 
     def write(options: dict[str, Any]) -> Shorter:
         again = source.open(follow_symlinks=follow)
-        made = compaction.condensed(again, **options)
+        made = compaction.plan_compaction(again, **options)
         write_copy(output, file_bytes(made.after), source.path, force=request.force)
-        return compaction.shorter(again, made)
+        return compaction.preview_compaction(again, made)
 
     return CompactionPlan(outlook, write)
 

@@ -81,7 +81,7 @@ class ExportRequest(Struct, frozen=True):
         if not self.redact:
             return messages
         personal = self.redact == "all"
-        clean, found = operations.without_secrets(messages, dialect, personal=personal)
+        clean, found = operations.remove_secrets(messages, dialect, personal=personal)
         terminal.note(f"Redacted {several(len(found), 'place')}.")
         return clean
 
@@ -98,14 +98,14 @@ def run(request: ExportRequest) -> int:
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
     stored = source.open(follow_symlinks=True)
-    messages, dialect, left = operations.exported(
+    messages, dialect, left = operations.export(
         stored, wanted, raw=request.raw, on_heal=_say_healed
     )
     messages = request.remove_secrets(messages, dialect)
-    data = operations.encoded(messages)
+    data = operations.encode_messages(messages)
     if request.document:
         # under its title, or its id where secrets must not show
-        known = listing.summarized(operations.described(stored))
+        known = listing.summarize(operations.describe(stored))
         title = known.session if request.redact else known.title or known.session
         facts = (known.program, "" if request.redact else known.project, known.session)
         about = " · ".join(fact for fact in facts if fact)
@@ -142,7 +142,7 @@ def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> 
     else:
         dialect = wanted or journal.dialect
         messages = request.remove_secrets(messages, dialect)
-        data = operations.encoded(messages)
+        data = operations.encode_messages(messages)
         if request.document:
             facts = f"Lockstitch, {several(journal.turns, 'turn')}"
             data = write_document(request.document, journal.session, facts, messages, dialect)
@@ -200,11 +200,11 @@ def _label(part: Part) -> str:
 
 
 def _texts(part: Part) -> list[str]:
-    """Return what a call was given and what came back, or what came back without a call."""
+    """Return the arguments of a call and what came back, or what came back without a call."""
     if part["kind"] != "call":
         return ["\n".join([part["text"], *part["pictures"]])]
-    given, result = part["arguments"], part.get("result")
-    texts = [given if isinstance(given, str) else as_json(given)]
+    arguments, result = part["arguments"], part.get("result")
+    texts = [arguments if isinstance(arguments, str) else as_json(arguments)]
     if result is not None:
         is_open = part["state"] == "open"
         came = "\n".join([result["text"], *result.get("pictures", ())])

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import lockstitch
 from lockstitch.cli import terminal
 from lockstitch.cli.parser import COMMON
-from lockstitch.cli.summaries import SUMMARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lockstitch.cli.parser import Command
 
@@ -44,12 +43,15 @@ _WIDEST, _NARROWEST = 100, 40
 _COLUMN = 28
 
 
-def overview_page() -> str:
-    """Return all commands in their groups, and what to type first."""
+def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
+    """Return all commands in their groups, and what to type first.
+
+    ``commands`` has the group and the summary of each, so that none of them has to be loaded.
+    """
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
     lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
     for group, title in GROUPS.items():
-        rows = [(name, summary) for name, (where, summary) in SUMMARIES.items() if where == group]
+        rows = [(name, summary) for name, (where, summary) in commands.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [*_filled("lockstitch COMMAND -h tells more about one command, with examples."), ""]

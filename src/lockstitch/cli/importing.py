@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.documents import read_document
+from lockstitch.cli.heal import read_document
 from lockstitch.cli.options import DIALECT, FORMAT, JSON, SESSION, Command, Operand, Option
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target
@@ -95,7 +95,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
         if source.error is not None:
             return source.error
         opened = source.open(follow_symlinks=True)
-        messages, dialect, left = operations.exported(opened, None)
+        messages, dialect, left = operations.export(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))
             return f"cannot be made valid ({codes})"

@@ -8,7 +8,6 @@ whatever it looks like.
 
 from __future__ import annotations
 
-import os
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec import Struct
 
 from lockstitch.errors import UsageError, suggestion
-from lockstitch.stores.addresses import address_problem, public
+from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,15 +120,6 @@ class Command(Struct, frozen=True):
     group: str = ""
     bundle: type[Struct] | None = None
 
-    def start(self, values: dict[str, Any]) -> int:
-        """Run the command; whoever looks for what was named need not think of odd addresses."""
-        given = values[self.operand.name]
-        for word in given if isinstance(given, list) else [given]:
-            problem = address_problem(word) if word and self.operand.is_target else ""
-            if problem and not os.path.lexists(word):
-                raise UsageError(f"{public(word)} {problem}")
-        return self.run(**values) if self.bundle is None else self.run(self.bundle(**values))
-
 
 # What every command takes; none of them reaches its ``run``.
 COMMON = (
@@ -146,14 +136,8 @@ COMMON = (
         default="auto",
     ),
 )
-
-
-class SplitLine(Struct):
-    """The words of a command line: those before the command, its name, and those behind it."""
-
-    front: list[str]
-    name: str
-    rest: list[str]
+# Those of them that take the next word.
+COMMON_WITH_VALUE = {flag for option in COMMON if option.metavar for flag in option.flags}
 
 
 class CommonOptions(Struct, frozen=True):
@@ -171,15 +155,6 @@ class ParsedCommand(Struct):
 
     values: dict[str, Any]
     common: CommonOptions
-
-
-def split_line(words: Sequence[str]) -> SplitLine:
-    """Find the command among the words: the first that is neither an option nor its value."""
-    valued = {flag for option in COMMON if option.metavar for flag in option.flags}
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in valued else 1
-    return SplitLine([*words[:at]], words[at] if at < len(words) else "", [*words[at + 1 :]])
 
 
 class _Parser(ArgumentParser):
@@ -248,7 +223,7 @@ def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError
 
 
 def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
-    """Return the error for an unknown option, and which one may be meant."""
+    """Return the error for an unknown option, with a suggestion."""
     flag = word.partition("=")[0]
     if name in _SHARED and flag in _RETIRED:
         return (

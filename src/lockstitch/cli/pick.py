@@ -26,7 +26,6 @@ from lockstitch.cli.picker import (
     wrap_text,
 )
 from lockstitch.cli.render import COLOURS, describe_steps, difference_lines
-from lockstitch.cli.repair import write_repair
 from lockstitch.cli.scan import BackgroundChecks, say_nothing_found, scan_file
 from lockstitch.cli.targets import current_folder, home_folder, shorten_path
 from lockstitch.cli.terminal import CLEAN, describe_bug
@@ -71,8 +70,8 @@ def open_picked(summary: SessionSummary) -> PickedSession:
         own = summary.session if may_hold_many(summary.target) else None
         found = resolve_sources(summary.target, session=own)
         session = found[0].open()
-        plan = operations.planned(session)
-        report = operations.outlook(session, plan).report
+        plan = operations.plan_session(session)
+        report = operations.preview_plan(session, plan).report
     except LockstitchError as error:
         return PickedSession(summary, error=str(error))
     except OSError as error:
@@ -159,7 +158,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
         return view, ["Nothing was changed."]
     try:
         view.session.source.require_closed(view.session, is_named=True)
-        done = write_repair(view.session, view.plan)
+        done, _ = operations.write_repair(view.session, view.plan)
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]
     again = open_picked(view.summary)
@@ -212,7 +211,7 @@ class _PickScreen:
     def __init__(self, paths: list[str]) -> None:
         self.marks = _choose_marks()
         self.list = SessionList(home_folder(), time.time(), self.marks)
-        self.left: Iterator[SessionSummary] = listing.listed(paths)
+        self.left: Iterator[SessionSummary] = listing.summarize_files(paths)
         self.checks: BackgroundChecks | None = None
         self.paths = paths
         self.view: PickedSession | None = None
@@ -381,7 +380,7 @@ class _PickPrompt:
     def __init__(self, paths: list[str]) -> None:
         self.marks = _choose_marks()
         self.width = max(terminal.width() - 1, 20)
-        listed = (one for one in listing.listed(paths) if not one.is_aside)
+        listed = (one for one in listing.summarize_files(paths) if not one.is_aside)
         self.found = list(islice(listed, _LISTED))
         self.more = sum(1 for _ in listed)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 JSON_VERSION = 1
-# A store of many sessions: its place alone does not say which one is meant.
+# A store of many sessions: its place alone does not say which one it is.
 _FORMATS_OF_MANY = (OWN, "langgraph")
 # Written before changes that are only planned.
 PLANNED = "planned, nothing is changed yet:"

@@ -23,10 +23,13 @@ from lockstitch.cli.options import (
     Option,
 )
 from lockstitch.cli.targets import (
+    ThreadScope,
     current_folder,
     find_each,
     last_used_session,
     naming_target,
+    process_threads,
+    read_shard,
     write_copy,
 )
 from lockstitch.cli.terminal import (
@@ -39,8 +42,6 @@ from lockstitch.cli.terminal import (
     describe_bug,
 )
 from lockstitch.errors import (
-    Busy,
-    Conflict,
     LockstitchError,
     Moved,
     UnknownFormat,
@@ -53,25 +54,28 @@ from lockstitch.sources import operations
 from lockstitch.sources.listing import resume_line_of
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
-from lockstitch.sources.source import OWN, SCHEMES, Report, brief, pasted, status_of_findings
-from lockstitch.sources.targets import (
-    STORE,
-    THREADS,
-    classify,
-    searched_folders,
-    session_paths,
+from lockstitch.sources.source import (
+    OWN,
+    POSTGRES,
+    SCHEMES,
+    Report,
+    Source,
+    brief,
+    pasted,
+    status_of_findings,
 )
+from lockstitch.sources.targets import THREADS, classify, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.cli.threads import ThreadScope
     from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
     from lockstitch.journal.salvage import Salvage
+    from lockstitch.rules import Finding
     from lockstitch.sources.repair import RepairPlan
-    from lockstitch.sources.source import Opened, Source
+    from lockstitch.sources.source import Opened
 
 # So many places are named one by one.
 _MOST_BACKUPS = 3
@@ -120,43 +124,51 @@ def run(request: RepairRequest) -> int:
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
     targets = request.targets
-    kinds = {classify(target, request.form) for target in targets}
-    if request.shard is not None or THREADS in kinds:
-        from lockstitch.cli.threads import ThreadScope, require_shard
-
-        is_meant = kinds == {THREADS}
-        shard = require_shard(request.shard, targets, request.session, is_meant)
-        if request.output is not None or request.branch is not None or len(targets) > 1:
-            raise UsageError("a database is repaired alone, where it is: without -o and --branch")
-        scope = ThreadScope(request.workers, request.session, shard)
-        return _repair_threads(targets[0], request, scope)
-    if STORE in kinds:
+    if request.shard is not None or any(target.startswith(POSTGRES) for target in targets):
+        # only the database itself can say whose it is
+        kinds = {classify(target, request.form) for target in targets}
+        shard = read_shard(request.shard, targets, request.session, kinds == {THREADS})
+        if THREADS in kinds:
+            if request.output is not None or request.branch is not None or len(targets) > 1:
+                raise UsageError(
+                    "a database is repaired alone, where it is: without -o and --branch"
+                )
+            scope = ThreadScope(request.workers, request.session, shard)
+            return _repair_threads(targets[0], request, scope)
+    if request.every:
+        request = structs.replace(request, targets=[*session_paths()])
+    work = list(_find_work(request))
+    if any(isinstance(found, Source) and found.kind == OWN for _, found in work):
         if len(targets) > 1:
             raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
         return _repair_store(targets[0], request)
-    if request.every:
-        request = structs.replace(request, targets=[*session_paths()])
-    return _repair_sessions(request)
+    return _repair_sessions(work, request)
 
 
 # Sessions of other programs
 
 
 class SessionOutcome(Struct):
-    """What became of one session, under the name it was given."""
+    """What became of one session, under the name that a person knows it by."""
 
     name: str
     done: Repaired | LockstitchError
     is_written: bool = False
 
+    @property
+    def left(self) -> list[Finding]:
+        """What is wrong with the session now."""
+        if isinstance(self.done, LockstitchError):
+            return []
+        return self.done.remaining if self.is_written else self.done.report.findings
 
-# A session to be looked at under the name it was given, or why there is none.
+
+# A session with the name that a person knows it by, or why there is none under that name.
 SessionWork = tuple[str, "Source | LockstitchError"]
 
 
-def _repair_sessions(request: RepairRequest) -> int:
+def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
     """Repair sessions one by one, and return the exit status."""
-    work = list(_find_work(request))
     prompt = RepairPrompt()
     is_asked = not (request.yes or request.diff or request.output is not None)
     if is_asked and len(work) > 1 and terminal.can_ask():
@@ -167,7 +179,13 @@ def _repair_sessions(request: RepairRequest) -> int:
         for name, source in work:
             if prompt.is_over and not prompt.was_alone:
                 break
-            done.append(_repair_or_report(name, source, request, prompt))
+            if isinstance(source, LockstitchError):
+                done.append(_report_failure(name, source))
+                continue
+            try:
+                done.append(_repair_one(name, source, request, prompt))
+            except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
+                done.append(_report_failure(name, error))
     except KeyboardInterrupt:
         # what was done before it stays in the list
         is_interrupted = True
@@ -228,24 +246,17 @@ def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
     return count
 
 
-def _repair_or_report(
-    name: str, source: Source | LockstitchError, request: RepairRequest, prompt: RepairPrompt
-) -> SessionOutcome:
-    """Repair one session; what stands in the way is said, and the rest is done."""
-    failure: LockstitchError
-    try:
-        if not isinstance(source, LockstitchError):
-            return _repair_one(name, source, request, prompt)
-        failure = source
-    except LockstitchError as error:
+def _report_failure(name: str, error: Exception) -> SessionOutcome:
+    """Say what stood in the way of one repair."""
+    if isinstance(error, LockstitchError):
         # The frames that it came through may hold a cursor, and that holds the database open.
-        failure = error.with_traceback(None)
+        failure: LockstitchError = error.with_traceback(None)
         failure.__cause__ = failure.__context__ = None
-    except OSError as error:
+    elif isinstance(error, OSError):
         failure = Unreadable(error.strerror or type(error).__name__)
-    except (RecursionError, MemoryError):
+    elif isinstance(error, RecursionError | MemoryError):
         failure = Unreadable("is too large or too deep")
-    except Exception as error:  # noqa: BLE001 - said as any other
+    else:
         failure = LockstitchError(describe_bug(error))
     terminal.complain(f"{render.target_name(name)}: {failure}")
     return SessionOutcome(public(name), failure)
@@ -255,6 +266,7 @@ def _repair_one(
     name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
     """Plan, show, ask and write the repair of one session."""
+    options, label = request.options, render.session_name(name, source.format, source.session)
     session = source.open(follow_symlinks=request.follow_symlinks)
     output = request.output
     if output is not None and not request.diff:
@@ -264,51 +276,36 @@ def _repair_one(
         write_copy(str(output), data, source.path, force=request.force)
         where = render.target_name(str(output))
         terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
-        return SessionOutcome(name, operations.outlook(session, None), is_written=True)
-    plan = operations.planned(session, request.options)
-    outlook = operations.outlook(session, plan)
-    label = render.session_name(name, source.format, source.session)
+        return SessionOutcome(name, operations.preview_plan(session, None), is_written=True)
+    plan = operations.plan_session(session, options)
+    outlook = operations.preview_plan(session, plan)
     if not plan.changed or request.diff:
         _show_plan(label, session, plan, request, is_done=False)
         return SessionOutcome(name, outlook)
     if output is not None:
-        data = operations.copied(session, plan, output)
+        data = operations.encode_copy(session, plan, output)
         write_copy(output, data, source.path, force=request.force)
         _show_plan(label, session, plan, request, is_done=True)
         return SessionOutcome(name, outlook, is_written=True)
-    # Asked before anything is shown: nothing is told as done that is then refused.
+    # Asked before anything is shown, so that nothing is shown as done that is then refused.
     session.source.require_closed(session, operations.COPY, is_named=request.session is not None)
     if not request.yes:
         _show_plan(label, session, plan, request, is_done=False)
         if not prompt.wants(lambda: _show_difference(label, plan)):
             return SessionOutcome(name, outlook)
     try:
-        done = write_repair(session, plan, request)
+        done, had_gone_on = operations.write_repair(
+            session, plan, options, request.run, follow_symlinks=request.follow_symlinks
+        )
     except Moved:
         terminal.note(f"{render.target_name(label)}: was continued meanwhile; nothing was changed")
         outlook.went_on = True
         return SessionOutcome(name, outlook)
+    if had_gone_on:
+        terminal.note("The session was continued meanwhile; it was read and repaired again.")
     if request.yes:
         _show_plan(label, session, plan, request, is_done=True)
     return SessionOutcome(name, done, is_written=True)
-
-
-def write_repair(
-    session: Opened, plan: RepairPlan, request: RepairRequest | None = None
-) -> Repaired:
-    """Write what was planned; a session that goes on meanwhile is read and planned again."""
-    run = request.run if request else backup.new_run()
-    try:
-        return operations.applied(session, plan, run)
-    except (Busy, Moved):
-        raise
-    except Conflict:
-        options = request.options if request else RepairOptions()
-        follow = bool(request and request.follow_symlinks)
-        done = operations.repair(session.source, options, run=run, follow_symlinks=follow)
-    if request:
-        terminal.note("The session was continued meanwhile; it was read and repaired again.")
-    return done
 
 
 def _show_plan(
@@ -352,7 +349,7 @@ def _json_fields(outcome: SessionOutcome) -> dict[str, Any]:
         return {**fields, **rest}
     done.report.target = outcome.name
     fields = render.report_fields(done.report)
-    fields["status"] = status_of_findings(_findings_left(outcome))
+    fields["status"] = status_of_findings(outcome.left)
     state = "broken" if is_broken(done.report.findings) else "ok"
     state = "repaired" if outcome.is_written else "went on" if done.went_on else state
     return {
@@ -366,20 +363,13 @@ def _json_fields(outcome: SessionOutcome) -> dict[str, Any]:
     }
 
 
-def _findings_left(outcome: SessionOutcome) -> list[Any]:
-    if isinstance(outcome.done, LockstitchError):
-        return []
-    return outcome.done.remaining if outcome.is_written else outcome.done.report.findings
-
-
 def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
     """Print what became of all, how it is undone and how to go on; return the exit status."""
-    outcomes = [one for one in done if not isinstance(one.done, LockstitchError)]
     repaired = [one.done for one in done if not isinstance(one.done, LockstitchError)]
     findings = [found for one in repaired for found in one.report.findings]
-    left = [found for outcome in outcomes for found in _findings_left(outcome)]
+    left = [found for outcome in done for found in outcome.left]
     count = sum(one.is_written for one in done)
-    said = render.count_findings(findings)
+    said, still = render.count_findings(findings), render.count_findings(left)
     if count:
         terminal.note(f"Repaired {several(count, 'session')}; {said or 'no findings'} before.")
     elif repaired and not findings:
@@ -388,8 +378,12 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     elif not request.diff:
         terminal.note("Nothing was changed.")
-    kept = [one for one in repaired if one.backup]
+    kept, here = [one for one in repaired if one.backup], current_folder()
     if kept and not request.as_json:
+        paths = [one.report.target for one in kept]
+        # the folders of all programs are looked up only if they may have to be named
+        known = searched_folders() if len(paths) > _MOST_BACKUPS else []
+        places = undo_places(paths, request.targets, known)
         for one in kept[:_MOST_BACKUPS]:
             terminal.note(f"Backup: {pasted(str(one.backup))}")
         if len(kept) > _MOST_BACKUPS:
@@ -398,16 +392,11 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         if pieces:
             terminal.note(f"What was quarantined ({several(pieces, 'piece')}) is kept with it.")
     if left and count:
-        terminal.note(f"Left: {render.count_findings(left)}.")
+        terminal.note(f"Left: {still}.")
     if kept and not request.as_json:
-        reports = [one.report for one in kept]
-        paths = [report.target for report in reports]
-        # the folders of all programs are looked up only if they may have to be named
-        known = searched_folders() if len(paths) > _MOST_BACKUPS else []
-        places = undo_places(paths, request.targets, known)
-        what = "it" if len(reports) == 1 else f"all {len(reports)}"
+        what = "it" if len(kept) == 1 else f"all {len(kept)}"
         terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
-        line = resume_line_of(reports[0], current_folder()) if len(reports) == 1 else ""
+        line = resume_line_of(kept[0].report, here) if len(kept) == 1 else ""
         if line:
             terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
@@ -415,19 +404,19 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
     return FINDINGS if is_broken(left) else CLEAN
 
 
-def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[str]:
-    """Return the fewest places that an undo of all these files can be given.
+def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[str]:
+    """Return the fewest places to name for an undo of all these files.
 
     What a person gave counts first, then the files themselves, then the folders of programs.
     """
     covered: dict[str, set[str]] = {}
-    for place in (*given, *known):
+    for place in (*named, *known):
         start = place.rstrip(os.sep) + os.sep
         covered[place] = {one for one in paths if one == place or one.startswith(start)}
-    named = [place for place in given if covered[place]]
-    is_all = {*paths} == {path for place in named for path in covered[place]}
-    if is_all and len(named) <= _MOST_BACKUPS:
-        return named
+    used = [place for place in named if covered[place]]
+    is_all = {*paths} == {path for place in used for path in covered[place]}
+    if is_all and len(used) <= _MOST_BACKUPS:
+        return used
     files = [*dict.fromkeys(paths)]
     roots = [root for root in known if covered[root]]
     is_short = len(files) <= _MOST_BACKUPS or not roots
@@ -439,8 +428,6 @@ def undo_places(paths: list[str], given: list[str], known: list[str]) -> list[st
 
 def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> int:
     """Repair the threads of a database, and return the exit status."""
-    from lockstitch.cli import threads
-
     states: dict[str, int] = {}
     found = left = failed = planned = 0
 
@@ -448,7 +435,7 @@ def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> 
         nonlocal found, left, failed, planned
         how: dict[str, Any] = {"plans": True, "writes": request.yes and not request.diff}
         how |= {"run": request.run, "options": request.options}
-        for one in threads.go_through(target, scope, "Repairing", **how):
+        for one in process_threads(target, scope, "Repairing", **how):
             states[one.state] = states.get(one.state, 0) + 1
             is_written = one.state == "repaired"
             found += len(one.report.findings)

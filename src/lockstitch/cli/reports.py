@@ -118,11 +118,11 @@ class ReportOptions(Struct, frozen=True):
         return True
 
 
-def _parse_codes(given: str | None, flag: str) -> tuple[str, ...]:
-    if given is None:
+def _parse_codes(text: str | None, flag: str) -> tuple[str, ...]:
+    if text is None:
         return ()
     names = {rule.name: rule.code for rule in lockstitch.RULES.values()}
-    words = [word.strip() for word in given.split(",") if word.strip()]
+    words = [word.strip() for word in text.split(",") if word.strip()]
     codes = tuple(names.get(word, word.upper()) for word in words)
     for word, code in zip(words, codes, strict=True):
         if not any(known.startswith(code) for known in lockstitch.RULES):

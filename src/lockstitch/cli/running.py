@@ -87,7 +87,7 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
         if operations.check(source).status in ("ok", "notes"):
             return False
         session = source.open()
-        planned = operations.planned(session)
+        planned = operations.plan_session(session)
         if not planned.changed:
             count = render.count_findings(planned.findings)
             terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
@@ -117,7 +117,7 @@ def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> Non
     question = "Repair it before it is resumed? A backup is kept."
     if not yes and not terminal.confirm(question, "--yes repairs it"):
         return
-    done = operations.applied(session, planned, backup.new_run())
+    done = operations.write_plan(session, planned, backup.new_run())
     terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
 
 

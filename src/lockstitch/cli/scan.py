@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from lockstitch.cli import render, terminal, threads
+from lockstitch.cli import render, terminal
 from lockstitch.cli.check import check_own_store, check_threads
 from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
-from lockstitch.cli.targets import home_folder, shorten_path
+from lockstitch.cli.targets import ThreadScope, home_folder, read_shard, shorten_path
 from lockstitch.cli.terminal import (
     CLEAN,
     FAILED,
@@ -43,7 +43,7 @@ from lockstitch.sources.listing import (
     summary_of_report,
 )
 from lockstitch.sources.source import OWN, Report, brief, is_postgres, may_hold_many, pasted
-from lockstitch.sources.targets import searched_folders, session_paths
+from lockstitch.sources.targets import look_into, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
@@ -81,14 +81,14 @@ def run(request: ScanRequest) -> int:
     options = ReportOptions.of(request)
     stores = [path for path in request.paths if is_postgres(path)]
     is_meant = len(stores) == len(request.paths)
-    shard = threads.require_shard(request.shard, request.paths, None, is_meant)
+    shard = read_shard(request.shard, request.paths, None, is_meant)
     missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
-    given = [path for path in request.paths if path not in stores and path not in missing]
-    files = list(session_paths(given)) if given or not request.paths else []
+    named = [path for path in request.paths if path not in stores and path not in missing]
+    files = list(session_paths(named)) if named or not request.paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
-        scope = threads.ThreadScope(request.workers, None, shard)
+        scope = ThreadScope(request.workers, None, shard)
 
         def scan_everything() -> Iterator[Report]:
             yield from absent
@@ -117,20 +117,20 @@ def run(request: ScanRequest) -> int:
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     hint = ""
     if not options.emit([*found, *absent], others):
-        hint = _print_overview(found, totals, given, every=request.every)
-        _say_unknown(others, given, every=request.every)
+        hint = _print_overview(found, totals, named, every=request.every)
+        _say_unknown(others, named, every=request.every)
     # a file that was named is asked about; those that only lie in a folder are not
-    declined = any(report.target in given for report in others)
+    declined = any(report.target in named for report in others)
     status = totals.say(failed=bool(missing) or declined)
     if hint:
         terminal.note(hint)
     return status
 
 
-def _scan_database(url: str, scope: threads.ThreadScope) -> Iterator[Report]:
+def _scan_database(url: str, scope: ThreadScope) -> Iterator[Report]:
     """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
     try:
-        known = threads.look_into(url)
+        known = look_into(url)
         # A store of our own is not divided: it goes with the first shard.
         if known.is_own and scope.shard.number == 1:
             yield from check_own_store(url)
@@ -318,20 +318,20 @@ class ScanTotals(Struct):
 
 
 def _print_overview(
-    found: Sequence[Report], totals: ScanTotals, given: Sequence[str], *, every: bool
+    found: Sequence[Report], totals: ScanTotals, named: Sequence[str], *, every: bool
 ) -> str:
     """Print the table, and below it each session that needs a look, the one used last first.
 
     Return what to type next, for the end.
     """
     if not found:
-        if not given:
+        if not named:
             say_nothing_found()
         return ""
     for line in table_lines(totals.sorted(), terminal.width(), home_folder()):
         terminal.say(line)
     titles, now = Summaries(), time.time()
-    short = {} if given else short_ids(map(summary_of_report, found))
+    short = {} if named else short_ids(map(summary_of_report, found))
     bad = [titles.of(report) for report in found if every or state_in_words(report)[0] != HEALTHY]
     for one in sorted(bad, key=lambda one: (-one.updated, one.target, one.session or "")):
         terminal.say("")
@@ -339,7 +339,7 @@ def _print_overview(
             terminal.say(line)
     if sum(one.level in (BROKEN, WARNINGS) for one in bad) < 2:  # noqa: PLR2004 - several
         return ""
-    where = " ".join(map(pasted, given)) or "--all"
+    where = " ".join(map(pasted, named)) or "--all"
     return f"To repair all of them: lockstitch repair {where}"
 
 
@@ -412,14 +412,14 @@ def _table_cells(row: ProjectRow, now: float, own: str) -> tuple[str, ...]:
     return (row.program, shorten_path(row.project, own), *map(str, counts), age, size(row.size))
 
 
-def _say_unknown(others: Sequence[Report], given: Sequence[str], *, every: bool) -> None:
+def _say_unknown(others: Sequence[Report], named: Sequence[str], *, every: bool) -> None:
     """Print which files are of programs that are not known: all, or the first of many."""
-    named = others if every else [one for one in others if one.target in given] or others[:_NAMED]
-    for report in named:
+    shown = others if every else [one for one in others if one.target in named] or others[:_NAMED]
+    for report in shown:
         terminal.note(
             f"{render.target_name(report.target)}: {terminal.escape_controls(report.error or '')}"
         )
-    more = len(others) - len(named)
+    more = len(others) - len(shown)
     if more:
         skipped = several(more, "more file")
         terminal.note(f"Skipped {skipped} in no known session format; --all names them.")

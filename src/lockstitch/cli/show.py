@@ -319,7 +319,7 @@ def _head_lines(
     stored: Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
     """Yield what is wrong outside of the messages themselves."""
-    report = operations.described(stored)
+    report = operations.describe(stored)
     name, dialect = render.report_name(report), str(report.dialect)
     shown = {found.code for group in marks.values() for found in group}
     title = f"{report.format} {report.session or ''}  {report.messages} messages"

@@ -1,14 +1,19 @@
-"""What a person names on the command line, as sessions or as plain message lists."""
+"""What a person names on the command line: sessions, stores, and threads of LangGraph's."""
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from lockstitch.cli.options import count_cores
 from lockstitch.cli.render import STDIN
+from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
+from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.sources.source import is_postgres, place_of
 from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
@@ -16,6 +21,7 @@ from lockstitch.stores.addresses import public
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadOutcome
     from lockstitch.sources.source import Source
 
 _REQUESTS = "requests"
@@ -175,13 +181,13 @@ def find_each(
     targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
 ) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
     """Yield each target with its sessions, or with the error that says why there are none."""
-    from lockstitch.sources.targets import resolve_sources
+    from lockstitch.sources.targets import resolve
 
     if not targets:
         raise UsageError("nothing to do: give a file, a folder or the id of a session")
     for target in targets:
         try:
-            found = resolve_sources(target, format=form, session=session, most=most)
+            found = resolve(target, format=form, session=session, most=most)
             if not found:
                 raise Unreadable("holds no session")
             yield target, found
@@ -202,7 +208,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
         raise UsageError("--last takes the session that was used last: give no other")
     folder = current_folder()
     found = None
-    for known in listing.listed(session_paths()):
+    for known in listing.summarize_files(session_paths()):
         if known.is_aside:
             continue
         found = found or known
@@ -221,16 +227,16 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     """Return the only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    [(given, found)] = find_each([target], form, session, _SHOWN)
-    name = public(given)
+    [(_, found)] = find_each([target], form, session, _SHOWN)
+    name = public(target)
     if isinstance(found, LockstitchError):
-        raise type(found)(f"{name}: {found}")
+        raise found.about(name)
     found = [source for source in found if source.session == session] or found
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
         count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
-        many = count if is_postgres(given) else f"{len(found)} sessions"
+        many = count if is_postgres(target) else f"{len(found)} sessions"
         raise UsageError(f"{name}: holds {many}; name one with --session{more}")
     if found[0].format == _REQUESTS:
         raise UsageError(
@@ -258,3 +264,61 @@ def shorten_path(path: str, home: str) -> str:
     if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
         return f"~{path[len(home.rstrip('/')) :]}"
     return "~" if path == home else path
+
+
+# LangGraph's threads in a PostgreSQL: streams, not lists
+
+# Below so many threads, starting other processes costs more than it saves.
+_WORTH_WORKERS = 2_000
+
+
+class ThreadScope(Struct, frozen=True):
+    """Which threads of a database to read, and by how many processes."""
+
+    workers: int | None = None
+    session: str | None = None
+    shard: Shard = Shard()
+
+
+def read_shard(
+    part: tuple[int, int] | None, targets: Sequence[str], session: str | None, are_threads: bool
+) -> Shard:
+    """Return which part of the threads is asked for; all of them if nothing is said."""
+    if part is None:
+        return Shard()
+    if session is not None or not targets or not are_threads:
+        raise UsageError(
+            "--shard divides the threads of a PostgreSQL with LangGraph's checkpoints: give its"
+            " address, and no --session"
+        )
+    return Shard(*part)
+
+
+def schema_tasks(url: str, **how: Any) -> list[SchemaTask]:
+    """Return the work that a database means, one task for each schema."""
+    from lockstitch.sources.source import psycopg_hint
+
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres import work
+
+        return work.schema_tasks(url, public, **how)
+
+
+def process_threads(
+    url: str, scope: ThreadScope, title: str, **how: Any
+) -> Iterator[ThreadOutcome]:
+    """Check or repair the threads of a database, schema by schema, with a progress bar."""
+    for task in schema_tasks(url, shard=scope.shard, **how):
+        from lockstitch.formats.langgraph.postgres import work
+        from lockstitch.formats.langgraph.postgres.database import Database
+        from lockstitch.formats.langgraph.postgres.reading import ThreadReader
+
+        total, workers = 0, 1
+        if scope.session is None:
+            with Database(task.url, task.home.schema) as database:
+                total = ThreadReader(database, task.home).estimate() // task.shard.count
+            workers = (scope.workers or count_cores()) if total >= _WORTH_WORKERS else 1
+        with ProgressBar(title, total, "threads") as advance:
+            for page in work.work_through(task, workers, scope.session):
+                advance(len(page))
+                yield from page

@@ -134,7 +134,7 @@ def width() -> int:
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return the text in a style if the stream (stdout unless given) shows colours."""
+    """Return the text in a style if the stream (stdout by default) shows colours."""
     if not shows_colour(sys.stdout if stream is None else stream):
         return text
     return f"\x1b[{';'.join(STYLES[style] for style in styles)}m{text}\x1b[0m"
@@ -176,10 +176,15 @@ def say(text: str) -> None:
     emit(f"{escape_line(text)}\n".encode(encoding, "backslashreplace"))
 
 
-def note(text: str) -> None:
+def note(text: str, *, always: bool = False) -> None:
     """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
-    if not _state.quiet:
-        _write_error(text)
+    if _state.quiet and not always:
+        return
+    flush()
+    if _state.has_temporary:
+        clear_temporary()
+    if sys.stderr is not None:
+        sys.stderr.write(f"{escape_line(text)}\n")
 
 
 def complain(text: str) -> None:
@@ -190,19 +195,9 @@ def complain(text: str) -> None:
         abandon(sys.stdout)
     try:
         name = paint("lockstitch:", "bold", "red", stream=sys.stderr)
-        _write_error(f"{name} {escape_controls(text)}")
+        note(f"{name} {escape_controls(text)}", always=True)
     except OSError:
         abandon(sys.stderr)
-
-
-def _write_error(text: str) -> None:
-    """Write a line to stderr, after what stdout already holds."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    if _state.has_temporary:
-        clear_temporary()
-    if sys.stderr is not None:
-        sys.stderr.write(f"{escape_line(text)}\n")
 
 
 def show_temporary(text: str) -> None:

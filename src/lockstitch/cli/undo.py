@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lockstitch.cli import migrate, render, terminal, threads
+from lockstitch.cli import migrate, render, terminal
 from lockstitch.cli.backups import backup_fields
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import naming_target
+from lockstitch.cli.targets import naming_target, schema_tasks
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
@@ -117,7 +117,7 @@ def _list_threads(request: UndoRequest) -> int:
     from lockstitch.formats.langgraph.postgres.database import Database
 
     rows: list[dict[str, Any]] = []
-    for task in threads.schema_tasks(request.targets[0]):
+    for task in schema_tasks(request.targets[0]):
         with Database(task.url, task.home.schema) as database:
             for one in repairs.past_runs(database, task.home):
                 status = "undone" if one.undone == one.repairs else "done"
@@ -168,7 +168,7 @@ def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]
     refused: list[dict[str, Any]] = []
     for target in request.targets:
         try:
-            due += operations.undoable(
+            due += operations.find_undoable(
                 target, session=request.session, run=request.run_id, declined=request.decline
             )
         except (LockstitchError, OSError) as error:

@@ -133,7 +133,7 @@ def read_session(subject: Subject) -> SessionReading:
         return SessionReading(
             operations.check(source), Timeline([]), ["undo"] if _has_undo(source) else []
         )
-    report = operations.described(found)
+    report = operations.describe(found)
     report.findings = repair.findings_in(source.form, found.transcript)
     made = timeline.transcript_timeline(source.form, found.transcript, report.findings)
     return SessionReading(
@@ -145,7 +145,7 @@ def _has_undo(source: Source) -> bool:
     try:
         if source.kind == POSTGRES:
             return True
-        return bool(operations.undoable(source.path, session=source.session))
+        return bool(operations.find_undoable(source.path, session=source.session))
     except (LockstitchError, OSError):
         return False
 
@@ -176,10 +176,10 @@ def export_session(
         messages, name = journal.messages(dialect), dialect or journal.dialect
     else:
         found = source_of(subject).open(follow_symlinks=True)
-        messages, name, _ = operations.exported(found, dialect, raw=raw)
+        messages, name, _ = operations.export(found, dialect, raw=raw)
     if redact:
-        messages, _ = operations.without_secrets(messages, name, personal=redact == "all")
-    return operations.encoded(messages), name
+        messages, _ = operations.remove_secrets(messages, name, personal=redact == "all")
+    return operations.encode_messages(messages), name
 
 
 def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:

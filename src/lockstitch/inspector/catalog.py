@@ -139,7 +139,7 @@ class Catalog:
 
 def list_row(subject: Subject, report: Report) -> dict[str, Any]:
     """Return what the list shows of a session; secrets in its first words are masked."""
-    summary = listing.summarized(report)
+    summary = listing.summarize(report)
     is_own = report.format == OWN
     title = summary.title or (report.session if is_own else "") or ""
     [title], _ = redact_value([title])

@@ -191,8 +191,8 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         raise UsageError("the strategy is close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = source.open()
-    plan = operations.planned(found, wanted)
-    outlook = operations.outlook(found, plan)
+    plan = operations.plan_session(found, wanted)
+    outlook = operations.preview_plan(found, plan)
     different = list(listing.differences(plan))
     made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
@@ -204,7 +204,9 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
     else:
         made.refusal = _in_use(found)
-    return ActionPlan(made, lambda: _repaired(operations.applied(found, plan, backups.new_run())))
+    return ActionPlan(
+        made, lambda: _repaired(operations.write_plan(found, plan, backups.new_run()))
+    )
 
 
 def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:
@@ -263,7 +265,7 @@ def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
         made.says = ["The rows that the last repair of this thread added will be deleted."]
         made.stamp = make_stamp(source.session)
         return ActionPlan(made, lambda: _undo_threads(source))
-    due = operations.undoable(source.path, session=source.session)
+    due = operations.find_undoable(source.path, session=source.session)
     made.stamp = make_stamp([one.stem for one in due], _facts(source.path))
     made.says = [_prospect(one) for one in due]
     for backup in due:
@@ -313,8 +315,8 @@ def _undo_threads(source: Source) -> list[str]:
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
     found = source.open()
-    condensed = compaction.condensed(found, budget=budget)
-    outlook = compaction.shorter(found, condensed)
+    condensed = compaction.plan_compaction(found, budget=budget)
+    outlook = compaction.preview_compaction(found, condensed)
     before, after = outlook.done.before, outlook.done.after
     digest = found.before.digest if found.before is not None else ""
     made = Preview("compact", "Make this session shorter", "Compact", make_stamp(digest, budget))
@@ -330,7 +332,7 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     made.changes = outlook.changes
     made.refusal = _in_use(found)
     return ActionPlan(
-        made, lambda: _shortened(compaction.shortened(found, condensed, backups.new_run()))
+        made, lambda: _shortened(compaction.write_compaction(found, condensed, backups.new_run()))
     )
 
 

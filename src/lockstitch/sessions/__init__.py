@@ -10,29 +10,24 @@
 from __future__ import annotations
 
 from lockstitch.files.backup import Undone
-from lockstitch.sources.compaction import BUDGET, compact, condensed, shortened, shorter
+from lockstitch.sources.compaction import BUDGET, compact
+from lockstitch.sources.compaction import plan_compaction as condensed
+from lockstitch.sources.compaction import preview_compaction as shorter
+from lockstitch.sources.compaction import write_compaction as shortened
 from lockstitch.sources.listing import (
     Difference,
     Summaries,
     differences,
-    listed,
     search,
-    summarized,
 )
 from lockstitch.sources.listing import SessionSummary as Summary
+from lockstitch.sources.listing import summarize as summarized
+from lockstitch.sources.listing import summarize_files as listed
 from lockstitch.sources.operations import (
     COPY,
     Repaired,
-    applied,
     backups_of,
     check,
-    copied,
-    described,
-    encoded,
-    examined,
-    exported,
-    outlook,
-    planned,
     repair,
     require_closed,
     require_undoable,
@@ -42,10 +37,18 @@ from lockstitch.sources.operations import (
     session_of,
     undo,
     undo_threads,
-    undoable,
-    without_secrets,
 )
+from lockstitch.sources.operations import describe as described
+from lockstitch.sources.operations import encode_copy as copied
+from lockstitch.sources.operations import encode_messages as encoded
+from lockstitch.sources.operations import examine as examined
+from lockstitch.sources.operations import export as exported
+from lockstitch.sources.operations import find_undoable as undoable
 from lockstitch.sources.operations import open_source as opened
+from lockstitch.sources.operations import plan_session as planned
+from lockstitch.sources.operations import preview_plan as outlook
+from lockstitch.sources.operations import remove_secrets as without_secrets
+from lockstitch.sources.operations import write_plan as applied
 from lockstitch.sources.repair import RepairOptions as Options
 from lockstitch.sources.repair import RepairPlan as Mended
 from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint

@@ -38,7 +38,7 @@ from lockstitch.journal.state import Item, JournalState, JournalView, ModelReply
 from lockstitch.rules import ERROR, Finding
 from lockstitch.sources import repair
 from lockstitch.sources.interface import NEW, Format, History, Sorting, Transcript
-from lockstitch.sources.operations import until_it_stays
+from lockstitch.sources.operations import backup_details, until_it_stays
 from lockstitch.sources.repair import RepairOptions, RepairPlan
 from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
 from lockstitch.sources.targets import resolve_sources
@@ -52,7 +52,7 @@ _ELSEWHERE = "; the file as it was before has all of it."
 
 
 def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
-    """Give, by number, the messages of which less is sent than the history has."""
+    """Return, by number, the messages of which less is sent than the history has."""
     if view.summary is None or not view.summary.event.shortened:
         return {}
     bare = structs.replace(view, summary=None)
@@ -222,8 +222,8 @@ class Story:
     def unmet(self, budget: TokenBudget, least: int) -> Unmet:
         """Say that a budget cannot be met, in the figures of the file."""
         before = self._cost(self.history.messages)
-        real, told = self._sizes()
-        least = least * max(real.tokens, told.tokens) // max(told.tokens, 1)
+        stored, sent = self._sizes()
+        least = least * max(stored.tokens, sent.tokens) // max(sent.tokens, 1)
         left = f"with all that can be left out about {least}" if least else "all of it stays"
         return Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
@@ -240,10 +240,10 @@ class Story:
 
     def _scaled(self, left: TokenBudget) -> TokenBudget:
         """Return a budget that is to the facts as this one is to the messages, which hold more."""
-        real, told = self._sizes()
+        stored, sent = self._sizes()
         return TokenBudget(
-            max(left.tokens * told.tokens // max(real.tokens, told.tokens, 1), 1),
-            left.bytes and max(left.bytes * told.bytes // max(real.bytes, told.bytes, 1), 1),
+            max(left.tokens * sent.tokens // max(stored.tokens, sent.tokens, 1), 1),
+            left.bytes and max(left.bytes * sent.bytes // max(stored.bytes, sent.bytes, 1), 1),
         )
 
     def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
@@ -320,10 +320,10 @@ def _require_gain(before: Cost, after: Cost, budget: TokenBudget) -> None:
 
 
 class CompactionDraft(Struct, frozen=True):
-    """A session that was read for a compaction; ``mended`` says what had to be repaired first."""
+    """A session that was read for a compaction; ``repaired`` is what had to be repaired first."""
 
     form: Format
-    mended: RepairPlan
+    repaired: RepairPlan
     story: Story
     budget: TokenBudget
 
@@ -342,15 +342,15 @@ class Condensed(Struct, frozen=True):
 
 
 def draft_compaction(form: Format, transcript: Transcript, budget: TokenBudget) -> CompactionDraft:
-    """Get a session ready; one that is broken is mended, or refused if it cannot be."""
+    """Get a session ready; one that is broken is repaired, or refused if it cannot be."""
     form.sorting(transcript)
-    mended = repair.plan_repair(form, transcript, RepairOptions())
+    repaired = repair.plan_repair(form, transcript, RepairOptions())
     # what is too large is what a compaction is for; it is judged by what it leaves
-    _require_sound(mended.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
-    if not mended.after.history.messages:
+    _require_sound(repaired.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
+    if not repaired.after.history.messages:
         raise Unreadable("holds no conversation")
-    story = Story(mended.after.history, form.sorting(mended.after))
-    return CompactionDraft(form, mended, story, budget)
+    story = Story(repaired.after.history, form.sorting(repaired.after))
+    return CompactionDraft(form, repaired, story, budget)
 
 
 def run_compaction(
@@ -362,12 +362,12 @@ def run_compaction(
 ) -> Condensed:
     """Make it shorter; raises ``Unmet`` if the budget cannot be met. Nothing is written here."""
     left = _left(draft, summarizer, clock, known, on_progress)
-    before = draft.mended.after
+    before = draft.repaired.after
     if left.done.event is None:
         return Condensed(draft, left, before)
     records = draft.form.compacted(before, draft.story, left)
     after = draft.form.parse(records, before.context)
-    known_before = frozenset(finding.code for finding in draft.mended.remaining)
+    known_before = frozenset(finding.code for finding in draft.repaired.remaining)
     found = repair.findings_in(draft.form, after)
     _require_sound(found, known_before, "the compaction was not written")
     return Condensed(draft, left, after)
@@ -439,13 +439,13 @@ def compact(  # noqa: PLR0913 - options, all by name
 
     def attempt() -> Shorter:
         read = chosen.open(follow_symlinks=follow_symlinks)
-        made = condensed(read, summarize, budget=budget, known=known, **limits)
-        return shortened(read, made, run or backups.new_run())
+        made = plan_compaction(read, summarize, budget=budget, known=known, **limits)
+        return write_compaction(read, made, run or backups.new_run())
 
     return until_it_stays(attempt)
 
 
-def condensed(
+def plan_compaction(
     session: Opened,
     summarize: Summarize | None = None,
     *,
@@ -466,28 +466,22 @@ def condensed(
         raise Unreadable("is too large or too deep") from None
 
 
-def shorter(session: Opened, made: Condensed) -> Shorter:
+def preview_compaction(session: Opened, made: Condensed) -> Shorter:
     """Return what a compaction would come to, without writing it."""
-    changes = list(made.draft.mended.changes) if made.changed else []
+    changes = list(made.draft.repaired.changes) if made.changed else []
     report = session.source.describe(session.transcript)
     return Shorter(report, made.left.done, made.left.turns, changes)
 
 
-def shortened(session: Opened, made: Condensed, run: str) -> Shorter:
+def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
     """Write a compaction, with its backup; Conflict if the session has gone on since."""
-    done = shorter(session, made)
+    done = preview_compaction(session, made)
     if not made.changed or session.before is None:
         return done
     before = session.before
     if snapshot(before.path).digest != before.digest:
         raise Conflict("has gone on since it was read; nothing was written")
-    details = {
-        "codes": sorted({finding.code for finding in made.draft.mended.findings}),
-        "changes": msgspec.to_builtins(done.changes),
-        "quarantine": msgspec.to_builtins(
-            made.draft.mended.quarantine, builtin_types=(msgspec.Raw,)
-        ),
-        "compaction": {"rung": done.done.rung, "turns": done.turns},
-    }
+    compaction = {"rung": done.done.rung, "turns": done.turns}
+    details = {**backup_details(made.draft.repaired), "compaction": compaction}
     done.backup, done.carried = session.source.replace(session, made.after, run, details)
     return done

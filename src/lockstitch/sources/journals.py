@@ -16,7 +16,7 @@ from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.messages import import_events, known
 from lockstitch.journal.records import NEW, JournalEntry, JournalRecord, blob_name, chain_entries
 from lockstitch.journal.requests import project
-from lockstitch.journal.salvage import Salvage, Salvaged, names_in
+from lockstitch.journal.salvage import Salvage, names_in
 from lockstitch.journal.state import Fact, JournalState, JournalView, ModelReply, Spoken, fold
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session import maintenance
@@ -112,7 +112,7 @@ def read(target: str, session: str | None = None) -> Journal:
     """Read one session, as far as it is whole; the only one of a store needs no name."""
     backend, place = open_store(target)
     with backend:
-        name = chosen(backend, session or place.session)
+        name = choose_session(backend, session or place.session)
         require(backend, name)
         journal = journal_of(backend, name)
     if journal.fault is not None:
@@ -121,8 +121,8 @@ def read(target: str, session: str | None = None) -> Journal:
     return journal
 
 
-def chosen(backend: Backend, session: str | None) -> str:
-    """Return the session that is meant: the one named, or the only one there is."""
+def choose_session(backend: Backend, session: str | None) -> str:
+    """Return the session that was named, or the only one there is."""
     if session is not None:
         return session
     first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
@@ -147,10 +147,13 @@ def journal_of(backend: Backend, session: str) -> Journal:
     except Damaged as error:
         journal.fault = damage(len(journal.records) + 1, str(error))
         if not may_be_thread(session):
-            journal.records, journal.blobs = _salvaged(backend, session)
+            # what stands behind the damage is read, too; a note stands for each record that is lost
+            entries = entries_of(backend, read_salvage(backend, session))
+            journal.records = chain_entries(NEW, 1, entries)
+            journal.blobs = {blob_name(blob): blob for one in entries for blob in one.blobs}
             journal.state = fold(journal.records)
     if may_be_thread(session) and begins_thread(journal.records):
-        return _threaded(journal, backend)
+        return _read_thread(journal, backend)
     names = (fact.event.blob for fact in journal.state.facts.values())
     for name in dict.fromkeys(name for name in names if name):
         try:
@@ -161,13 +164,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
     return journal
 
 
-def _salvaged(backend: Backend, session: str) -> tuple[list[JournalRecord], dict[str, bytes]]:
-    """Read what stands behind damage, too; a note stands for each record that is lost."""
-    entries = entries_of(backend, read_salvage(backend, session))
-    return chain_entries(NEW, 1, entries), {blob_name(b): b for one in entries for b in one.blobs}
-
-
-def _threaded(journal: Journal, backend: Backend) -> Journal:
+def _read_thread(journal: Journal, backend: Backend) -> Journal:
     """Read a thread of LangGraph: its messages, as if they had been said one after the other."""
     for name in sorted(names_in(journal.records)):
         try:
@@ -215,10 +212,10 @@ def salvage_session(target: str, session: str | None = None) -> Salvage:
     """Read all that can be read of a session, and say of each record what is known of it."""
     backend, place = open_store(target)
     with backend:
-        return maintenance.read_salvage(backend, chosen(backend, session or place.session))
+        return maintenance.read_salvage(backend, choose_session(backend, session or place.session))
 
 
-def damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
+def find_damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
     """Find the damaged sessions of a store, or the one named if it is; those put aside are not."""
     backend, place = open_store(target)
     name = session or place.session
@@ -266,19 +263,18 @@ def undo_store(target: str, session: str | None = None) -> Exchanged:
 
 @contextmanager
 def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
-    """Open an existing store for writing, and give the session that is meant."""
+    """Open an existing store for writing, and yield it with the session to write."""
     backend, place = open_store(target)
     with backend:
-        name = session or place.session or _only(backend)
+        name = session or place.session
+        if name is None:
+            # the only one of a store, apart from those that were put aside
+            names = [one.session for one in list_sessions(backend, Listing())]
+            active = [one for one in names if not is_aside(one)]
+            name = active[0] if len(active) == 1 else choose_session(backend, None)
         backend.remains(name)
     with open_backend(place.url) as writable:
         yield writable, name
-
-
-def _only(backend: Backend) -> str:
-    """Return the only session of a store, apart from those that were put aside."""
-    names = [one.session for one in list_sessions(backend, Listing()) if not is_aside(one.session)]
-    return names[0] if len(names) == 1 else chosen(backend, None)
 
 
 def copy_store(target: str, url: str) -> Iterator[Copied]:
@@ -298,14 +294,22 @@ def findings_of(found: Salvage) -> list[Finding]:
     """Return what is wrong with a session, record by record."""
     severity = NOTE if is_aside(found.session) else ""
     is_fixable = not ((found.holes or found.lost) and is_thread(found))
-    made = [
-        new_finding(DAMAGED, _place_of_record(one), _told(one), severity, fixable=is_fixable)
-        for one in found.records
-        if one.proof not in {"intact", "behind"}
-    ]
+    made: list[Finding] = []
+    for one in found.records:
+        if one.proof in {"intact", "behind"}:
+            continue
+        place = str(one.seq) if one.seq else "store"
+        name = f"record {one.seq}" if one.seq else "a piece that belongs nowhere"
+        message = f"{name} {_WORDS[one.proof]}"
+        if one.count > 1:
+            message = f"{one.count} records are missing"
+            place = f"{one.seq}-{one.seq + one.count - 1}" if one.seq else place
+        elif one.proof != "missing":
+            message = f"{message}: {one.why}"
+        made.append(new_finding(DAMAGED, place, message, severity, fixable=is_fixable))
     for name, numbers in found.lost.items():
-        told = f"the large value {name} is gone or is not what was written (checksum)"
-        made.append(new_finding(DAMAGED, str(numbers[0]), told, severity, fixable=is_fixable))
+        message = f"the large value {name} is gone or is not what was written (checksum)"
+        made.append(new_finding(DAMAGED, str(numbers[0]), message, severity, fixable=is_fixable))
     made += [
         new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
     ]
@@ -332,26 +336,12 @@ def summary_of(found: Salvage) -> str:
     return ", ".join(parts)
 
 
-def _place_of_record(one: Salvaged) -> str:
-    if not one.seq:
-        return "store"
-    return str(one.seq) if one.count == 1 else f"{one.seq}-{one.seq + one.count - 1}"
-
-
 _WORDS = {
     "restored": "is not what was written, and can be put right",
     "unproven": "can be read, and not be proven",
     "damaged": "is not what was written (checksum)",
     "missing": "is missing",
 }
-
-
-def _told(one: Salvaged) -> str:
-    if one.count > 1:
-        return f"{one.count} records are missing"
-    name = f"record {one.seq}" if one.seq else "a piece that belongs nowhere"
-    words = _WORDS[one.proof]
-    return f"{name} {words}" if one.proof == "missing" else f"{name} {words}: {one.why}"
 
 
 def check_store(
@@ -364,20 +354,29 @@ def check_store(
 ) -> Iterator[Report]:
     """Verify a store, or one session of it: every byte, and the request that each session makes.
 
-    What is wrong with no session in particular is a report without a session. ``advance`` is told
+    What is wrong with no session in particular is a report without a session. ``advance`` gets
     the number of records as they are done. Nothing is changed, and no writer is waited for.
     """
     backend, place = open_store(target)
     name = public(target)
     with backend:
         wanted = session or place.session
-        found = backend.verify() if wanted is None else _alone(backend, wanted)
-        for listed, faults in _grouped(found):
+        found: Iterable[StoreFault | Listed]
+        if wanted is None:
+            found = backend.verify()
+        else:
+            require(backend, wanted)
+            found = [Listed(wanted, 0, 0, 0, 0)]
+        for listed, faults in _group_by_session(found):
             if listed is None:
                 findings = [damage(fault.seq, fault.message) for fault in faults]
                 yield _without_names(Report(name, OWN, findings=findings), target)
                 continue
-            report = _judged(name, backend, listed, faults, dialect, model)
+            report = Report(name, OWN, listed.session, records=listed.seq)
+            try:
+                _judge(report, backend, faults, dialect, model)
+            except LockstitchError as error:
+                report.error = str(error)
             yield _without_names(report, target)
             advance(max(listed.seq, report.records))
 
@@ -395,11 +394,6 @@ def count(target: str, session: str | None = None) -> int:
     return 0
 
 
-def _alone(backend: Backend, session: str) -> Iterator[Listed]:
-    require(backend, session)
-    yield Listed(session, 0, 0, 0, 0)
-
-
 def _without_names(report: Report, target: str) -> Report:
     """Leave the names out of what is said that stand before it."""
     session = report.session or ""
@@ -411,7 +405,7 @@ def _without_names(report: Report, target: str) -> Report:
     return report
 
 
-def _grouped(
+def _group_by_session(
     found: Iterable[StoreFault | Listed],
 ) -> Iterator[tuple[Listed | None, list[StoreFault]]]:
     """Return every session with the faults in it; those of the store itself come apart, last."""
@@ -426,64 +420,42 @@ def _grouped(
         yield None, left
 
 
-def _judged(  # noqa: PLR0913, PLR0917 - one step of a check
-    target: str,
+def _judge(
+    report: Report,
     backend: Backend,
-    listed: Listed,
     faults: list[StoreFault],
     dialect: str | None,
     model: str | None,
-) -> Report:
-    report = Report(target, OWN, listed.session, records=listed.seq)
-    try:
-        journal = journal_of(backend, listed.session)
-        found = faults or journal.fault is not None
-        report.findings = _damages(backend, listed.session, faults, report) if found else []
-        _describe(report, journal)
-        report.dialect = dialect or journal.dialect
-        messages = journal.messages(dialect, model)
-        report.messages = len(messages)
-        judged = messages if journal.thread is None or dialect else journal.thread.settled
-        report.findings += check_list(judged, report.dialect, model=model) if judged else []
-    except LockstitchError as error:
-        report.error = str(error)
-    return report
-
-
-def _damages(
-    backend: Backend, session: str, faults: list[StoreFault], report: Report
-) -> list[Finding]:
-    """Say of a damaged session which records are not what was written, and how many are."""
-    found = read_salvage(backend, session)
-    if found.is_whole:
-        return [damage(fault.seq, fault.message) for fault in faults]
-    report.notes.append(f"{summary_of(found)}; `lockstitch repair` keeps all that can be read")
-    return findings_of(found)
-
-
-def _describe(report: Report, journal: Journal) -> None:
-    report.records = len(journal.records)
-    report.reachable = journal.turns
+) -> None:
+    """Report of one session which records are damaged, and what is wrong with its request."""
+    session = str(report.session)
+    journal = journal_of(backend, session)
+    if faults or journal.fault is not None:
+        salvage = read_salvage(backend, session)
+        if salvage.is_whole:
+            report.findings = [damage(fault.seq, fault.message) for fault in faults]
+        else:
+            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps all that can be read"
+            report.notes.append(kept)
+            report.findings = findings_of(salvage)
+    report.records, report.reachable = len(journal.records), journal.turns
     report.size = sum(len(record.body) for record in journal.records)
     report.size += sum(map(len, journal.blobs.values()))
     report.updated = journal.records[-1].at / 1000 if journal.records else 0.0
+    report.dialect = dialect or journal.dialect
+    messages = journal.messages(dialect, model)
+    report.messages = len(messages)
+    judged = messages if journal.thread is None or dialect else journal.thread.settled
+    report.findings += check_list(judged, report.dialect, model=model) if judged else []
 
 
 class StoreSource(Source, frozen=True):
     """A session in a store of Lockstitch's own; its path is the address or the path of that.
 
-    It is read as the request that it makes. A repair of it writes what can be read anew and keeps
-    the damaged one beside it, which is what ``undo`` goes back to.
+    It is read as the request that it makes. Without an id it is the only session of its store. A
+    repair of it writes what can be read anew and keeps the damaged one beside it, which is what
+    ``undo`` goes back to.
     """
-
-    @classmethod
-    def find(cls, target: str, session: str | None = None) -> Iterator[Source]:
-        """Yield the sessions of a store, or the one that is named."""
-        backend, place = open_store(target)
-        with backend:
-            wanted = session or place.session
-            names = [wanted] if wanted else [one.session for one in backend.sessions()]
-        yield from (cls(target, OWN, OWN, name) for name in names)
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
         journal = read(self.path, self.session)

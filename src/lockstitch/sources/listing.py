@@ -11,6 +11,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -38,7 +39,7 @@ from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
-# What a finding of these comes to is told by the number of turns that a resume drops.
+# What findings of these come to is said by the number of turns that a resume drops.
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
@@ -76,7 +77,7 @@ class SessionSummary(Struct):
 
     @property
     def key(self) -> Key:
-        """Return what tells the session from all others of a list."""
+        """Return what identifies the session in a list."""
         return key_of(self.target, self.session)
 
     def age(self, now: float) -> str:
@@ -85,10 +86,7 @@ class SessionSummary(Struct):
 
     def resume_line(self, here: str = "") -> str:
         """Return the line that resumes the session from a folder; empty if there is none."""
-        line = shlex.join(self.words)
-        if not line or not self.is_local or not self.project or self.project == here:
-            return line
-        return f"cd {pasted(self.project)} && {line}"
+        return _resume_line(self.words, self.project if self.is_local else None, here)
 
 
 class Problem(Struct):
@@ -120,7 +118,7 @@ class Problem(Struct):
 
 
 def key_of(target: str, session: str | None) -> Key:
-    """Return what tells a session from others: its file, and its id where a file holds many."""
+    """Return what identifies a session: its file, and its id where a file holds many."""
     return target, session if may_hold_many(target) else None
 
 
@@ -162,7 +160,7 @@ def with_check(summary: SessionSummary, report: Report) -> SessionSummary:
 
 
 def summary_of_report(report: Report, title: str = "") -> SessionSummary:
-    """Return the summary of a report alone; ``title`` is what its file tells besides."""
+    """Return the summary of a report alone; ``title`` is known from its file."""
     program, words, is_local = resuming(report.format, report.session, report.target)
     summary = SessionSummary(
         target=report.target,
@@ -182,8 +180,13 @@ def summary_of_report(report: Report, title: str = "") -> SessionSummary:
 def resume_line_of(report: Report, here: str = "") -> str:
     """Return the line that resumes the session of a report from a folder; empty if none does."""
     _, words, is_local = resuming(report.format, report.session, report.target)
-    known = SessionSummary(report.target, project=report.project, words=words, is_local=is_local)
-    return known.resume_line(here)
+    return _resume_line(words, report.project if is_local else None, here)
+
+
+def _resume_line(words: Sequence[str], folder: str | None, here: str) -> str:
+    """Return a line of shell for these words, which first goes to a folder if it is another one."""
+    line = shlex.join(words)
+    return f"cd {pasted(folder)} && {line}" if line and folder and folder != here else line
 
 
 def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
@@ -258,11 +261,11 @@ def sentence(text: str) -> str:
 _HEAD_BYTES = 1 << 17
 _TAIL = 1 << 16
 _LINES = 40
-# A document is one value: a part of it tells nothing.
+# A document is one value: a part of it says nothing.
 _DOCUMENT = 1 << 22
 
 
-def listed(
+def summarize_files(
     paths: Iterable[str], *, environ: Mapping[str, str] | None = None
 ) -> Iterator[SessionSummary]:
     """Return the sessions in some files, not checked, the one that was used last first.
@@ -273,21 +276,18 @@ def listed(
     known: list[tuple[float, str, SessionSummary | None]] = []
     for path in paths:
         if may_hold_many(path):
-            known += [(one.updated, path, one) for one in listed_in(path, where)]
+            known += [(one.updated, path, one) for one in summarize_file(path, where)]
         else:
-            known.append((_time(path), path, None))
+            try:
+                updated = os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
+            except OSError:
+                updated = 0.0
+            known.append((updated, path, None))
     for _, path, row in sorted(known, key=lambda one: (-one[0], one[1])):
-        yield from listed_in(path, where) if row is None else [row]
+        yield from summarize_file(path, where) if row is None else [row]
 
 
-def _time(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime  # noqa: PTH116 - there may be 100 000 of them
-    except OSError:
-        return 0.0
-
-
-def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
+def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
     """Return the sessions of one file; those of a program that is not known are left out."""
     where = os.environ if environ is None else environ
     try:
@@ -295,8 +295,24 @@ def listed_in(path: str, environ: Mapping[str, str] | None = None) -> Iterator[S
             yield from _summaries_in_database(path)
             return
         form = owner_of(path, where)
-        if form is not None:
-            yield _of_file(path, form)
+        if form is None:
+            return
+        status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
+        seen = _glimpse(path, form)
+        program, words, is_local = resuming(form.name, seen.session, path)
+        yield SessionSummary(
+            target=path,
+            format=form.name,
+            program=program,
+            session=seen.session,
+            title=one_line(seen.title or seen.prompt),
+            project=seen.project,
+            updated=status.st_mtime,
+            size=status.st_size,
+            words=words,
+            is_local=is_local,
+            is_aside=seen.is_aside,
+        )
     except (LockstitchError, OSError):
         # Whoever checks it says what is wrong with it.
         yield SessionSummary(path)
@@ -315,11 +331,11 @@ class Summaries:
         try:
             if may_hold_many(report.target):
                 return self._row(report)
-            told = _glimpse(report.target, format_named(report.format))
+            seen = _glimpse(report.target, format_named(report.format))
         except (LockstitchError, OSError):
             return summary_of_report(report)
-        known = summary_of_report(report, told.title or told.prompt)
-        return structs.replace(known, project=known.project or told.project)
+        known = summary_of_report(report, seen.title or seen.prompt)
+        return structs.replace(known, project=known.project or seen.project)
 
     def _row(self, report: Report) -> SessionSummary:
         if report.target not in self.rows:
@@ -334,28 +350,9 @@ class Summaries:
         return structs.replace(made, updated=known.updated, project=project)
 
 
-def summarized(report: Report) -> SessionSummary:
+def summarize(report: Report) -> SessionSummary:
     """Return the summary of one session that was checked, with its title or first words."""
     return Summaries().of(report)
-
-
-def _of_file(path: str, form: Format) -> SessionSummary:
-    status = os.stat(path)  # noqa: PTH116 - there may be 100 000 of them
-    told = _glimpse(path, form)
-    program, words, is_local = resuming(form.name, told.session, path)
-    return SessionSummary(
-        target=path,
-        format=form.name,
-        program=program,
-        session=told.session,
-        title=one_line(told.title or told.prompt),
-        project=told.project,
-        updated=status.st_mtime,
-        size=status.st_size,
-        words=words,
-        is_local=is_local,
-        is_aside=told.is_aside,
-    )
 
 
 def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
@@ -380,13 +377,13 @@ def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
 
 
 def _glimpse(path: str, form: Format) -> Glimpse:
-    """Return what the two ends of a file tell."""
+    """Return what the two ends of a file say of its session."""
     head, tail = _ends(path)
-    first = [*_values_in(head)]
+    first = _objects_in(head.split(b"\n")[:_LINES])
     if not first and len(head) < _DOCUMENT and path.endswith(".json"):
-        first = [*_document(path)]
+        first = _objects_in([read.read_head(path, _DOCUMENT)])
     # the first line of a piece from the middle is a rest of one
-    last = [*_values_in(tail.partition(b"\n")[2], most=None)]
+    last = _objects_in(tail.split(b"\n")[1:])
     return form.glimpse(path, first, last)
 
 
@@ -403,24 +400,15 @@ def _ends(path: str) -> tuple[bytes, bytes]:
         return head, os.read(handle, _TAIL + 1)
 
 
-def _values_in(data: bytes, most: int | None = _LINES) -> Iterator[dict[str, Any]]:
-    for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:most]:
-        try:
-            value = records.decode_json(line.strip(b"\0"))
-        except (ValueError, RecursionError):
-            continue
-        if type(value) is dict:
-            yield value
-
-
-def _document(path: str) -> Iterator[dict[str, Any]]:
-    data = read.read_head(path, _DOCUMENT)
-    try:
-        value = records.decode_json(data.removeprefix(b"\xef\xbb\xbf"))
-    except (ValueError, RecursionError):
-        return
-    if type(value) is dict:
-        yield value
+def _objects_in(texts: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return those texts that are JSON objects, decoded."""
+    found: list[dict[str, Any]] = []
+    for text in texts:
+        with suppress(ValueError, RecursionError):
+            value = records.decode_json(text.removeprefix(b"\xef\xbb\xbf").strip(b"\0"))
+            if type(value) is dict:
+                found.append(value)
+    return found
 
 
 def search(source: Source, words: SearchWords) -> Iterator[Match]:
@@ -457,29 +445,25 @@ class Difference(Struct, frozen=True):
     inner: tuple[str, ...] = ()
 
 
-def differences(mended: RepairPlan) -> Iterator[Difference]:
+def differences(plan: RepairPlan) -> Iterator[Difference]:
     """Return the records that a repair changes and takes out, then those that it adds."""
-    if not mended.changed:
+    if not plan.changed:
         return
-    after = {record.start: record for record in mended.after.records if not record.is_new}
+    after = {record.start: record for record in plan.after.records if not record.is_new}
     place = "0"
-    for record in mended.before.records:
+    for record in plan.before.records:
         new = after.get(record.start)
         if new is None or new.fresh is not record.fresh:
-            changed = None if new is None else _record_text(mended.before, new)
-            inner = () if new is None else _inner(record, new)
-            yield Difference(record.place, _record_text(mended.before, record), changed, inner)
-    for record in mended.after.records:
+            changed = None if new is None else _record_text(plan.before, new)
+            inner: tuple[str, ...] = ()
+            if new is not None and type(record.value) is type(new.value) is dict:
+                inner = tuple(edit.place for edit in diff(record.value, new.value))
+            yield Difference(record.place, _record_text(plan.before, record), changed, inner)
+    for record in plan.after.records:
         if record.is_new:
-            yield Difference(place, None, _record_text(mended.after, record))
+            yield Difference(place, None, _record_text(plan.after, record))
         else:
             place = record.place or place
-
-
-def _inner(old: Record, new: Record) -> tuple[str, ...]:
-    if type(old.value) is not dict or type(new.value) is not dict:
-        return ()
-    return tuple(edit.place for edit in diff(old.value, new.value))
 
 
 def _record_text(transcript: Transcript, record: Record) -> str:

@@ -21,6 +21,7 @@ from lockstitch.errors import (
     Busy,
     Conflict,
     LockstitchError,
+    Moved,
     UnknownFormat,
     Unreadable,
     UsageError,
@@ -54,11 +55,11 @@ from lockstitch.sources.source import (
     require_records,
 )
 from lockstitch.sources.targets import (
-    NEITHER,
     is_recognized,
+    look_into,
     resolve_sources,
     session_paths,
-    sources_in,
+    sources_of_file,
 )
 from lockstitch.stores import addresses
 
@@ -88,18 +89,15 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
     ``how`` may say ``workers``, and which ``shard`` of the threads.
     """
     try:
-        with psycopg_hint():
-            work = format_module("langgraph.postgres.work")
-            known = format_module("langgraph.postgres.database").look_into(url)
-            if known.is_own:
-                yield from _check_store(url)
-            for task in work.schema_tasks(url, addresses.public, known=known, **how):
-                for page in work.work_through(task, how.get("workers", 1)):
-                    yield from (outcome.report for outcome in page)
-            if not known.is_own and not known.homes:
-                raise UnknownFormat(NEITHER)
+        known = look_into(url)
+        if known.is_own:
+            yield from _check_store(url)
+        work = format_module("langgraph.postgres.work")
+        for task in work.schema_tasks(url, addresses.public, known=known, **how):
+            for page in work.work_through(task, how.get("workers", 1)):
+                yield from (outcome.report for outcome in page)
     except LockstitchError as error:
-        yield Report(addresses.public(url), error=str(error))
+        yield Report(addresses.public(url), error=places.brief(str(error), url))
 
 
 def scan_file(
@@ -110,9 +108,9 @@ def scan_file(
     Of a database with many sessions, several can check one part each.
     """
     try:
-        if places.may_be(path) and places.place_of(path):
+        found = sources_of_file(path, environ=environ)
+        if found and found[0].kind == places.OWN:
             return [] if part else _check_store(path)
-        found = sources_in(path, environ=environ)
         if parts > 1:
             names = ((one.session or "").encode("utf-8", "surrogatepass") for one in found)
             mine = [zlib.crc32(name) % parts == part for name in names]
@@ -139,19 +137,19 @@ def check(source: Source) -> Report:
     return source.check()
 
 
-def examined(source: Source) -> tuple[Report, Transcript | None]:
+def examine(source: Source) -> tuple[Report, Transcript | None]:
     """Return what is wrong with a session, without a quick pass first, and what was read."""
     return source.examine()
 
 
-def described(session: Opened) -> Report:
+def describe(session: Opened) -> Report:
     """Return what a session is, without judging it."""
     return session.source.describe(session.transcript)
 
 
 _TRIES = 5
 _UNKNOWN_AFTER = (
-    "a repair would leave so little that no program's session could be told in it; nothing was "
+    "a repair would leave so little that nothing could recognize a session in it; nothing was "
     "changed"
 )
 _NOT_ROLLED_BACK = (
@@ -176,7 +174,7 @@ class Repaired(Struct):
     went_on: bool = False
 
 
-def planned(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
+def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     with paused_collection():
         plan = plan_repair(session.source.form, session.transcript, options)
@@ -185,15 +183,15 @@ def planned(session: Opened, options: RepairOptions = RepairOptions()) -> Repair
     if session.before is not None:
         source, data = session.source, plan.before.context.data
         after = write_lines(data, plan.after.records)
-        is_told = not is_recognized(source, data) or is_recognized(source, after)
+        is_known = not is_recognized(source, data) or is_recognized(source, after)
         try:
             if source.kind == DOCUMENT:
                 parse_file(source, after)  # it may have become lines
             require_records(source, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
-            is_told = False
-        if not is_told:
+            is_known = False
+        if not is_known:
             held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
             return RepairPlan(held, held, plan.findings, plan.findings, [], [])
     is_rolled_back = any(change.action == ROLLED_BACK for change in plan.changes)
@@ -210,7 +208,7 @@ def repair(
     run: str | None = None,
     follow_symlinks: bool = False,
 ) -> Repaired:
-    """Mend a session where it is, with a backup; raises Conflict if it cannot be done safely.
+    """Repair a session where it is, with a backup; raises Conflict if it cannot be done safely.
 
     A file that changes while the repair is worked out is read again and planned anew.
     """
@@ -220,7 +218,7 @@ def repair(
 
     def attempt() -> Repaired:
         session = chosen.open(follow_symlinks=follow_symlinks)
-        return applied(session, planned(session, options), run or backups.new_run())
+        return write_plan(session, plan_session(session, options), run or backups.new_run())
 
     return until_it_stays(attempt)
 
@@ -237,27 +235,52 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
     return attempt()
 
 
-def outlook(session: Opened, mended: RepairPlan | None) -> Repaired:
+def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
     """Return what a repair would come to, without writing it."""
     report = session.source.describe(session.transcript)
-    if mended is None:
+    if plan is None:
         return Repaired(report)
-    report.findings, report.notes = mended.findings, list(mended.before.notes)
-    return Repaired(report, mended.remaining, mended.changes, mended.quarantine)
+    report.findings, report.notes = plan.findings, list(plan.before.notes)
+    return Repaired(report, plan.remaining, plan.changes, plan.quarantine)
 
 
-def applied(session: Opened, mended: RepairPlan, run: str) -> Repaired:
+def write_plan(session: Opened, plan: RepairPlan, run: str) -> Repaired:
     """Write a planned repair, with its backup."""
-    done = outlook(session, mended)
-    if not mended.changed:
-        return done
-    details = {
-        "codes": sorted({finding.code for finding in mended.findings}),
-        "changes": msgspec.to_builtins(mended.changes),
-        "quarantine": msgspec.to_builtins(mended.quarantine, builtin_types=(msgspec.Raw,)),
-    }
-    done.backup, done.carried = session.source.write(session, mended, run, details)
+    done = preview_plan(session, plan)
+    if plan.changed:
+        done.backup, done.carried = session.source.write(session, plan, run, backup_details(plan))
     return done
+
+
+def write_repair(
+    session: Opened,
+    plan: RepairPlan,
+    options: RepairOptions = RepairOptions(),  # noqa: B008 - frozen
+    run: str | None = None,
+    *,
+    follow_symlinks: bool = False,
+) -> tuple[Repaired, bool]:
+    """Write a planned repair; a session that goes on meanwhile is read and planned again.
+
+    Return what was done, and whether it was to a session that had gone on.
+    """
+    run = run or backups.new_run()
+    try:
+        return write_plan(session, plan, run), False
+    except (Busy, Moved):
+        raise
+    except Conflict:
+        done = repair(session.source, options, run=run, follow_symlinks=follow_symlinks)
+    return done, True
+
+
+def backup_details(plan: RepairPlan) -> dict[str, Any]:
+    """Return what a backup says of the repair that it was plan for."""
+    return {
+        "codes": sorted({finding.code for finding in plan.findings}),
+        "changes": msgspec.to_builtins(plan.changes),
+        "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
+    }
 
 
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
@@ -265,11 +288,11 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
     session.source.require_closed(session, way, is_named=is_named)
 
 
-def copied(session: Opened, mended: RepairPlan, path: str = "") -> bytes:
-    """Return the bytes of the mended session for a file elsewhere, packed if its name says so."""
+def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
+    """Return the bytes of the repaired session for another file, packed if its name says so."""
     if session.before is None:
         raise Unreadable("is in a database; a copy of one session of it cannot be written")
-    data = file_bytes(mended.after)
+    data = file_bytes(plan.after)
     return read.pack(data) if read.is_packed(path) else data
 
 
@@ -287,9 +310,23 @@ def backups_of(
     """Return the backups of a file or a database, or of all below a folder, newest first.
 
     A target may be the id of a session, too; of a database, its backups are those of that session.
-    What is below a folder and cannot be looked at is told to ``declined``, or else raised.
+    What is below a folder and cannot be looked at is reported to ``declined``, or else raised.
     """
-    path, own = _path_meant(target, session)
+    path = target.removeprefix(_URL)
+    own = session
+    is_path = os.path.lexists(path) or os.sep in path
+    if not is_path and not backups.list_backups(path):
+        # the id of a session
+        [source] = resolve_sources(path)
+        path = source.path
+        if source.kind == SQLITE:
+            if session not in (None, source.session):
+                raise UsageError(
+                    "is the id of a session already; --session is for one in a database"
+                )
+            own = source.session
+    elif os.path.islink(path) and not backups.list_backups(path):  # noqa: PTH114 - start-up time
+        path = os.path.realpath(path)
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         found = [one for group in backups.list_runs(path, declined) for one in group.backups]
     else:
@@ -308,21 +345,7 @@ def session_of(backup: Backup) -> str | None:
     return rows.session_of_backup(backup)
 
 
-def _path_meant(target: str, session: str | None) -> tuple[str, str | None]:
-    """Return the path that a target means, and the session if it means only that."""
-    path = target.removeprefix(_URL) if target.startswith(_URL) else target
-    if os.path.lexists(path) or os.sep in path or backups.list_backups(path):
-        is_bare = os.path.islink(path) and not backups.list_backups(path)  # noqa: PTH114 - as above
-        return (os.path.realpath(path) if is_bare else path), session
-    [source] = resolve_sources(path)
-    if source.kind != SQLITE:
-        return source.path, session
-    if session not in (None, source.session):
-        raise UsageError("is the id of a session already; --session is for one in a database")
-    return source.path, source.session
-
-
-def undoable(
+def find_undoable(
     target: str,
     *,
     session: str | None = None,
@@ -335,28 +358,21 @@ def undoable(
     a database or anything below a folder, or whatever of a run was not taken back yet.
     """
     found = backups_of(target, session=session, run=run, declined=declined)
-    if session is not None and found == [] and _is_file(target):
+    if session is not None and found == [] and os.path.isfile(target.removeprefix(_URL)):  # noqa: PTH113 - start-up time
         raise UsageError(f"{_NONE} of a session {session}; --session is for one in a database")
     due = [one for one in found if one.status != "undone" and not _is_void(one)]
     if run is None:
         due = [one for one in due if not backups.is_undo(one)]
         due = [one for one in due if one.run == due[0].run]
+    if not due and run is None:
+        is_undone = any(one.status == "undone" for one in found)
+        raise UsageError(f"{_NONE}{': its repairs were all taken back' * is_undone}")
     if not due:
-        raise UsageError(_why_not(found, run))
+        already = "; it was already" if found else ""
+        raise UsageError(f"has nothing of run {run} to take back{already}")
     # A session that one run has repaired twice goes back step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]
-
-
-def _is_file(target: str) -> bool:
-    return os.path.isfile(target.removeprefix(_URL))  # noqa: PTH113 - pathlib costs start-up time
-
-
-def _why_not(found: Sequence[Backup], run: str | None) -> str:
-    if run is None:
-        is_undone = any(one.status == "undone" for one in found)
-        return f"{_NONE}{': its repairs were all taken back' * is_undone}"
-    return f"has nothing of run {run} to take back" + ("; it was already" if found else "")
 
 
 def _is_void(backup: Backup) -> bool:
@@ -442,7 +458,7 @@ def _require_file_closed(path: str) -> None:
     os_files.require_closed(form.title, form.users(path, session, project))
 
 
-def exported(
+def export(
     stored: Opened,
     wanted: str | None,
     *,
@@ -455,10 +471,10 @@ def exported(
     """
     transcript = stored.transcript
     if not raw:
-        repair = planned(stored)
-        transcript = repair.after
-        if repair.changes and on_heal is not None:
-            on_heal(len(repair.changes))
+        plan = plan_session(stored)
+        transcript = plan.after
+        if plan.changes and on_heal is not None:
+            on_heal(len(plan.changes))
     history = transcript.history
     messages: list[Any] = history.messages
     dialect = wanted or history.dialect
@@ -468,11 +484,11 @@ def exported(
         messages = render(messages, history.dialect, dialect)
     if raw:
         return messages, dialect, []
-    plan = plan_stored(messages, dialect, history.model)
-    return list(plan.plain), dialect, plan.remaining
+    healed = plan_stored(messages, dialect, history.model)
+    return list(healed.plain), dialect, healed.remaining
 
 
-def without_secrets(
+def remove_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
     """Return messages without secrets, still valid, and what was taken out of them."""
@@ -484,7 +500,7 @@ def without_secrets(
     return list(plan_stored(clean, dialect, None).plain), found
 
 
-def encoded(messages: Sequence[Any]) -> bytes:
+def encode_messages(messages: Sequence[Any]) -> bytes:
     """Write a JSON list with a message a line."""
     lines = ",\n".join(dump(message) for message in messages)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"

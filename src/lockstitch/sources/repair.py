@@ -319,10 +319,10 @@ def _repair_once(
             kept[number] = structs.replace(record, ending=b"\n")
     after = _parse_again(form, transcript, kept)
     for _ in range(_ROUNDS + len(after.findings)):
-        straight = _parse_again(form, after, form.repair_tree(after, ledger))
-        if straight is after:
+        linked = _parse_again(form, after, form.repair_tree(after, ledger))
+        if linked is after:
             break
-        after = straight
+        after = linked
     if options.strategy == "rollback":
         after = _roll_back(form, after, ledger)
     history = _with_evidence(after, form.survived, ledger) if after.evidence else after.history
@@ -555,9 +555,9 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
 
 
 def _identities(message: Any) -> list[Any]:
-    """Return what tells the parts of a message, as objects, from copies of them.
+    """Return what identifies the parts of a message as objects, apart from copies of them.
 
-    A message that is one part is told by its values: a format may wrap them anew as it parses.
+    A message that is one part is known by its values: a format may wrap them anew as it parses.
     """
     parts = parts_of(message)
     if parts[0] is message and type(message) is dict:

@@ -2,8 +2,8 @@
 
 ``Source`` is the interface that all of them share, and a file's own way. A source is opened,
 which reads and parses it once; what was opened is checked, repaired and written by the functions
-of ``operations``, which need not know what they have in hand. Where a store of Lockstitch's own is
-told by its address, or by the path of what it is kept in (``place_of``).
+of ``operations``, which need not know what they have in hand. A store of Lockstitch's own is known
+by its address, or by the path of what it is kept in (``place_of``).
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def paused_collection() -> Iterator[None]:
 def _keep_time(before: Snapshot) -> None:
     """Let a session stay as old as it was: programs resume the one that was used last.
 
-    A millisecond later than before, so that whoever remembers the old time sees the change.
+    It gets a time one millisecond later, so that whoever remembers the old one sees the change.
     """
     later = before.mtime_ns + 1_000_000
     follows = os.utime not in os.supports_follow_symlinks
@@ -355,28 +355,25 @@ class Beside(Mapping[str, bytes]):
         self._folder = base.parent / base.name.removesuffix(".jsonl") / "subagents"
         self._names: list[str] | None = None
 
-    def _listed(self) -> list[str]:
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over their names; the folder is looked up once."""
         if self._names is None:
             found = self._folder.iterdir() if self._folder.is_dir() else ()
             self._names = sorted(path.name for path in found if path.name.startswith("agent-"))
-        return self._names
+        return iter(self._names)
 
     def __getitem__(self, name: str) -> bytes:
         """Return the content of one of them."""
-        if name not in self._listed():
+        if name not in iter(self):
             raise KeyError(name)
         try:
             return read.read_file(self._folder / name)
         except LockstitchError:
             raise KeyError(name) from None
 
-    def __iter__(self) -> Iterator[str]:
-        """Return their names."""
-        return iter(self._listed())
-
     def __len__(self) -> int:
         """Return their number."""
-        return len(self._listed())
+        return sum(1 for _ in self)
 
 
 POSTGRES = ("postgresql:", "postgres:")
@@ -494,7 +491,7 @@ def is_own_database(path: str) -> bool:
     try:
         SqliteBackend(path, readonly=True).close()
     except LockstitchError:
-        # another program's, or ours of a later version: the mark tells
+        # another program's, or ours of a later version: the mark says which
         try:
             with sqlite.open_reading(path, follow=True) as base:
                 [(found,)] = base.execute("PRAGMA application_id").fetchall()

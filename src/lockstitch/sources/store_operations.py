@@ -35,10 +35,10 @@ from lockstitch.session.maintenance import (
 from lockstitch.session.reader import Reader
 from lockstitch.session.session import Session
 from lockstitch.session.store import Store
-from lockstitch.sources.journals import Journal, chosen, open_store, read, require
+from lockstitch.sources.journals import Journal, choose_session, open_store, read, require
 from lockstitch.sources.source import OWN, SCHEMES, Report, Shorter, StorePlace, place_of
 from lockstitch.stores.addresses import public
-from lockstitch.stores.base import Backend, Listed, Listing
+from lockstitch.stores.base import Listed, Listing
 from lockstitch.stores.opening import KNOWN, open_backend
 
 
@@ -64,7 +64,7 @@ class LeftBehind(Struct, frozen=True):
     calls: int
 
 
-def aim(journal: Journal, to: int | str | None) -> int:
+def find_aim(journal: Journal, to: int | str | None) -> int:
     """Return which record a rewind would lead to, as :func:`rewind` finds it."""
     if to is not None:
         return decisions.find_place(journal.state, to)
@@ -73,7 +73,7 @@ def aim(journal: Journal, to: int | str | None) -> int:
     return event.to
 
 
-def left_behind(journal: Journal, to: int) -> LeftBehind:
+def count_left_behind(journal: Journal, to: int) -> LeftBehind:
     """Count what of the conversation is not in it any more after a rewind to a record."""
     kept = {fact.seq for fact in journal.state.line(to)}
     gone = [item for item in journal.view.items if item.seq not in kept]
@@ -94,7 +94,7 @@ def rewind(
     It is one more fact in the journal: nothing is deleted. Raises ``Held`` if another writer has
     the session for longer than ``wait`` seconds.
     """
-    place, name = _existing(target, session)
+    place, name = _find_session(target, session)
     with open_backend(place.url) as backend:
         with Session(backend, name, wait=wait, create=False) as opened:
             was = opened.seq
@@ -103,7 +103,9 @@ def rewind(
         return RewindDone(name, was, fact.parent, fact.seq)
 
 
-def compaction_outlook(journal: Journal, budget: int, most_bytes: int | None = None) -> Compaction:
+def preview_journal_compaction(
+    journal: Journal, budget: int, most_bytes: int | None = None
+) -> Compaction:
     """Return what a compaction would come to without a model; nothing is written."""
     view, dialect = journal.view, journal.dialect
     counter = calibrated(view, dialect, journal.blobs)
@@ -112,7 +114,7 @@ def compaction_outlook(journal: Journal, budget: int, most_bytes: int | None = N
     return run(ladder(task), None, Clock(0.0, None), keep=lambda *_: None, on_progress=quiet)
 
 
-def shorter_stored(target: str, journal: Journal, done: Compaction) -> Shorter:
+def describe_journal_compaction(target: str, journal: Journal, done: Compaction) -> Shorter:
     """Say of a compaction how many turns its summary is for."""
     view = journal.view if done.event is None else journal.state.snapshot(done.event)
     return _shorter(target, journal.session, view, done)
@@ -134,7 +136,7 @@ def compact_stored(
     **options: Unpack[CompactOptions],
 ) -> Shorter:
     """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
-    place, name = _existing(target, session)
+    place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         done = opened.compact(summarize, budget=budget, dialect=dialect, **options)
     return _shorter(target, name, read(target, name).view, done)
@@ -142,7 +144,7 @@ def compact_stored(
 
 def uncompact(target: str, session: str | None = None) -> str:
     """Take every compaction of a session back; gives its name."""
-    place, name = _existing(target, session)
+    place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         opened.uncompact()
     return name
@@ -153,7 +155,7 @@ def fork(target: str, session: str | None, new: str, *, at: int | str | None = N
 
     The other one may have a writer: it is only read.
     """
-    place, name = _existing(target, session)
+    place, name = _find_session(target, session)
     with open_backend(place.url) as backend:
         fork_session(backend, name, new, at)
         facts = Reader(backend, new).state.facts.values()
@@ -161,27 +163,23 @@ def fork(target: str, session: str | None, new: str, *, at: int | str | None = N
 
 
 def name_in(target: str, session: str | None = None) -> str:
-    """Return the name of the session that is meant: the one named, or the only one there is."""
-    return _existing(target, session)[1]
+    """Return the name of the session that was named, or of the only one there is."""
+    return _find_session(target, session)[1]
 
 
-def _existing(target: str, session: str | None) -> tuple[StorePlace, str]:
+def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
     """Make sure that a session is there before its store is opened for writing."""
     backend, place = open_store(target)
     with backend:
-        name = chosen(backend, session or place.session)
+        name = choose_session(backend, session or place.session)
         require(backend, name)
-        _refuse_thread(backend, name)
+        with suppress(Damaged):
+            if may_be_thread(name) and begins_thread(backend.read(name, upto=1)):
+                raise UsageError(
+                    "is a thread of LangGraph: its graph goes back and branches off"
+                    " (get_state_history, update_state), and its saver copies it (copy_thread)"
+                )
     return place, name
-
-
-def _refuse_thread(backend: Backend, session: str) -> None:
-    with suppress(Damaged):
-        if may_be_thread(session) and begins_thread(backend.read(session, upto=1)):
-            raise UsageError(
-                "is a thread of LangGraph: its graph goes back and branches off"
-                " (get_state_history, update_state), and its saver copies it (copy_thread)"
-            )
 
 
 Advance = Callable[[int], object]
@@ -204,42 +202,39 @@ def address_of(target: str) -> str:
     return place.url
 
 
-def _existing_place(target: str) -> StorePlace:
+def _find_store(target: str) -> StorePlace:
     """Make sure that a store is there before it is opened for writing."""
     backend, place = open_store(target)
     backend.close()
     return place
 
 
-def found(target: str, session: str | None = None) -> Listed:
-    """Describe the session that is meant: the one named, or the only one there is."""
+def describe_session(target: str, session: str | None = None) -> Listed:
+    """Describe the session that was named, or the only one there is."""
     backend, place = open_store(target)
     with backend:
-        name = chosen(backend, session or place.session)
+        name = choose_session(backend, session or place.session)
         require(backend, name)
         head = backend.head(name)
         seq = head.seq if head else 0
-        near = backend.listed(Listing(name=_before(name)), 1)
+        # a text behind which this name comes first: its last character is one smaller
+        before = f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
+        near = backend.listed(Listing(name=before), 1)
         return next((one for one in near if one.session == name), Listed(name, seq, 0, 0, 0))
-
-
-def _before(name: str) -> str:
-    """Return a text behind which a name comes first: its last character is one smaller."""
-    return f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
 
 
 def delete(
     target: str, session: str | None = None, *, wait: float = 0.0, reason: str | None = None
 ) -> Deleted:
     """Remove a session for good, as ``Store.delete`` does; with a reason it is written down."""
-    name = found(target, session).session
-    with open_backend(_existing_place(target).url) as backend:
+    name = describe_session(target, session).session
+    with open_backend(_find_store(target).url) as backend:
         return delete_with_reason(backend, name, wait, reason)
 
 
 def vacuum(target: str) -> int:
-    """Give the room of what was removed back, as ``Store.vacuum`` does; returns the bytes freed."""
-    with open_backend(_existing_place(target).url) as backend:
+    """Free the space of what was removed, as ``Store.vacuum`` does; returns the bytes freed."""
+    with open_backend(_find_store(target).url) as backend:
         return backend.vacuum()
 
 
@@ -253,7 +248,7 @@ def retain(  # noqa: PLR0913 - options, all by name
     dry_run: bool = False,
 ) -> Retention:
     """Remove old sessions, or all but the newest, as ``Store.retain`` does."""
-    place = _existing_place(target)
+    place = _find_store(target)
     with Store(open_backend(place.url, create=not dry_run)) as store:
         return store.retain(
             older_than=older_than,
@@ -268,7 +263,7 @@ def remove(
     target: str, planned: Iterable[Removal], advance: Advance = lambda _: None
 ) -> Iterator[Removal | Spared]:
     """Remove the sessions that a dry run of :func:`retain` named, unless they changed since."""
-    with open_backend(_existing_place(target).url) as backend:
+    with open_backend(_find_store(target).url) as backend:
         for removal in planned:
             yield remove_planned(backend, removal)
             advance(1)
@@ -299,17 +294,14 @@ def search_store(
             )
             return
         require(backend, name)
-        yield from _searched_one(backend, name, words, limit)
-
-
-def _searched_one(backend: Backend, name: str, words: str, limit: int | None) -> Iterator[Match]:
-    damaged: list[Damaged] = []
-    for number, match in enumerate(search_session(backend, name, SearchWords(words), damaged), 1):
-        yield match
-        if number == limit:
-            return
-    if damaged:
-        raise damaged[0]
+        damaged: list[Damaged] = []
+        matches = search_session(backend, name, SearchWords(words), damaged)
+        for number, match in enumerate(matches, 1):
+            yield match
+            if number == limit:
+                return
+        if damaged:
+            raise damaged[0]
 
 
 def records_in(target: str, session: str | None = None) -> int:

@@ -1,7 +1,7 @@
 """What a person names, as sources: a file, a folder, an id, or the address of a store.
 
-``resolve`` tells what a target is, once, by as little of it as tells: its address, its place, its
-first records or its tables. Whoever has the sources need not ask again.
+``resolve`` finds out what a target is, once, from as little of it as will do: its address, its
+place, its first records or its tables. Whoever has the sources need not ask again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from lockstitch.sources.source import (
     MAGIC,
     OWN,
     POSTGRES,
+    SCHEMES,
     Source,
     may_be,
     names_schema,
@@ -55,7 +56,6 @@ _OWN = (
     "is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
     "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
-NEITHER = "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
 
 
 # Where programs keep their sessions
@@ -112,13 +112,13 @@ def session_paths(
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Yield the files to scan: those below the targets, or all known places of this machine."""
-    given = list(targets)
-    for target in given:
+    named = list(targets)
+    for target in named:
         if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
             yield from files_below(target)
         else:
             yield target
-    if not given:
+    if not named:
         where = os.environ if environ is None else environ
         forms = map(format_named, NAMES)
         own = (path for form in forms for path in places_of(form, home or Path.home(), where))
@@ -153,11 +153,7 @@ def classify(target: str, form: str | None = None) -> str:
     if target.startswith(POSTGRES) and form in (None, LANGGRAPH):
         if form == LANGGRAPH or names_schema(target):
             return THREADS
-        with psycopg_hint():
-            known = format_module("langgraph.postgres.database").look_into(target)
-        if not known.homes and not known.is_own:
-            raise UnknownFormat(f"{public(target)}: {NEITHER}")
-        return STORE if known.is_own else THREADS
+        return STORE if look_into(target).is_own else THREADS
     if form not in (None, OWN) or target == "-":
         return SESSIONS
     if form is None and (os.path.isdir(target) or not may_be(target)):  # noqa: PTH112 - start-up
@@ -169,20 +165,18 @@ def classify(target: str, form: str | None = None) -> str:
     return SESSIONS
 
 
-def resolve(target: str, **how: Any) -> list[Source]:
-    """Return the sessions that a target names, whatever holds them.
-
-    A target is a file, a folder, an id or its beginning, or the address of a store. ``how`` may
-    name a ``format`` and a ``session``; a database may hold millions, and ``most`` are given of it.
-    """
-    if may_be(target) and how.get("format") in (None, OWN) and place_of(target):
-        from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
-
-        return list(islice(StoreSource.find(target, how.get("session")), how.get("most")))
-    return resolve_sources(target, **how)
+def look_into(url: str) -> Any:
+    """Return what a PostgreSQL holds; raises ``UnknownFormat`` if it is nothing that is known."""
+    with psycopg_hint():
+        known = format_module("langgraph.postgres.database").look_into(url)
+    if not known.homes and not known.is_own:
+        raise UnknownFormat(
+            "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+        ).about(public(url))
+    return known
 
 
-def resolve_sources(  # noqa: PLR0913 - options, all by name
+def resolve(  # noqa: PLR0913 - options, all by name
     target: str,
     *,
     format: str | None = None,  # noqa: A002 - the word that the command line has for it
@@ -191,13 +185,19 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
     environ: Mapping[str, str] | None = None,
     most: int | None = None,
 ) -> list[Source]:
-    """Return the sessions of other programs that a target names, as :func:`resolve` does.
+    """Return the sessions that a target names, whatever holds them.
 
-    Raises ``UsageError`` for a store of Lockstitch's own.
+    A target is a file, a folder, an id or its beginning, or the address of a store. A database may
+    hold millions of sessions; ``most`` limits how many are listed. A store of Lockstitch's own is
+    one source, which stands for all of its sessions unless one of them is named.
     """
-    if may_be(target) and format in (None, OWN) and place_of(target):
-        raise UsageError(_OWN)
     where = os.environ if environ is None else environ
+    if format == OWN or (format is None and target.startswith(SCHEMES)):
+        place = place_of(target)
+        if place is not None:
+            return [own_source(target, session or place.session)]
+        if format == OWN:
+            raise Unreadable("is not a store of Lockstitch's own")
     path = target.removeprefix("sqlite:///")
     if target.startswith(POSTGRES):
         with psycopg_hint():
@@ -208,7 +208,9 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
         files = files_below(path)
         found = [one for file in files for one in _sources_or_error(file, format, where)]
     elif os.path.lexists(path):
-        found = sources_in(path, format, where)
+        found = sources_of_file(path, format, where)
+        if found and found[0].kind == OWN:
+            return [own_source(target, session or found[0].session)]
     elif os.sep in target or target.endswith(SUFFIXES):
         raise Unreadable("no such file")
     else:
@@ -222,10 +224,55 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
     ]
 
 
+def resolve_sources(  # noqa: PLR0913 - options, all by name
+    target: str,
+    *,
+    format: str | None = None,  # noqa: A002 - as above
+    session: str | None = None,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    most: int | None = None,
+) -> list[Source]:
+    """Return the sessions of other programs that a target names, as :func:`resolve` does.
+
+    Raises ``UsageError`` for a store of Lockstitch's own.
+    """
+    found = resolve(target, format=format, session=session, home=home, environ=environ, most=most)
+    if any(one.kind == OWN for one in found):
+        raise UsageError(_OWN)
+    return found
+
+
+def own_source(target: str, session: str | None) -> Source:
+    """Return the source that is a store of Lockstitch's own, or one session of it."""
+    from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
+
+    return StoreSource(target, OWN, OWN, session)
+
+
+def sources_of_file(
+    path: str, name: str | None = None, environ: Mapping[str, str] | None = None
+) -> list[Source]:
+    """Return the sessions in one file, or the store of Lockstitch's own that is kept in it.
+
+    A database is asked first whether it is ours; a file of lines is ours only if it is of no
+    program that is known, so that most files are opened once.
+    """
+    place = place_of(path) if name is None and path.endswith(DATABASES) else None
+    if place is None:
+        try:
+            return sources_in(path, name, environ)
+        except Unreadable:
+            place = place_of(path) if name is None and may_be(path) else None
+            if place is None:
+                raise
+    return [own_source(path, place.session)]
+
+
 def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
     """Return the sessions in one file of many, among which are those of other programs.
 
-    A file that cannot be read is given too, so that whoever opens it says so.
+    A file that cannot be read is a source, too, so that whoever opens it says so.
     """
     try:
         return sources_in(path, name, environ)
@@ -319,7 +366,7 @@ def unknown_program(like: str) -> str:
 
 
 def is_recognized(source: Source, data: bytes) -> bool:
-    """Whether bytes are told as a session of a source's format by what they hold alone."""
+    """Whether bytes are recognized as a session of a source's format by what they hold alone."""
     try:
         kind, values = _first_records(source.path, data[:_HEAD], data)
     except Unreadable:
@@ -330,7 +377,7 @@ def is_recognized(source: Source, data: bytes) -> bool:
 
 
 def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
-    """Read the first values of a file, and tell lines of JSON from one document."""
+    """Read the first values of a file, and find out if it is lines of JSON or one document."""
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("is empty")
     if not head.strip(b"\0 \t\r\n"):

@@ -19,15 +19,15 @@ from lockstitch.sources.journals import (
     Copied,
     Journal,
     can_undo,
-    chosen,
     count,
-    damaged,
     findings_of,
     read,
     summary_of,
 )
 from lockstitch.sources.journals import check_store as check
+from lockstitch.sources.journals import choose_session as chosen
 from lockstitch.sources.journals import copy_store as copy
+from lockstitch.sources.journals import find_damaged as damaged
 from lockstitch.sources.journals import open_store as opened
 from lockstitch.sources.journals import repair_store as repair
 from lockstitch.sources.journals import salvage_session as salvage
@@ -36,13 +36,10 @@ from lockstitch.sources.store_operations import CopyFailed as Failed
 from lockstitch.sources.store_operations import LeftBehind as Left
 from lockstitch.sources.store_operations import RewindDone as Moved
 from lockstitch.sources.store_operations import (
-    aim,
     audit,
     checkpoints,
     delete,
     fork,
-    found,
-    left_behind,
     migrate,
     name_in,
     records_in,
@@ -54,9 +51,12 @@ from lockstitch.sources.store_operations import (
     vacuum,
 )
 from lockstitch.sources.store_operations import compact_stored as compact
-from lockstitch.sources.store_operations import compaction_outlook as outlook
+from lockstitch.sources.store_operations import count_left_behind as left_behind
+from lockstitch.sources.store_operations import describe_journal_compaction as shorter
+from lockstitch.sources.store_operations import describe_session as found
+from lockstitch.sources.store_operations import find_aim as aim
+from lockstitch.sources.store_operations import preview_journal_compaction as outlook
 from lockstitch.sources.store_operations import search_store as search
-from lockstitch.sources.store_operations import shorter_stored as shorter
 
 __all__ = [
     "DAMAGED",

@@ -139,16 +139,16 @@ def parsed(address: str) -> Parsed | None:
     pairs = [one.partition("=") for one in written]
     if any(not equals or "=" in value for _, equals, value in pairs):
         return None
-    given = [(_decoded(name), _decoded(value)) for name, _, value in pairs]
+    decoded = [(_decoded(name), _decoded(value)) for name, _, value in pairs]
     # as JDBC spells it
-    given = [("sslmode", "require") if one == ("ssl", "true") else one for one in given]
+    decoded = [("sslmode", "require") if one == ("ssl", "true") else one for one in decoded]
     named = {name: _decoded(value) for name, value in found.items() if value}
-    if any(None in pair for pair in given) or None in named.values():
+    if any(None in pair for pair in decoded) or None in named.values():
         return None
-    every = [*named.items(), *given]
+    every = [*named.items(), *decoded]
     values = {str(name): str(value) for name, value in every if name not in OURS}
-    ours = tuple((str(name), str(value)) for name, value in given if name in OURS)
-    kept = zip(written, given, strict=True)
+    ours = tuple((str(name), str(value)) for name, value in decoded if name in OURS)
+    kept = zip(written, decoded, strict=True)
     plain = "&".join(raw for raw, (name, _) in kept if name not in OURS)
     before = address.removesuffix(f"{mark}{query}") if mark else address
     whole = f"{before}?{plain}" if plain else before

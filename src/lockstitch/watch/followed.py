@@ -282,7 +282,7 @@ class Followed(Struct):
     def understand(self) -> Report:
         """Read all of the session with care, and return what is wrong with it."""
         status = os.stat(self.source.path)  # noqa: PTH116 - asked again and again
-        report, transcript = operations.examined(self.source)
+        report, transcript = operations.examine(self.source)
         self.read += status.st_size
         self.proof, self.report = None, report
         self.session, self.project = report.session, report.project

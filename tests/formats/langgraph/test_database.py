@@ -181,7 +181,7 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
     threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between what was read and what is written, one more result is stored."""
-    planned = operations.planned
+    planned = operations.plan
 
     def slowly(session: Any, options: Any) -> Any:
         made = planned(session, options)
