@@ -18,8 +18,16 @@ from typing import Any
 
 from lockstitch.heal import check, detect
 from lockstitch.provider import environment, load_server
-from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
-from lockstitch.provider.replies import FunctionScript, Incoming, Reply, Script, reply_of
+from lockstitch.provider.replies import (
+    DeliveryEnd,
+    Faults,
+    FunctionScript,
+    Incoming,
+    Reply,
+    Script,
+    faults_in,
+    reply_of,
+)
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import ACCEPTED, RequestEntry, Service, choose_rules
 from lockstitch.rules import ERROR, Finding

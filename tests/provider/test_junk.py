@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.provider.faults import DeliveryEnd, Faults, delivery_steps, faults_in
-from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.apis import STREAM, RequestAddress, Wire
+from lockstitch.provider.replies import (
+    DeliveryEnd,
+    Faults,
+    Reply,
+    Script,
+    delivery_steps,
+    faults_in,
+)
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import WIRES, RequestEntry, Service, choose_rules
-from lockstitch.provider.wire import STREAM, RequestAddress, Wire
 from tests.conftest import EXAMPLES
 
 some = settings(max_examples=int(EXAMPLES or 30))

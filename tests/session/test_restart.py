@@ -15,6 +15,7 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.provider.apis import RequestAddress, Wire
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
@@ -25,7 +26,6 @@ from lockstitch.provider.service import (
     Verdict,
     choose_rules,
 )
-from lockstitch.provider.wire import RequestAddress, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks
 

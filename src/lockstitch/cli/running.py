@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lockstitch.launch.commands import KnownCommand
+    from lockstitch.launch.clients import KnownCommand, ProxyWay
     from lockstitch.launch.processes import ProxyActivity
-    from lockstitch.launch.ways import ProxyWay
     from lockstitch.proxy.settings import Settings
     from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened, Source
@@ -36,13 +35,13 @@ def run(
     """Repair what the command is about to resume, run it, and return its exit status."""
     from pathlib import Path
 
-    from lockstitch.launch import commands
+    from lockstitch.launch import clients
 
     if not words:
         raise UsageError("run takes a command: lockstitch run -- claude --continue")
     if no_proxy and (upstream is not None or record is not None):
         raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
-    known = commands.find_known_command(words)
+    known = clients.find_known_command(words)
     if known is None:
         terminal.note(
             f"{terminal.escape_controls(words[0])} is not a program that is known: no session is "
@@ -59,11 +58,11 @@ def run(
 
 def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
     """Repair the sessions that a program is about to resume, if a person agrees."""
-    from lockstitch.launch import commands
-    from lockstitch.launch.commands import find_resumable
+    from lockstitch.launch import clients
+    from lockstitch.launch.clients import find_resumable
 
-    resume = commands.find_resumed(known.client, words[known.at :])
-    if resume.kind == commands.NOTHING:
+    resume = clients.find_resumed(known.client, words[known.at :])
+    if resume.kind == clients.NOTHING:
         return
     found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
@@ -130,14 +129,14 @@ def _behind_proxy(
     from lockstitch.launch import processes as proxying
 
     proxying.require_proxy()
-    from lockstitch.launch import ways
+    from lockstitch.launch import clients
 
     at = known.at if known is not None else 1
-    asked = ways.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
-    made = ways.find_way(known, asked, upstream)
+    asked = clients.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
+    made = clients.find_way(known, asked, upstream)
     if made.why:
         client = known.client if known is not None else None
-        terminal.note(f"{ways.program_title(client, words)} goes without the proxy: {made.why}.")
+        terminal.note(f"{clients.program_title(client, words)} goes without the proxy: {made.why}.")
         return child.run_program(words, os.environ)
     settings = _settings(made, record)
     with proxying.start_proxy(settings) as proxy:
@@ -151,13 +150,13 @@ def _run_led(made: ProxyWay, url: str) -> int:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
+    from lockstitch.launch import clients
     from lockstitch.launch import processes as child
-    from lockstitch.launch import ways
 
     with TemporaryDirectory(prefix="lockstitch-") as folder:
-        words, more = ways.fill_way(made, url, folder)
+        words, more = clients.fill_way(made, url, folder)
         for name, content in made.files.items():
-            Path(folder, name).write_text(content.replace(ways.HERE, url), "utf-8")
+            Path(folder, name).write_text(content.replace(clients.HERE, url), "utf-8")
         environ: Mapping[str, str] = {**os.environ, **more}
         return child.run_program(words, environ)
 

@@ -25,9 +25,15 @@ from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import Conflict, LockstitchError, UsageError
 from lockstitch.inspector import actions, views
 from lockstitch.inspector.actions import Subject
-from lockstitch.inspector.catalog import Catalog, CatalogEntry, describe_store, list_row
 from lockstitch.inspector.plans import shorten_home
-from lockstitch.inspector.views import SessionPage, Shelf
+from lockstitch.inspector.views import (
+    Catalog,
+    CatalogEntry,
+    SessionPage,
+    Shelf,
+    describe_store,
+    list_row,
+)
 from lockstitch.provider.serving import serving, until_stopped
 
 NAMES = ("127.0.0.1", "localhost")

@@ -129,16 +129,21 @@ class RunningProxy:
         """Return what it did so far."""
         heard = ProxyActivity()
         self._log.seek(0)
-        for line in self._log:
-            with_error = msgspec.json.decode(line, type=ProxyLine)
-            heard.requests += bool(with_error.repaired)
-            heard.repaired.update(with_error.repaired)
-            if with_error.error and with_error.status != _UPGRADE:
-                heard.errors.append(with_error.error)
+        for text in self._log:
+            try:
+                line = msgspec.json.decode(text, type=ProxyLine)
+            except ValueError:
+                # Libraries write to standard error, too: warnings, and what aiohttp says of a
+                # client that went away in the middle. That is not for whoever is at the terminal.
+                continue
+            heard.requests += bool(line.repaired)
+            heard.repaired.update(line.repaired)
+            if line.error and line.status != _UPGRADE:
+                heard.errors.append(line.error)
         return heard
 
 
-# CommandLine whether it speaks WebSocket, the proxy says no, and the client goes on without.
+# Asked whether it speaks WebSocket, the proxy says no, and the client goes on without.
 _UPGRADE = 426
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.faults import DeliveryEnd, InjectedFault, Silence, delivery_steps
+from lockstitch.provider.apis import ApiRoute, RequestAddress, Wire, ident_of
+from lockstitch.provider.replies import DeliveryEnd, InjectedFault, Silence, delivery_steps
 from lockstitch.provider.service import WIRES, Service, wire_at
 from lockstitch.provider.serving import serving, until_stopped
-from lockstitch.provider.wire import ApiRoute, RequestAddress, Wire, ident_of
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")

@@ -18,21 +18,28 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.heal import check
-from lockstitch.provider.anthropic import AnthropicApi
-from lockstitch.provider.bedrock import BedrockApi
-from lockstitch.provider.faults import NONE, DeliveryEnd, Faults, InjectedFault
-from lockstitch.provider.gemini import GeminiApi
-from lockstitch.provider.openai import ChatApi, ResponsesApi
-from lockstitch.provider.replies import Incoming, Reply, Script
-from lockstitch.provider.wire import (
+from lockstitch.provider.apis import (
     COUNT,
     INVALID,
     STREAM,
     AnsweredTurn,
+    AnthropicApi,
+    BedrockApi,
+    GeminiApi,
     RequestAddress,
     Wire,
     ident_of,
     tokens_in,
+)
+from lockstitch.provider.openai import ChatApi, ResponsesApi
+from lockstitch.provider.replies import (
+    NONE,
+    DeliveryEnd,
+    Faults,
+    Incoming,
+    InjectedFault,
+    Reply,
+    Script,
 )
 from lockstitch.rules import ERROR, Finding
 

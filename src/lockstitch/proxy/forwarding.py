@@ -1,9 +1,10 @@
-"""One request from the client to its upstream and back."""
+"""One request from the client to its upstream and back, and the counters of what went through."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 from yarl import URL
 
-from lockstitch.proxy import http, metrics, routes
+from lockstitch.proxy import http
 from lockstitch.proxy.healing import (
     HealDecision,
     decide,
@@ -24,27 +25,130 @@ from lockstitch.proxy.healing import (
     look_again,
     read_body,
 )
-from lockstitch.proxy.recorded import (
+from lockstitch.proxy.http import (
     BodySource,
     NotKept,
     Passage,
+    ProxyRoute,
     RecordedExchange,
     Recorder,
     Replayed,
     chunks,
+    is_sound,
+    route_of,
 )
-from lockstitch.proxy.routes import ProxyRoute, is_sound, route_of
 from lockstitch.proxy.settings import (
+    Credentials,
     Settings,
     Target,
     profile_for,
+    sign,
     upstream_for,
     without_prefix,
 )
-from lockstitch.proxy.signing import Credentials, sign
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+
+BOUNDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
+
+
+Counts = dict[str, int]
+
+
+class Metrics(Struct):
+    """What one process has counted. Labels come from fixed lists, never from a request's text.
+
+    ``requests`` are counted by route and status, the others by code or kind.
+    """
+
+    requests: Counts = field(default_factory=dict)
+    healed: Counts = field(default_factory=dict)
+    left: Counts = field(default_factory=dict)
+    errors: Counts = field(default_factory=dict)
+    retries: int = 0
+    running: int = 0
+    added: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    added_sum: float = 0.0
+
+    def answered(self, route: str, status: int) -> None:
+        """Count a request that got its answer."""
+        add_counts(self.requests, {f"{route} {status}": 1})
+
+    def failed(self, kind: str) -> None:
+        """Count a failure."""
+        add_counts(self.errors, {kind: 1})
+
+    def took(self, seconds: float) -> None:
+        """Count the time that a request spent here before it went on."""
+        self.added[bisect_left(BOUNDS, seconds)] += 1
+        self.added_sum += seconds
+
+
+def add_counts(counts: Counts, more: Mapping[str, int]) -> None:
+    """Add to counts."""
+    for key, number in more.items():
+        counts[key] = counts.get(key, 0) + number
+
+
+def sum_metrics(many: Iterable[Metrics]) -> Metrics:
+    """Return the sum of what several processes have counted."""
+    found = Metrics()
+    for one in many:
+        for name in ("requests", "healed", "left", "errors"):
+            add_counts(getattr(found, name), getattr(one, name))
+        found.retries += one.retries
+        found.running += one.running
+        found.added = [a + b for a, b in zip(found.added, one.added, strict=True)]
+        found.added_sum += one.added_sum
+    return found
+
+
+def prometheus_text(found: Metrics) -> str:
+    """Return the counters in Prometheus' text format."""
+    lines = [
+        *_head("requests_total", "counter", "Requests answered, by route and status."),
+        *_coded("requests_total", "route status", found.requests),
+        *_head("repairs_total", "counter", "What was repaired in requests, by code."),
+        *_coded("repairs_total", "code", found.healed),
+        *_head("left_total", "counter", "What could not be repaired in requests, by code."),
+        *_coded("left_total", "code", found.left),
+        *_head("errors_total", "counter", "Failures on the way, by kind."),
+        *_coded("errors_total", "kind", found.errors),
+        *_head("retries_total", "counter", "Requests sent once more after a refusal."),
+        f"lockstitch_proxy_retries_total {found.retries}",
+        *_head("running", "gauge", "Requests being served now."),
+        f"lockstitch_proxy_running {found.running}",
+        *_head("added_seconds", "histogram", "Time from a whole request to its sending on."),
+        *_histogram(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, what: str) -> list[str]:
+    return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
+
+
+def _coded(name: str, labels: str, counts: Counts) -> list[str]:
+    """Return a line for each count; a key of several words has a label for each."""
+    lines: list[str] = []
+    for key, number in sorted(counts.items()):
+        pairs = zip(labels.split(), key.split(), strict=True)
+        shown = ",".join(f'{label}="{word}"' for label, word in pairs)
+        lines.append(f"lockstitch_proxy_{name}{{{shown}}} {number}")
+    return lines
+
+
+def _histogram(found: Metrics) -> list[str]:
+    lines: list[str] = []
+    seen = 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
+        seen += number
+        lines.append(f'lockstitch_proxy_added_seconds_bucket{{le="{bound}"}} {seen}')
+    lines.append(f"lockstitch_proxy_added_seconds_sum {found.added_sum:.6f}")
+    lines.append(f"lockstitch_proxy_added_seconds_count {seen}")
+    return lines
+
 
 # What is larger takes a while to heal, or even to read: that is done in a thread of its own.
 _LARGE = 64 << 10
@@ -139,8 +243,8 @@ class Proxy:
         self.session = session
         self.log = log
         self.recorder = recorder
-        self.counted = metrics.Metrics()
-        self.siblings: Callable[[], list[metrics.Metrics]] = list
+        self.counted = Metrics()
+        self.siblings: Callable[[], list[Metrics]] = list
         self.keeping: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -187,8 +291,8 @@ class Proxy:
         given = request.headers.get(http.TOKEN, asked)
         if why := http.find_refusal(self.settings, request.headers, given):
             return self._answered(ProxyRoute("other"), RefusedRequest(403, why))
-        found = metrics.total([self.counted, *self.siblings()])
-        return web.Response(text=metrics.text(found), content_type="text/plain", charset="utf-8")
+        found = sum_metrics([self.counted, *self.siblings()])
+        return web.Response(text=prometheus_text(found), content_type="text/plain", charset="utf-8")
 
     def _admit(self, request: web.BaseRequest, path: str, token: str) -> None:
         """Raise Refused for a request that may not pass."""
@@ -359,8 +463,8 @@ class Proxy:
         # before the first byte: whoever has the reply finds what was done to the request
         decision = asked.decision
         self.counted.answered(asked.route.name, reply.status)
-        metrics.count(self.counted.healed, decision.repaired)
-        metrics.count(self.counted.left, decision.left)
+        add_counts(self.counted.healed, decision.repaired)
+        add_counts(self.counted.left, decision.left)
         self.log(
             ProxyEvent(
                 asked.route.name,
@@ -422,7 +526,7 @@ class Proxy:
         self.counted.answered(route.name, refused.status)
         self.counted.failed(refused.kind)
         self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
-        body, said = routes.error_body(refused.status, str(refused), route.vendor)
+        body, said = http.error_body(refused.status, str(refused), route.vendor)
         response = web.Response(
             body=body, status=refused.status, headers=[*said, (http.ERROR, refused.kind)]
         )

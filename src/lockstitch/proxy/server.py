@@ -30,12 +30,9 @@ from msgspec import Struct, structs
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import start_moment
 from lockstitch.provider.serving import serving, until_stopped
-from lockstitch.proxy.forwarding import Log, Proxy, ProxyEvent
-from lockstitch.proxy.http import spell_counts
-from lockstitch.proxy.metrics import Metrics
-from lockstitch.proxy.recorded import Recorder
-from lockstitch.proxy.settings import Settings, check_settings
-from lockstitch.proxy.signing import credentials_in
+from lockstitch.proxy.forwarding import Log, Metrics, Proxy, ProxyEvent
+from lockstitch.proxy.http import Recorder, spell_counts
+from lockstitch.proxy.settings import Settings, check_settings, credentials_in
 
 _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10

@@ -38,7 +38,7 @@ from lockstitch.journal.records import (
     blob_name,
     chain_entries,
 )
-from lockstitch.proxy.recording.chains import HashChain, spell_hash, tag_of
+from lockstitch.proxy.recording.facts import HashChain, spell_hash, tag_of
 from lockstitch.stores.base import Backend, Listing
 
 # The notes that hold the fields of a request beside its messages, each under its label.
