@@ -70,8 +70,8 @@ def test_there_is_always_an_answer(
     whole[wire.list_key] = HEALTHY[wire.dialect] if is_healthy else messages
     for route in wire.routes:
         at = RequestAddress(route.path, route.asks, "" if "{model}" not in route.path else "m")
-        asked = service.received(wire, json.dumps(whole).encode(), at)
-        answer = service.answered(asked, service.judged(asked))
+        asked = service.receive(wire, json.dumps(whole).encode(), at)
+        answer = service.answer(asked, service.judge_request(asked))
         assert answer.status in {0, 200, 400, 418, 429}
         json.dumps(answer.body)
         if answer.turn is not None:

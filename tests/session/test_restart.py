@@ -121,9 +121,9 @@ class Provider(Service):
         self.refusals: list[Any] = []
         super().__init__(choose_rules([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def received(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
+    def receive(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
         self.model.body = json.loads(data)
-        return super().received(wire, data, at)
+        return super().receive(wire, data, at)
 
     def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         answer = super().answered(asked, verdict)

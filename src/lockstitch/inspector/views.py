@@ -31,7 +31,7 @@ from lockstitch.sources.source import OWN, Report
 from lockstitch.stores import addresses
 from lockstitch.stores.base import Backend, Listed, Listing
 
-# How long a session that was found waits for others to be told with, in seconds.
+# How long a session that was found waits for others to be sent with, in seconds.
 _PATIENCE = 0.1
 # More than these are counted, and not listed.
 MOST = 50_000
@@ -79,7 +79,7 @@ class Catalog:
         finally:
             self._listeners.discard(queue)
 
-    def tell(self, event: Event) -> None:
+    def broadcast(self, event: Event) -> None:
         """Send an event to every listener."""
         for queue in self._listeners:
             queue.put_nowait(event)
@@ -88,12 +88,12 @@ class Catalog:
         """Take sessions in, or what is new of them."""
         for entry in found:
             self.entries[entry.subject.id] = entry
-        self.tell({"rows": [entry.row for entry in found]})
+        self.broadcast({"rows": [entry.row for entry in found]})
 
     def set_state(self, **facts: Any) -> None:
         """Set how far the scan is."""
         self.state = {**self.state, **facts, "count": len(self.entries)}
-        self.tell({"state": self.state})
+        self.broadcast({"state": self.state})
 
     def close(self) -> None:
         """Let the scan end."""
@@ -114,14 +114,14 @@ class Catalog:
         except OSError as failure:
             error = failure.strerror or type(failure).__name__
         left_out = max(count - MOST, 0)
-        self._later(loop, lambda: self._end(error=error, left_out=left_out))
+        self._later(loop, lambda: self._finish(error=error, left_out=left_out))
 
     def _later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         if not self._stop.is_set():
             loop.call_soon_threadsafe(call)
 
     def _note(self, entry: CatalogEntry, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep what was found for a moment: a page is told of several at once."""
+        """Keep what was found for a moment: several go to a page at once."""
         with self._lock:
             self._found.append(entry)
             is_first = len(self._found) == 1
@@ -134,7 +134,7 @@ class Catalog:
         if found:
             self.put(found)
 
-    def _end(self, **facts: Any) -> None:
+    def _finish(self, **facts: Any) -> None:
         self._flush()
         self.set_state(is_done=True, **facts)
 
@@ -240,7 +240,7 @@ _KEPT = 4
 
 
 class SessionPage(Struct):
-    """A session as it was read once: ``version`` tells it from an earlier or later look."""
+    """A session as it was read once: an earlier or later look has another ``version``."""
 
     version: int
     reading: SessionReading

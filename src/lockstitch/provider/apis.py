@@ -149,7 +149,7 @@ class Wire(ABC):
 
 
 def ident_of(data: bytes) -> str:
-    """A name for a request and for all that answers it.
+    """Return a name for a request and for all that answers it.
 
     Made from the body, so that the same run gives the same ids, and a history that has grown
     never meets an id that is already in it.
@@ -158,23 +158,23 @@ def ident_of(data: bytes) -> str:
 
 
 def tokens_in(data: bytes) -> int:
-    """About how many tokens a body has."""
+    """Return about how many tokens a body has."""
     return 1 + len(data) // 4
 
 
 def json_of(arguments: dict[str, Any]) -> str:
-    """The arguments of a call as the text they travel in."""
+    """Return the arguments of a call as the text they travel in."""
     return json.dumps(arguments, ensure_ascii=False)
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Text in the bits a stream delivers it in."""
+    """Return a text in the bits that a stream delivers it in."""
     for start in range(0, len(text), _PIECE):
         yield text[start : start + _PIECE]
 
 
 def sse_event(data: Mapping[str, Any]) -> bytes:
-    """One server-sent event, named after its type."""
+    """Return one server-sent event, named after its type."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
@@ -422,18 +422,17 @@ def _gemini_chunk(turn: AnsweredTurn, parts: list[dict[str, Any]], *, last: bool
 
 def _gemini_chunks(turn: AnsweredTurn) -> Iterator[dict[str, Any]]:
     """Yield responses that each hold a piece; a text comes in bits, a call in one."""
-    bits = [bit for part in _gemini_parts(turn) for bit in _gemini_bits(part)]
+    bits: list[dict[str, Any]] = []
+    for part in _gemini_parts(turn):
+        if "text" in part:
+            plain = {key: value for key, value in part.items() if key == "thought"}
+            bits += [{"text": piece, **plain} for piece in pieces(part["text"])]
+            # a signature stands on the last bit
+            bits[-1] = {**part, **bits[-1]}
+        else:
+            bits.append(part)
     for number, bit in enumerate(bits, 1):
         yield _gemini_chunk(turn, [bit], last=number == len(bits))
-
-
-def _gemini_bits(part: dict[str, Any]) -> list[dict[str, Any]]:
-    if "text" not in part:
-        return [part]
-    plain = {key: value for key, value in part.items() if key == "thought"}
-    bits = [{"text": piece, **plain} for piece in pieces(part["text"])]
-    bits[-1] = {**part, **bits[-1]}
-    return bits
 
 
 _BEDROCK_KINDS = {
@@ -483,7 +482,18 @@ class BedrockApi(Wire):
         }
 
     def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
-        for name, fields in _bedrock_events(turn):
+        events: list[tuple[str, dict[str, Any]]] = [("messageStart", {"role": "assistant"})]
+        for index, block in enumerate(_bedrock_blocks(turn)):
+            at = {"contentBlockIndex": index}
+            if "toolUse" in block:
+                start = {key: value for key, value in block["toolUse"].items() if key != "input"}
+                events.append(("contentBlockStart", {**at, "start": {"toolUse": start}}))
+            deltas = _bedrock_deltas(block)
+            events += [("contentBlockDelta", {**at, "delta": delta}) for delta in deltas]
+            events.append(("contentBlockStop", at))
+        events.append(("messageStop", {"stopReason": _stop_reason(turn)}))
+        events.append(("metadata", _bedrock_cost(turn)))
+        for name, fields in events:
             yield encode_event(name, json.dumps(fields).encode())
 
     def media_type(self, at: RequestAddress) -> str:
@@ -525,20 +535,6 @@ def _bedrock_cost(turn: AnsweredTurn) -> dict[str, Any]:
         "totalTokens": turn.input_tokens + turn.output_tokens,
     }
     return {"usage": usage, "metrics": {"latencyMs": 1}}
-
-
-def _bedrock_events(turn: AnsweredTurn) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "messageStart", {"role": "assistant"}
-    for index, block in enumerate(_bedrock_blocks(turn)):
-        at = {"contentBlockIndex": index}
-        if "toolUse" in block:
-            start = {key: value for key, value in block["toolUse"].items() if key != "input"}
-            yield "contentBlockStart", {**at, "start": {"toolUse": start}}
-        for delta in _bedrock_deltas(block):
-            yield "contentBlockDelta", {**at, "delta": delta}
-        yield "contentBlockStop", at
-    yield "messageStop", {"stopReason": _stop_reason(turn)}
-    yield "metadata", _bedrock_cost(turn)
 
 
 def _bedrock_deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:

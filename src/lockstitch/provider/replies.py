@@ -76,7 +76,7 @@ NONE = InjectedFault()
 
 
 class Faults:
-    """The faults for all requests: each request meets the first one that is meant for it."""
+    """The faults for all requests: each request meets the first one that is for it."""
 
     def __init__(self, faults: Iterable[InjectedFault] = ()) -> None:
         self._left = list(faults)
@@ -105,17 +105,19 @@ def faults_in(text: str) -> list[InjectedFault]:
 
 def fault_in(text: str) -> InjectedFault:
     """Read one fault, such as ``stall=5 after=3``; raise UsageError for what is none."""
-    given: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for word in text.split():
         name, _, value = word.partition("=")
         field = name.replace("-", "_")
         if field not in (*_FAULTS, *_CONDITIONS):
             known = ", ".join(_WORDS)
             raise UsageError(f"there is no fault {name!r}; the words for faults are {known}")
-        given[field] = _value_of(name, value)
-    if given and not given.keys() & _FAULTS:
-        raise UsageError(f"{text!r} names no fault, only when one shall happen")
-    return InjectedFault(words=" ".join(text.split()), **given)
+        found[field] = _value_of(name, value)
+    if found and not found.keys() & _FAULTS:
+        raise UsageError(
+            f"{text!r} names no fault, only when one shall happen: add one, such as drop"
+        )
+    return InjectedFault(words=" ".join(text.split()), **found)
 
 
 def _value_of(name: str, value: str) -> Any:
@@ -238,7 +240,7 @@ class Incoming(Struct, frozen=True):
 
 
 class Script:
-    """Replies in order, each given once; before, between and after them the answer is ``ok``."""
+    """Replies in order, each once; before, between and after them the answer is ``ok``."""
 
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self._left = list(replies)
@@ -252,7 +254,7 @@ class Script:
         return self.answer(request.tools)
 
     def preview(self, request: Incoming) -> Reply:
-        """Return the reply for a request that will not get all of it; it is given again."""
+        """Return the reply for a request that will not get all of it; it stays the next one."""
         return self._left[0] if self._fits(request.tools) else OK
 
     def answer(self, tools: AbstractSet[str]) -> Reply:

@@ -26,7 +26,7 @@ from lockstitch.proxy.settings import LOOPBACK, Settings
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-# A path that leads out of the folder that an upstream was given, spelled in any way.
+# A path that leads out of the folder of its upstream, spelled in any way.
 _DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
 _HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
 
@@ -246,7 +246,7 @@ def _reader(name: str) -> _Zlib | _Zstd:
         return _Zlib("deflate")
     package = _zstandard() if name == "zstd" else None
     if package is None:
-        raise UndecodableBody("the body is in an encoding that is not known here")
+        raise UndecodableBody("the encoding of the body is not known here")
     return _Zstd(package)
 
 
@@ -258,7 +258,7 @@ def _zstandard() -> Any:
 
 
 class DecodedReply:
-    """A reply's body, decoded as it arrives; what cannot be decoded is given as nothing."""
+    """A reply's body, decoded as it arrives; nothing comes of what cannot be decoded."""
 
     def __init__(self, encoding: str) -> None:
         self.readers: list[_Zlib | _Zstd] = []
@@ -342,7 +342,7 @@ def ask_for_readable(headers: Headers, more: Sequence[str] = ()) -> Headers:
 
 
 def note_headers(decision: HealDecision, *, retried: bool = False, error: str = "") -> Headers:
-    """Return the headers that tell the client what was done to its request."""
+    """Return the headers that say to the client what was done to its request."""
     said: Headers = []
     if decision.repaired:
         said.append((REPAIRED, spell_counts(decision.repaired)))
@@ -375,9 +375,9 @@ def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> 
     scheme, _, rest = (origin or "").partition("://")
     is_local = scheme in ("http", "https") and host_name(rest) in LOOPBACK
     if origin is not None and origin not in settings.origins and not is_local:
-        return "requests of this web page are not taken; list its origin in `origins` to take them"
+        return "requests of this web page are refused; to take them, list its origin in `origins`"
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
-        return "requests of a web page from elsewhere are not taken"
+        return "requests that a web page of another site sends are refused"
     return ""
 
 

@@ -59,7 +59,7 @@ def region_of(url: str) -> str:
     """Return the region that an address of AWS names."""
     found = _REGION.search(f"{urlsplit(url).hostname}.")
     if found is None:
-        raise UsageError('an upstream with sign = "aws" has an address of AWS that names a region')
+        raise UsageError('an upstream with sign = "aws" needs an AWS address with a region in it')
     return found[1]
 
 
@@ -134,7 +134,7 @@ VENDORS = (
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that the proxy can be told. Times are in seconds, sizes in bytes.
+    """All settings of the proxy. Times are in seconds, sizes in bytes.
 
     ``token`` is asked of every request and must be set to listen beyond this machine. ``hosts``
     and ``origins`` are names that requests may come by and web pages that may send some, besides
@@ -192,7 +192,7 @@ def parse_settings(text: str, folder: Path) -> Settings:
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"the configuration is not what it should be: {error}") from None
+        raise UsageError(f"the configuration cannot be used: {error}") from None
     fields: dict[str, Any] = {
         name: value
         for name, value in structs.asdict(file).items()
@@ -217,23 +217,25 @@ def token_in(path: Path) -> str:
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: holds no token, which is text") from error
+        raise Unreadable(
+            f"{path}: the token is not text; `openssl rand -hex 24` makes one"
+        ) from error
 
 
 def check_settings(settings: Settings) -> Settings:
     """Return the settings, or raise UsageError for what would not work or not be safe."""
     if not 0 <= settings.port <= _HIGHEST_PORT:
-        raise UsageError(f"a port is a number from 0 to {_HIGHEST_PORT}")
+        raise UsageError(f"the port must be a number from 0 to {_HIGHEST_PORT}")
     if not settings.upstreams:
-        raise UsageError("there is no upstream to send requests to")
+        raise UsageError("there is no upstream to send requests to: name one")
     if settings.workers < 1:
-        raise UsageError("there has to be at least one worker")
+        raise UsageError("the number of workers must be 1 or more")
     if settings.token and (
         len(settings.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(settings.token)
     ):
         raise UsageError(
-            f"a token has at least {_SHORTEST_TOKEN} letters, digits or any of . _ ~ + - "
-            "and nothing else; `openssl rand -hex 24` makes one"
+            f"a token must have at least {_SHORTEST_TOKEN} characters, all of them letters, digits "
+            "or one of . _ ~ + -; `openssl rand -hex 24` makes one"
         )
     if not settings.is_local and not settings.token:
         raise UsageError(
@@ -242,24 +244,24 @@ def check_settings(settings: Settings) -> Settings:
         )
     numbers = (settings.max_body, settings.connect_timeout, settings.idle_timeout)
     if min(*numbers, settings.client_timeout) <= 0 or settings.grace < 0:
-        raise UsageError("sizes and times must be more than nothing")
+        raise UsageError("sizes and times must be greater than 0; only `grace` may be 0")
     for upstream in settings.upstreams:
         for address in filter(None, (upstream.url, upstream.proxy)):
             parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
                 raise UsageError("an upstream is an http or https address without a user in it")
             if parts.query or parts.fragment:
-                raise UsageError("an upstream is an address without a query")
+                raise UsageError("the address of an upstream must have no query and no fragment")
         if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):
             raise UsageError(
-                "a prefix is a path such as /openrouter, and does not begin /lockstitch"
+                "a prefix must be a path such as /openrouter that does not begin with /lockstitch"
             )
         unknown = [name for name in upstream.dialects if name not in DIALECTS]
         if unknown:
             raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(DIALECTS)}")
         if upstream.sign:
             if upstream.sign != AWS:
-                raise UsageError('sign is "aws", or left out')
+                raise UsageError('`sign` must be "aws", or be left out')
             region_of(upstream.url)
         if upstream.profile and upstream.profile not in PROFILES:
             raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")

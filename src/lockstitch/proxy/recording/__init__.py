@@ -87,7 +87,7 @@ class ReceivedReply(Struct, frozen=True):
 def read_reply(
     dialect: str, data: bytes, status: int, model: str, *, complete: bool
 ) -> ReceivedReply:
-    """Make what came into the fact to keep; of a refusal only that it was one is kept."""
+    """Return what came as the fact to keep; of a refusal only that it was one is kept."""
     if status >= _REFUSED:
         return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
     events = list(exchange_of(dialect).events_in(data))
@@ -96,7 +96,7 @@ def read_reply(
         for event in events:
             gathered.feed(event)
         if gathered.complete:
-            return _came(reply_event(gathered.whole(), dialect), model)
+            return _new_reply(reply_event(gathered.whole(), dialect), model)
         message = gathered.closed()
         if message is None:
             return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
@@ -108,16 +108,16 @@ def read_reply(
             model=_text(gathered.whole(), "model") or model,
             calls=tuple(AskedCall(*call) for call in asked),
         )
-        return _came(part, model)
+        return _new_reply(part, model)
     try:
-        return _came(reply_event(data, dialect), model)
+        return _new_reply(reply_event(data, dialect), model)
     except UsageError:
         how = f"status {status}" if complete else f"status {status}, cut off"
         text = text_payload(data.decode("utf-8", "replace"))
         return ReceivedReply(Noted(name=UNREAD, label=how, payload=text), [])
 
 
-def _came(event: Replied | Partial, model: str) -> ReceivedReply:
+def _new_reply(event: Replied | Partial, model: str) -> ReceivedReply:
     named = event if event.model or not model else structs.replace(event, model=model)
     value = value_of(event.payload, inner=True)
     response = _text(value, "id") if VIEWS[event.dialect].previous_key else ""
@@ -156,7 +156,7 @@ def keep_request(keeper: Keeper, asking: ParsedRequest, client: str = "") -> Kep
 def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
     """Keep a request in which no messages can be read, as the text that it is."""
     text = text_payload(body.decode("utf-8", "replace"))
-    described = _described("", (TAG,), {"dialect": dialect, "client": client})
+    described = _describe("", (TAG,), {"dialect": dialect, "client": client})
     entries = [_entry(described), _shared(Noted(name=FIELD, label="unread", payload=text))]
     name = new_session_name()
 
@@ -196,13 +196,13 @@ class _RequestRecording:
     def kept(self) -> KeptRequest:
         is_looked_for, is_held = False, False
         while True:
-            decision = self._decided()
+            decision = self._decide()
             if not decision.is_sure and not is_looked_for:
                 self.keeper.look(self.chain)
                 is_looked_for = True
                 continue
             try:
-                kept = self._written(decision, apart=is_held)
+                kept = self._write(decision, apart=is_held)
             except Held:
                 is_held = True
             except Moved:
@@ -212,7 +212,7 @@ class _RequestRecording:
                 if kept is not None:
                     return kept
 
-    def _decided(self) -> SessionPlacement:
+    def _decide(self) -> SessionPlacement:
         """Decide by the messages; those that only the provider has are known by its response."""
         chain, replies = self.chain, self.asking.replies
         if self.base is None:
@@ -221,23 +221,23 @@ class _RequestRecording:
         found = self.keeper.decide(whole, self.instructions, [True, *replies])
         return structs.replace(found, matched=max(found.matched - 1, 0))
 
-    def _written(self, decision: SessionPlacement, *, apart: bool) -> KeptRequest | None:
+    def _write(self, decision: SessionPlacement, *, apart: bool) -> KeptRequest | None:
         """Write what is new; None if the session that was to hold it is gone."""
         branch, step = decision.branch, decision.step
         if branch is None:
-            return self._added(SessionBranch(new_session_name()), decision)
+            return self._add(SessionBranch(new_session_name()), decision)
         if step is Relation.REPEATS:
             if self.keeper.backend.head(branch.name) is None:
                 self.keeper.refresh(branch.name)
                 return None
             return self._kept(branch, decision.seq, step)
         if step is Relation.CONTINUES and not apart:
-            return self._added(branch, decision)
+            return self._add(branch, decision)
         fork = self.keeper.fork(branch, decision.seq, new_session_name())
         forked = structs.replace(decision, step=Relation.FORKS, head=fork.head)
-        return self._added(fork, forked, branch.name)
+        return self._add(fork, forked, branch.name)
 
-    def _added(
+    def _add(
         self, branch: SessionBranch, decision: SessionPlacement, source: str = ""
     ) -> KeptRequest:
         entries = self._entries(branch, decision, source)
@@ -256,7 +256,7 @@ class _RequestRecording:
         described = self._description(branch, decision.step)
         entries += [_entry(described)] if described is not None else []
         if self.instructions != branch.instructions_at(seq):
-            instructions = _instructed(
+            instructions = _instruct(
                 self.asking.instructions, is_first=not branch.instructions_at(seq)
             )
             entries += [
@@ -273,7 +273,7 @@ class _RequestRecording:
         had = about.about_from(branch.about)
         if step is Relation.NEW:
             names = {"dialect": self.asking.dialect, "model": self.asking.model}
-            return _described(_title(self.asking), tags, {**names, "client": self.client})
+            return _describe(_title(self.asking), tags, {**names, "client": self.client})
         if step is Relation.CONTINUES and tags <= set(had.tags):
             return None
         # what only the provider has of a conversation has its tags from before
@@ -311,7 +311,7 @@ class _ReplyRecording:
         if isinstance(self.came.event, Noted):
             return [_entry(self.came.event)]
         *first, last = facts_of_reply(self.came.event)
-        # a reply that says nothing is nowhere in the chain, so nothing can be told by it
+        # a reply that says nothing is nowhere in the chain, so nothing can be recognized by it
         is_said = self.chain.length > self.request.chain.length
         key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
         return [*map(_entry, first), _entry(last, key)]
@@ -334,13 +334,13 @@ class _ReplyRecording:
                     " way, so the reply is not kept"
                 )
             try:
-                return self._written(branch, apart=is_held)
+                return self._write(branch, apart=is_held)
             except Held:
                 is_held = True
             except Moved:
                 self.keeper.refresh(branch.name)
 
-    def _written(self, branch: SessionBranch, *, apart: bool) -> str:
+    def _write(self, branch: SessionBranch, *, apart: bool) -> str:
         seq = self.request.seq
         end = None if apart else self.keeper.free_end(branch, seq)
         if end is not None:
@@ -356,7 +356,7 @@ class _ReplyRecording:
         return fork.name
 
     def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[JournalEntry]:
-        """Return what the session is found by; nothing where that is no news."""
+        """Return what the session is found by; nothing where that is known already."""
         event = branch.about or Described()
         tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
         if self.response:
@@ -374,7 +374,7 @@ def _response_tag(digest: str) -> str:
     return f"{_RESPONSE}{digest}"
 
 
-def _described(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
+def _describe(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
     metadata = {key: value[:_LONGEST_NAME] for key, value in names.items() if value}
     return about.describe(about.NO_ABOUT, title, _tags(tags), metadata)
 
@@ -398,12 +398,12 @@ def _title(asking: ParsedRequest) -> str:
     return ""
 
 
-def _instructed(instructions: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
-    """Return what a model is told from now on; what it is not told any more is taken back."""
-    given = {event.role: event for event in instructions}
+def _instruct(instructions: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
+    """Return the instructions from now on; an empty text takes back what is gone."""
+    by_role = {event.role: event for event in instructions}
     if is_first:
         return list(instructions)
-    return [given.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
+    return [by_role.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
 
 
 def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]:

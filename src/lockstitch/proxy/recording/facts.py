@@ -92,7 +92,7 @@ class HashChain(Struct, frozen=True):
 
 
 def beginning(dialect: str, instructions: str = "") -> HashChain:
-    """Return the chain before the first message; ``told`` is what else it depends on."""
+    """Return the chain before the first message; ``instructions`` is what else it depends on."""
     return HashChain(_hashed(b"", f"{dialect}\n{instructions}".encode()))
 
 
@@ -178,16 +178,16 @@ def _said(view: Dialect, role: str, part: Part) -> list[Any]:
     return [role, part.kind, _named_by_nobody(part.raw)]
 
 
-def _arguments(given: Any, raw: Any) -> Any:
+def _arguments(found: Any, raw: Any) -> Any:
     """Return a call's arguments, however they are spelled."""
-    if given is UNSET:
+    if found is UNSET:
         return _named_by_nobody(raw)
-    if isinstance(given, str):
+    if isinstance(found, str):
         try:
-            return _DECODE(given) if given.strip() else {}
+            return _DECODE(found) if found.strip() else {}
         except (ValueError, RecursionError):
-            return given
-    return given or {}
+            return found
+    return found or {}
 
 
 def _named_by_nobody(raw: Any) -> Any:
@@ -227,7 +227,7 @@ def without_markers(message: Any) -> Any:
 
 
 def digest_of_instructions(instructions: Sequence[Instructed]) -> str:
-    """Name what a model is told before the conversation, as far as it stays; "" for nothing."""
+    """Name a model's instructions, as far as they stay the same; "" for none."""
     if not instructions:
         return ""
     said = [
@@ -260,8 +260,8 @@ _PREVIOUS = "previous_response_id"
 class ParsedRequest(Struct):
     """What a client asks a model, taken apart.
 
-    ``raws`` are the bytes of the messages in the conversation, ``instructions`` what the model
-    is told before it, and ``beside`` the other fields of the body, without keys. ``previous`` is
+    ``raws`` are the bytes of the messages in the conversation, ``instructions`` what stands
+    before it, and ``beside`` the other fields of the body, without keys. ``previous`` is
     the id of the response that the provider keeps the conversation under, "" if the client sends
     all of it.
     """
