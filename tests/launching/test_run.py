@@ -290,5 +290,5 @@ def test_what_a_library_writes_beside_the_log_ends_nothing(tmp_path: Path) -> No
         b'{"repaired":{"LS101":1},"error":"","status":200}\n\xff\n'
     )
     with log.open("rb") as file, subprocess.Popen([sys.executable, "-c", ""]) as process:
-        heard = RunningProxy(process, "http://127.0.0.1:1", file).heard()
+        heard = RunningProxy(process, "http://127.0.0.1:1", file).activity()
     assert (heard.requests, dict(heard.repaired), heard.errors) == (1, {"LS101": 1}, [])

@@ -90,7 +90,7 @@ SUMMARIES: dict[str, tuple[str, str]] = {
     ),
     "watch": (
         "sessions",
-        "Check sessions while they are written; tell what breaks, and repair it when asked.",
+        "Check sessions while they are written; report what breaks, and repair it when asked.",
     ),
     "provider": (
         "requests",

@@ -68,7 +68,7 @@ class KnownCommand(Struct, frozen=True):
     at: int
 
 
-# Programs that start another one, which they are told by its name or by its package.
+# Programs that start another one, which they know by its name or by its package.
 _RUNNERS = ("npx", "bunx", "uvx", "pnpx")
 _TWO_WORDS = (("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"), ("uv", "run"), ("uv", "tool"))
 _INTERPRETERS = ("node", "nodejs", "bun", "deno")
@@ -162,7 +162,7 @@ class _Arguments:
             self.flags[flag] = None
 
     def has(self, *flags: str) -> bool:
-        """Whether any of these was given."""
+        """Whether any of these is there."""
         return not self.flags.keys().isdisjoint(flags)
 
     def value(self, *flags: str) -> str:
@@ -186,8 +186,8 @@ def _claude(words: Sequence[str]) -> Resume:
     value = _optional(words, "-r", "--resume")
     if value is not None:
         return Resume(NAMED, value) if value else Resume(PICKED)
-    given = _Arguments(words, (), short="cpd")
-    return Resume(NEWEST) if given.has("-c", "--continue") else Resume()
+    parsed = _Arguments(words, (), short="cpd")
+    return Resume(NEWEST) if parsed.has("-c", "--continue") else Resume()
 
 
 _CODEX_VALUED = (
@@ -198,15 +198,15 @@ _CODEX_VALUED = (
 
 
 def _codex(words: Sequence[str]) -> Resume:
-    given = _Arguments(words, _CODEX_VALUED)
-    operands = given.operands
+    parsed = _Arguments(words, _CODEX_VALUED)
+    operands = parsed.operands
     if operands[:1] in (["exec"], ["e"]):
         operands = operands[1:]
     if operands[:1] not in (["resume"], ["fork"]):
         return Resume()
-    folder = given.value("-C", "--cd")
-    if given.has("--last"):
-        return Resume(NEWEST, everywhere=given.has("--all"), folder=folder)
+    folder = parsed.value("-C", "--cd")
+    if parsed.has("--last"):
+        return Resume(NEWEST, everywhere=parsed.has("--all"), folder=folder)
     return Resume(NAMED, operands[1]) if len(operands) > 1 else Resume(PICKED, folder=folder)
 
 
@@ -221,10 +221,10 @@ def _gemini(words: Sequence[str]) -> Resume:
 
 
 def _opencode(words: Sequence[str]) -> Resume:
-    given = _Arguments(words, ("-s", "--session", "-m", "--model", "--agent", "--port"))
-    if name := given.value("-s", "--session"):
+    parsed = _Arguments(words, ("-s", "--session", "-m", "--model", "--agent", "--port"))
+    if name := parsed.value("-s", "--session"):
         return Resume(NAMED, name)
-    return Resume(NEWEST) if given.has("-c", "--continue") else Resume()
+    return Resume(NEWEST) if parsed.has("-c", "--continue") else Resume()
 
 
 _PI_VALUED = (
@@ -236,20 +236,20 @@ _PI_VALUED = (
 
 
 def _pi(words: Sequence[str]) -> Resume:
-    given = _Arguments(words, _PI_VALUED)
-    if name := given.value("--session", "--session-id", "--fork"):
+    parsed = _Arguments(words, _PI_VALUED)
+    if name := parsed.value("--session", "--session-id", "--fork"):
         return Resume(NAMED, name)
-    if given.has("-c", "--continue"):
+    if parsed.has("-c", "--continue"):
         return Resume(NEWEST)
-    return Resume(PICKED) if given.has("-r", "--resume") else Resume()
+    return Resume(PICKED) if parsed.has("-r", "--resume") else Resume()
 
 
 def _goose(words: Sequence[str]) -> Resume:
     valued = ("-n", "--name", "--session-id", "--id", "-i", "-t", "--text", "--recipe")
-    given = _Arguments(words, valued)
-    if given.operands[:1] not in (["session"], ["s"], ["run"]) or not given.has("-r", "--resume"):
+    parsed = _Arguments(words, valued)
+    if parsed.operands[:1] not in (["session"], ["s"], ["run"]) or not parsed.has("-r", "--resume"):
         return Resume()
-    name = given.value("--session-id", "--id", "-n", "--name")
+    name = parsed.value("--session-id", "--id", "-n", "--name")
     return Resume(NAMED, name) if name else Resume(NEWEST, everywhere=True)
 
 
@@ -344,7 +344,7 @@ _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 class CommandLine(Struct, frozen=True):
-    """A command line as it was given, and what surrounds it."""
+    """A command line, and what surrounds it."""
 
     words: list[str]
     at: int
@@ -400,7 +400,7 @@ def split_version(base: str) -> tuple[str, str]:
     return (bare.removesuffix("/v1"), "/v1") if bare.endswith("/v1") else (bare, "")
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Return the object in a file, empty if there is none that can be read."""
     try:
         found = json.loads(read.read_file(path))
@@ -436,7 +436,7 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
     files = (own / "settings.json", project / "settings.json", project / "settings.local.json")
     settings: dict[str, str] = {}
     for path in files:
-        found = _deep(_json(path), "env")
+        found = _deep(_read_json(path), "env")
         settings |= found if isinstance(found, dict) else {}
     if any({**asked.environ, **settings}.get(name) for name in _CLOUDS):
         made.why = "it sends to a cloud provider, not to Anthropic"
@@ -448,8 +448,8 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
             made.why = "its settings say where it sends to, and --settings is taken"
             return made
         # What settings say counts more than the environment; the last ones are these.
-        given = json.dumps({"env": {"ANTHROPIC_BASE_URL": HERE}})
-        made.with_arguments(asked.at, "--settings", given)
+        ours = json.dumps({"env": {"ANTHROPIC_BASE_URL": HERE}})
+        made.with_arguments(asked.at, "--settings", ours)
     made.upstreams = (Upstream(url=base.rstrip("/"), dialects=(dialects.ANTHROPIC,)),)
     made.environ = {"ANTHROPIC_BASE_URL": HERE}
     return made
@@ -458,16 +458,26 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
 def _codex_way(asked: CommandLine) -> ProxyWay:
     made = ProxyWay([*asked.words])
     home = Path(asked.environ.get("CODEX_HOME") or asked.home / ".codex")
-    settings = _toml(home / "config.toml")
+    try:
+        settings = tomllib.loads(read.read_file(home / "config.toml").decode())
+    except (LockstitchError, ValueError):
+        settings = {}
     overrides = _overrides(asked)
-    provider = _codex_provider(asked, settings, overrides)
+    profile = settings.get("profile", "")
+    for at, word in enumerate(asked.arguments[:-1]):
+        if word in ("-p", "--profile"):
+            profile = asked.arguments[at + 1]
+    in_profile = _deep(settings, "profiles", profile, "model_provider")
+    provider = str(in_profile or settings.get("model_provider") or "openai")
+    if "model_provider" in overrides:
+        provider = overrides["model_provider"][1]
     if "--oss" in asked.arguments:
         made.why = "--oss asks a model on this machine"
         return made
     key = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
     base = overrides.get(key, (0, ""))[1] or _deep(settings, *key.split("."))
     if not base and provider == "openai":
-        is_login = _deep(_json(home / "auth.json"), "tokens") and not (
+        is_login = _deep(_read_json(home / "auth.json"), "tokens") and not (
             asked.environ.get("CODEX_API_KEY")
         )
         base = _CHATGPT if is_login else f"{_OPENAI}/v1"
@@ -484,13 +494,6 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
     return made
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read.read_file(path).decode())
-    except (LockstitchError, ValueError):
-        return {}
-
-
 def _overrides(asked: CommandLine) -> dict[str, tuple[int, str]]:
     """Return the settings that a command line overrides: where each stands, and its value."""
     found = {}
@@ -499,19 +502,6 @@ def _overrides(asked: CommandLine) -> dict[str, tuple[int, str]]:
             key, _, value = asked.words[at + 1].partition("=")
             found[key.strip()] = at + 1, value.strip().strip("\"'")
     return found
-
-
-def _codex_provider(
-    asked: CommandLine, settings: dict[str, Any], overrides: dict[str, tuple[int, str]]
-) -> str:
-    if "model_provider" in overrides:
-        return overrides["model_provider"][1]
-    profile = settings.get("profile", "")
-    for at, word in enumerate(asked.arguments[:-1]):
-        if word in ("-p", "--profile"):
-            profile = asked.arguments[at + 1]
-    in_profile = _deep(settings, "profiles", profile, "model_provider")
-    return str(in_profile or settings.get("model_provider") or "openai")
 
 
 def _gemini_way(asked: CommandLine) -> ProxyWay:
@@ -533,7 +523,7 @@ def _opencode_way(asked: CommandLine) -> ProxyWay:
     if not isinstance(own, dict):
         raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON object: correct it, or unset it")
     providers: dict[str, str] = {}
-    for found in [*map(_json, files), own]:
+    for found in [*map(_read_json, files), own]:
         for name, value in (_deep(found, "provider") or {}).items():
             base = _deep(value, "options", "baseURL")
             providers |= {name: base} if isinstance(base, str) else {}
@@ -569,7 +559,7 @@ def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
 
 def _pi_way(asked: CommandLine) -> ProxyWay:
     own = Path(asked.environ.get("PI_CODING_AGENT_DIR") or asked.home / ".pi" / "agent")
-    found = _deep(_json(own / "models.json"), "providers") or {}
+    found = _deep(_read_json(own / "models.json"), "providers") or {}
     providers = {
         name: base
         for name, value in found.items()

@@ -125,9 +125,9 @@ class RunningProxy:
         self.url = url
         self._log = log
 
-    def heard(self) -> ProxyActivity:
+    def activity(self) -> ProxyActivity:
         """Return what it did so far."""
-        heard = ProxyActivity()
+        found = ProxyActivity()
         self._log.seek(0)
         for text in self._log:
             try:
@@ -136,11 +136,11 @@ class RunningProxy:
                 # Libraries write to standard error, too: warnings, and what aiohttp says of a
                 # client that went away in the middle. That is not for whoever is at the terminal.
                 continue
-            heard.requests += bool(line.repaired)
-            heard.repaired.update(line.repaired)
+            found.requests += bool(line.repaired)
+            found.repaired.update(line.repaired)
             if line.error and line.status != _UPGRADE:
-                heard.errors.append(line.error)
-        return heard
+                found.errors.append(line.error)
+        return found
 
 
 # Asked whether it speaks WebSocket, the proxy says no, and the client goes on without.
@@ -157,7 +157,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # What the keyboard sends is meant for the program.
+            # What the keyboard sends is for the program.
             start_new_session=True,
         )
         with process:

@@ -238,6 +238,10 @@ class Incoming(Struct, frozen=True):
     body: Mapping[str, Any]
     is_summary: bool
 
+    def __repr__(self) -> str:
+        """Show which request it is, never what it says."""
+        return f"Incoming({self.number}, {self.dialect!r}, {self.path!r}, {self.model!r})"
+
 
 class Script:
     """Replies in order, each once; before, between and after them the answer is ``ok``."""

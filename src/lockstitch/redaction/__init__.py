@@ -43,7 +43,7 @@ _MEDIA_LABELS = ("media_type", "mimeType", "mime_type")
 _MEDIA = frozenset({"bytes", "base64", "file_data"})
 _DOCUMENT = re.compile(r"text/|application/(?:json|xml|[\w.-]*(?:json|xml|yaml|toml|sql|script)\b)")
 _DATA_URL = re.compile(r"data:[^,\s]{0,100};base64,[A-Za-z0-9+/=_-]*+$")
-# Fields whose object is what a tool was given or gave: there, every field is content.
+# Fields whose object went into a tool or came out of it: there, every field is content.
 _FREE = frozenset(
     {"input", "args", "arguments", "response", "json", "action", "operation", "artifact"}
     | {"toolUseResult", "details", "structuredContent", "structured_content"}
@@ -66,7 +66,7 @@ class TextSlot(Struct):
 
     ``kind`` is the kind of secret its field says it is; ``is_id`` says that it may look random
     and be none; ``signed`` says that a signature beside it vouches for it; ``old`` is what it was.
-    ``lead`` is the name that it stands behind, where that tells what it is.
+    ``lead`` is the name that it stands behind, where that says what it is.
     Once it is found to hold JSON, ``is_folded`` is false and the slots inside count instead.
     """
 
@@ -82,7 +82,7 @@ class TextSlot(Struct):
     @property
     def place(self) -> str:
         """Its place, as rules name places: ``3.content.1.text``."""
-        return ".".join(map(str, filter(_is_named, steps_of(self.trail))))
+        return ".".join(str(step) for step in steps_of(self.trail) if step != "")
 
 
 class NestedValue(Struct):
@@ -155,16 +155,13 @@ class ContentSlots:
             # a header or a variable as many interfaces have it: its name beside its value
             name = label if label is not None and name == "value" else name
             if key == "data" and type(value) is str and _is_media(fields, free=free):
-                self._media(fields, value, (trail, key))
+                # of a file in a message, what can be read is content
+                if not self._encoded(value, (trail, key)) and _is_document(fields):
+                    self._string(value, "", (trail, key), signed=False)
             elif type(value) is str and name in _MEDIA:
                 self._encoded(value, (trail, key))
             else:
                 self._value(value, name, (trail, key), free=free, signed=signed)
-
-    def _media(self, fields: dict[str, Any], text: str, trail: Trail) -> None:
-        """Gather from a file in a message: what can be read of it is content."""
-        if not self._encoded(text, trail) and _is_document(fields):
-            self._string(text, "", trail, signed=False)
 
     def _encoded(self, text: str, trail: Trail) -> bool:
         """Gather from a text that is base64 of another one, or a data URL; False if it is none."""
@@ -203,7 +200,7 @@ class ContentSlots:
         slot.is_folded = False
         return self.slots[first:]
 
-    def rebuilt(self, value: Any, names: dict[str, str]) -> Any:
+    def rebuild(self, value: Any, names: dict[str, str]) -> Any:
         """Return the value with the texts that the slots have now, and other names for some keys.
 
         The same object if nothing changed.
@@ -226,11 +223,11 @@ class ContentSlots:
                 new = next(iter(inner.values()), nest.value)
             else:
                 new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
-                new = _renamed(new, names) if names else new
+                new = _rename_keys(new, names) if names else new
             if new is not nest.value:
                 _home(nest.trail, inside, outside)[nest.trail] = nest.encoded(new)
         new = with_texts(value, outside, 1)
-        return _renamed(new, names) if names else new
+        return _rename_keys(new, names) if names else new
 
 
 def _home(
@@ -257,34 +254,32 @@ def with_texts(value: Any, changes: dict[Trail, str], depth: int) -> Any:
         for step in steps[:-1]:
             branch = branch.setdefault(step, {})
         branch[steps[-1]] = text
-    return _grafted(value, tree) if tree else value
+    return _graft(value, tree) if tree else value
 
 
-def _grafted(value: Any, tree: dict[Any, Any]) -> Any:
+def _graft(value: Any, tree: dict[Any, Any]) -> Any:
     copy = value.copy()
     for step, branch in tree.items():
-        copy[step] = _grafted(value[step], branch) if type(branch) is dict else branch
+        copy[step] = _graft(value[step], branch) if type(branch) is dict else branch
     return copy
 
 
-def _renamed(value: Any, names: dict[str, str], depth: int = 0) -> Any:
+def _rename_keys(value: Any, names: dict[str, str], depth: int = 0) -> Any:
     """Copy a value with some keys renamed, wherever they stand; share what has none of them."""
     if depth > _DEEPEST:
         return value
     depth += 1
     if isinstance(value, dict):
-        new = {names.get(key, key): _renamed(inner, names, depth) for key, inner in value.items()}
+        new = {
+            names.get(key, key): _rename_keys(inner, names, depth) for key, inner in value.items()
+        }
         is_same = names.keys().isdisjoint(value) and all(new[key] is value[key] for key in value)
         return value if is_same else new
     if isinstance(value, list):
-        items = [_renamed(item, names, depth) for item in value]
+        items = [_rename_keys(item, names, depth) for item in value]
         is_same = all(map(operator.is_, items, value))
         return value if is_same else items
     return value
-
-
-def _is_named(step: Any) -> bool:
-    return not (isinstance(step, str) and step == "")
 
 
 def steps_of(trail: Trail) -> list[Any]:
@@ -331,15 +326,11 @@ def text_of(value: Any) -> str:
                 rest += (inner, _COMMA)
             rest[-1] = _Sign("[")
         else:
-            pieces.append(_leaf(one))
+            try:
+                pieces.append(dump(one))
+            except (TypeError, ValueError):
+                pieces.append(dump(str(one)))
     return "".join(pieces)
-
-
-def _leaf(value: Any) -> str:
-    try:
-        return dump(value)
-    except (TypeError, ValueError):
-        return dump(str(value))
 
 
 _COMMA = _Sign(",")
@@ -403,7 +394,7 @@ def redact_value(
     """Replace the secrets in all content of a JSON value by placeholders.
 
     The same secret becomes the same placeholder everywhere, numbered in the order of discovery;
-    what only its name tells to be a secret is also replaced where it stands without the name (the
+    what only a name marks as a secret is also replaced where it stands without the name (the
     first 500 of these).
     With ``personal`` mail addresses, telephone numbers and names of users go, too.
     Ids, types, names of tools, signatures, media and everything else that a provider binds a
@@ -414,17 +405,12 @@ def redact_value(
     ledger = _SecretLedger(value, personal=personal)
     ledger.sweep(contents)
     names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
-    new = contents.rebuilt(value, names)
-    found = [_without_keys(one, names) for one in ledger.found] if names else ledger.found
-    return new, list(dict.fromkeys(found))
-
-
-def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:
-    """Return a redaction whose place does not tell a secret key."""
-    place = redaction.place
+    new = contents.rebuild(value, names)
+    found = ledger.found
     for key, name in names.items():
-        place = place.replace(key, name)
-    return structs.replace(redaction, place=place)
+        # a place must not show a key that is a secret
+        found = [structs.replace(one, place=one.place.replace(key, name)) for one in found]
+    return new, list(dict.fromkeys(found))
 
 
 class _SecretLedger:
@@ -442,35 +428,30 @@ class _SecretLedger:
 
     def sweep(self, contents: ContentSlots) -> None:
         """Take the secrets out of the slots, then what they left of themselves elsewhere."""
-        self._clean(contents, contents.slots, self._suspicious)
+        layers = Layers(personal=self.personal)
+        self._clean(contents, contents.slots, lambda texts: suspicious(texts, layers))
         for row in contents.rows:
             self._clean_row(row)
         while self.fresh:
             self.echoes, self.fresh = self.fresh[:_MOST_ECHOES], []
-            self._clean(contents, contents.slots, self._holding)
+            self._clean(contents, contents.slots, lambda texts: holding(texts, self.echoes))
         if self.people:
             self._clean_people(contents.slots)
-
-    def _suspicious(self, texts: Sequence[str]) -> set[str]:
-        return suspicious(texts, Layers(personal=self.personal))
-
-    def _holding(self, texts: Sequence[str]) -> set[str]:
-        return holding(texts, self.echoes)
 
     def _clean(self, contents: ContentSlots, slots: Sequence[TextSlot], look: Look) -> None:
         """Clean the slots that ``look`` suspects, and those inside them that it suspects then."""
         suspects = look([slot.text for slot in slots])
         inner: list[TextSlot] = []
         for slot in list(slots):
-            is_told = slot.kind is not None or bool(slot.lead)
-            is_suspect = slot.text in suspects or (is_told and not self.echoes)
+            is_named = slot.kind is not None or bool(slot.lead)
+            is_suspect = slot.text in suspects or (is_named and not self.echoes)
             if not is_suspect or not slot.is_folded:
                 continue
             unfolded = contents.unfold(slot)
             if unfolded is None:
                 if self.echoes:
                     slot.text = self._without_echoes(slot)
-                slot.text = self._cleaned(slot.text, slot, DEPTH)
+                slot.text = self._clean_text(slot.text, slot, DEPTH)
             else:
                 inner += unfolded
         if inner:
@@ -486,7 +467,7 @@ class _SecretLedger:
         for slot in slots:
             if slot.is_folded and (found := list(pattern.finditer(slot.text))):
                 marks = [SecretSpan(*one.span(), "user") for one in found]
-                slot.text = self._replaced(slot.text, marks, slot.place, signed=slot.signed)
+                slot.text = self._replace_spans(slot.text, marks, slot.place, signed=slot.signed)
 
     def _clean_row(self, row: Sequence[tuple[str, TextSlot | None]]) -> None:
         """Take the secrets out of texts that belong together: an option and its value, lines."""
@@ -499,9 +480,9 @@ class _SecretLedger:
                 if slot is not None and slot.is_folded and first < last:
                     found = [SecretSpan(first, last, kind)]
                     signed = slot.signed
-                    slot.text = self._replaced(slot.text, found, slot.place, signed=signed)
+                    slot.text = self._replace_spans(slot.text, found, slot.place, signed=signed)
 
-    def _cleaned(self, text: str, slot: TextSlot, depth: int) -> str:
+    def _clean_text(self, text: str, slot: TextSlot, depth: int) -> str:
         """Return a text without its secrets, as it is written and in every encoding."""
         kind = slot.kind if depth == DEPTH else None
         while True:
@@ -510,7 +491,7 @@ class _SecretLedger:
             # What is taken out may leave something behind that is a secret by itself.
             lead = slot.lead if depth == DEPTH else ""
             while found := self._spans(text, slot, kind, lead):
-                text = self._replaced(text, found, slot.place, signed=slot.signed)
+                text = self._replace_spans(text, found, slot.place, signed=slot.signed)
             text = self._without_escaped(text, slot, depth)
             if text == before:
                 return text
@@ -519,7 +500,7 @@ class _SecretLedger:
         pieces: list[str] = []
         at = 0
         for run in encodings.find_runs(text):
-            clean = self._cleaned(run.text, slot, depth - 1)
+            clean = self._clean_text(run.text, slot, depth - 1)
             if clean != run.text:
                 pieces += (text[at : run.start], run.encoded(clean))
                 at = run.end
@@ -543,7 +524,7 @@ class _SecretLedger:
                     self._note(pieces[-1], slot.place, signed=slot.signed)
                     at = last
             for run in encodings.find_runs(view.text) if depth and not found else ():
-                clean = self._cleaned(run.text, slot, depth - 1)
+                clean = self._clean_text(run.text, slot, depth - 1)
                 first, last = view.place(run.start, run.end)
                 if clean != run.text and first >= at:
                     pieces += (text[at:first], run.encoded(clean))
@@ -553,9 +534,11 @@ class _SecretLedger:
     def key(self, key: str, place: str) -> str:
         """Return a key of an object without its secrets."""
         found = find_spans(key, None, KNOWN)
-        return self._replaced(key, found, place, signed=False)
+        return self._replace_spans(key, found, place, signed=False)
 
-    def _replaced(self, text: str, found: list[SecretSpan], place: str, *, signed: bool) -> str:
+    def _replace_spans(
+        self, text: str, found: list[SecretSpan], place: str, *, signed: bool
+    ) -> str:
         pieces: list[str] = []
         at = 0
         for start, end, kind in found:
@@ -608,6 +591,11 @@ def _is_telling(secret: str) -> bool:
     return len(secret) >= SHORTEST and not is_words(secret) and not find_spans(secret)
 
 
+Spot = tuple[float, float]
+_SPOT = re.compile(r"(?:messages\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
+_NOWHERE = (float("inf"), float("inf"))
+
+
 def drop_broken_thinking(
     messages: Sequence[Any], redactions: Iterable[Redaction], *, bound: bool = True
 ) -> list[Any]:
@@ -616,7 +604,15 @@ def drop_broken_thinking(
     ``bound`` says that thinking is also bound to everything before it, as newer models do: then
     all thinking behind the first redaction goes. A message left with nothing goes, too.
     """
-    broken, first = _broken_places(redactions, bound=bound)
+    broken: set[Spot] = set()
+    first = _NOWHERE
+    for redaction in redactions:
+        match = _SPOT.match(redaction.place)
+        spot = (int(match[1]), int(match[2] or -1)) if match else (-1, -1)
+        if redaction.breaks_signature:
+            broken.add(spot)
+        if bound:
+            first = min(first, spot)
     kept: list[Any] = []
     for number, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
@@ -631,25 +627,6 @@ def drop_broken_thinking(
         if left:
             kept.append(message if len(left) == len(content) else {**message, "content": left})
     return kept
-
-
-Spot = tuple[float, float]
-_SPOT = re.compile(r"(?:messages\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
-_NOWHERE = (float("inf"), float("inf"))
-
-
-def _broken_places(redactions: Iterable[Redaction], *, bound: bool) -> tuple[set[Spot], Spot]:
-    """Return the blocks whose own text changed, and the first place at which anything did."""
-    broken: set[Spot] = set()
-    first = _NOWHERE
-    for redaction in redactions:
-        match = _SPOT.match(redaction.place)
-        spot = (int(match[1]), int(match[2] or -1)) if match else (-1, -1)
-        if redaction.breaks_signature:
-            broken.add(spot)
-        if bound:
-            first = min(first, spot)
-    return broken, first
 
 
 def _is_thinking(block: Any) -> bool:

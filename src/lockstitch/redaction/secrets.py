@@ -239,7 +239,7 @@ _FARTHEST = 400
 
 
 def find_password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password of ``scheme://user:password@host``, given the place of the ``@``."""
+    """Find the password of ``scheme://user:password@host``, from the place of the ``@``."""
     scheme = text.rfind("://", max(0, at - _FARTHEST), at)
     found = _USERINFO.match(text, scheme) if scheme >= 0 else None
     if found and found.end(1) >= at and not is_reference(found[1]):
@@ -370,7 +370,7 @@ def fits(kind: str, value: str) -> bool:
 
 
 def _kind(low: bytes, at: int, name: bytes) -> str | None:
-    """Return the kind of secret a name stands for, given the word before it."""
+    """Return the kind of secret a name stands for, after the word before it."""
     kind = NAMES[name]
     if kind not in ("key", "token"):
         return kind

@@ -23,7 +23,7 @@ _FARTHEST_HOST = 256
 # A value as a shell takes it, quotes escaped for JSON included.
 _VALUE = r"""(?:\\{0,3}["'](?P<q>[^"'\\\n]{4,200})|(?P<b>[^\s"'\\;|&<>(){}]{4,200}))"""
 
-# By the name of a command: how it is given a password.
+# By the name of a command: how it takes a password.
 _OPTIONS = {
     b"mysql": re.compile(rf"\s-p(?!\s){_VALUE}"),
     b"mariadb": re.compile(rf"\s-p(?!\s){_VALUE}"),
@@ -52,7 +52,7 @@ _FLAG_NAMES = ("assword", "ort", "rotocol", "ager", "rint", "assive", "ath", "re
 
 
 def find_option(name: bytes, text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password that a command is given on its line."""
+    """Find the password that a command takes on its line."""
     stop = _LINE_END.search(text, at, at + _LONGEST_COMMAND)
     end = stop.start() if stop else min(len(text), at + _LONGEST_COMMAND)
     # the same command again on its line has its own options
@@ -80,7 +80,7 @@ def find_netrc(text: str, at: int) -> Iterator[SecretSpan]:
         yield from _unless_reference(found, "password")
 
 
-# The host may be any, so that the port is what tells; before it the line must start.
+# The host may be any, so that the port is the sign; before it the line must start.
 _PGPASS = re.compile(
     r":(?:\d{4,5}|\*):([A-Za-z_*][\w.*-]{0,62}):([A-Za-z_*][\w.*-]{0,62}):([^\s:\"'`\\]{4,200})"
     r"(?=\s|\\n|[\"'`]|$)"
@@ -301,7 +301,7 @@ DEPTH = 3
 class Layers(NamedTuple):
     """What is looked for besides what says itself what it is.
 
-    What a name or its place tells, what looks random, and what tells of a person.
+    What a name or its place marks, what looks random, and what is about a person.
     """
 
     named: bool = True

@@ -73,7 +73,7 @@ def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | s
 
 
 def _own_fields(part: Part) -> Any:
-    """Return what a call of a kind without arguments was told to do."""
+    """Return what a call of a kind without arguments was asked to do."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     inner = raw.get(part.flavor)
     fields = inner if isinstance(inner, dict) else raw

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -31,7 +30,7 @@ BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
 
 
 class Notice(Struct):
-    """Something that is told: a session is broken, was repaired, was not, or is healthy again.
+    """Something to report: a session is broken, was repaired, was not, or is healthy again.
 
     ``command`` is what a person may paste next; the findings of ``report`` are those that are
     left. Neither holds anything of what was said in the session.
@@ -76,7 +75,7 @@ def describe_notice(event: Notice) -> str:
 
 
 def notice_fields(event: Notice) -> dict[str, Any]:
-    """Return what a program is fields besides the session itself."""
+    """Return what a program is sent besides the session itself."""
     fields: dict[str, Any] = {
         "event": event.kind,
         "said": describe_notice(event),
@@ -110,14 +109,14 @@ def find_notifier() -> list[str]:
     raise UsageError(_NO_DESKTOP)
 
 
-def parse_command(given: str) -> list[str]:
+def parse_command(text: str) -> list[str]:
     """Take a command apart as a shell does, without one; raises UsageError."""
     try:
-        words = shlex.split(given)
+        words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--exec takes a command: {error}") from error
+        raise UsageError(f"--exec takes a command, and this one cannot be read: {error}") from error
     if not words or shutil.which(words[0]) is None:
-        raise UsageError(f"--exec: there is no command {words[0] if words else given!r}")
+        raise UsageError(f"--exec: there is no command {words[0] if words else text!r}")
     return words
 
 
@@ -296,7 +295,7 @@ class Watcher:
         except UnknownFormat:
             return
         except LockstitchError:
-            # It is gone, or somebody replaces it just now; the next change is told again.
+            # It is gone, or somebody replaces it just now; the next change comes here again.
             return
         for source in found:
             self._follow(source, now - ago)
@@ -313,12 +312,17 @@ class Watcher:
                 del self._entries[old]
 
     def due(self) -> Iterator[Notice]:
-        """Do what is due by now, and give what is to be told."""
+        """Do what is due by now, and yield what there is to report."""
         now = self._clock()
         for path, (base, when) in list(self._bases.items()):
             if when <= now:
                 self._bases[path] = base, math.inf
-                self._look_into(base, now)
+                try:
+                    changed = list(base.changed())
+                except LockstitchError:
+                    continue
+                for source in changed:
+                    self._follow(source, now)
         for key, entry in list(self._entries.items()):
             if entry.wake > now:
                 continue
@@ -327,14 +331,6 @@ class Watcher:
             except (LockstitchError, OSError):
                 # What vanished or cannot be read just now is looked at when it changes again.
                 self._entries.pop(key, None)
-
-    def _look_into(self, base: WatchedDatabase, now: float) -> None:
-        try:
-            changed = list(base.changed())
-        except LockstitchError:
-            return
-        for source in changed:
-            self._follow(source, now)
 
     def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
         followed = entry.followed
@@ -357,22 +353,24 @@ class Watcher:
         entry.wake = math.inf
         if followed.state == OPEN_TAIL:
             report = followed.at_rest()
-            yield from _tell(entry, report, report.findings)
+            yield from _report_change(entry, report, report.findings)
             if self._repair and report.status == "broken":
-                yield from self._repaired(entry, report, now)
+                yield from self._repair_session(entry, report, now)
 
     def _whole(
         self, entry: WatchedSession, now: float, read: Callable[[], object]
     ) -> Iterator[Notice]:
-        """Read all of a session, and tell what no further line will take away."""
+        """Read all of a session, and report what no further line will take away."""
         begun = perf_counter()
         read()
         entry.not_before = now + _RARELY * (perf_counter() - begun)
         report = entry.followed.report
         if report is not None and report.error is None:
-            yield from _tell(entry, report, entry.followed.final)
+            yield from _report_change(entry, report, entry.followed.final)
 
-    def _repaired(self, entry: WatchedSession, report: Report, now: float) -> Iterator[Notice]:
+    def _repair_session(
+        self, entry: WatchedSession, report: Report, now: float
+    ) -> Iterator[Notice]:
         source = entry.followed.source
         event = Notice(REFUSED, report, command_for("repair", report, source))
         try:
@@ -397,7 +395,7 @@ class Watcher:
 
 
 def is_in_use(followed: Followed) -> bool:
-    """Whether a program has a session open, as far as can be told."""
+    """Whether a program has a session open, as far as that can be known."""
     source = followed.source
     if source.kind == SQLITE:
         from lockstitch.sources.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
@@ -410,7 +408,9 @@ def _codes(findings: list[Finding]) -> Counter[str]:
     return Counter(found.code for found in findings if found.severity != NOTE)
 
 
-def _tell(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
+def _report_change(
+    entry: WatchedSession, report: Report, findings: list[Finding]
+) -> Iterator[Notice]:
     """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.reported:
@@ -450,27 +450,22 @@ class WatchLoop:
         if self._changes is not None:
             self._changes.end()
 
-    def run(self, started: Callable[[WatchStart], None], tell: Callable[[Notice], None]) -> None:
+    def run(self, started: Callable[[WatchStart], None], report: Callable[[Notice], None]) -> None:
         """Watch, until the end."""
         since = time.time() - _RECENT
         is_first = True
         while not self._is_over:
-            with self._watched() as changes:
-                found = self._note_recent(since)
-                if is_first:
-                    started(found)
-                is_first = False
-                since = time.time()
-                self._follow(changes, tell)
-
-    @contextmanager
-    def _watched(self) -> Iterator[Changes]:
-        with Changes(self._places) as changes:
-            self._changes = changes
-            try:
-                yield changes
-            finally:
-                self._changes = None
+            with Changes(self._places) as changes:
+                self._changes = changes
+                try:
+                    found = self._note_recent(since)
+                    if is_first:
+                        started(found)
+                    is_first = False
+                    since = time.time()
+                    self._follow(changes, report)
+                finally:
+                    self._changes = None
 
     def _note_recent(self, since: float) -> WatchStart:
         """Take note of what was written to lately, and count what there is."""
@@ -486,11 +481,11 @@ class WatchLoop:
         folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
         return WatchStart(folders, len(files))
 
-    def _follow(self, changes: Changes, tell: Callable[[Notice], None]) -> None:
+    def _follow(self, changes: Changes, report: Callable[[Notice], None]) -> None:
         """Watch these folders, until the end or until there are others."""
         while not self._is_over:
             for event in self._watcher.due():
-                tell(event)
+                report(event)
             until = min(self._watcher.wake - time.monotonic(), _ROUND)
             found = changes.wait(max(until, 0.0))
             if found is None or changes.is_stale:
