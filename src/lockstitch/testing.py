@@ -18,13 +18,31 @@ from typing import Any
 
 from lockstitch.heal import check, detect
 from lockstitch.provider import environment, load_server
-from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
-from lockstitch.provider.replies import FunctionScript, Incoming, Reply, Script, reply_of
+from lockstitch.provider.replies import (
+    DeliveryEnd,
+    Faults,
+    FunctionScript,
+    Incoming,
+    InjectedFault,
+    Reply,
+    Script,
+    faults_in,
+    reply_of,
+)
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import ACCEPTED, RequestEntry, Service, choose_rules
 from lockstitch.rules import ERROR, Finding
 
-__all__ = ["Call", "Incoming", "Provider", "Received", "Reply", "assert_valid", "provider"]
+__all__ = [
+    "Call",
+    "Incoming",
+    "InjectedFault",
+    "Provider",
+    "Received",
+    "Reply",
+    "assert_valid",
+    "provider",
+]
 
 _PATIENCE = 60.0
 
@@ -67,7 +85,7 @@ class Received:
     stream: bool
     fault: str
     findings: tuple[Finding, ...]
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] = field(repr=False)
     ended: str = ""
     _over: threading.Event = field(default_factory=threading.Event, repr=False)
 
@@ -86,6 +104,10 @@ class Provider:
         self.requests = requests
         self._script = script
         self._faults = faults
+
+    def __repr__(self) -> str:
+        """Show where it is and how many requests came, never what they said."""
+        return f"Provider({self.url!r}, {len(self.requests)} requests)"
 
     @property
     def anthropic_url(self) -> str:
@@ -118,7 +140,7 @@ class Provider:
         return [request for request in self.requests if not request.accepted]
 
     def reply(self, *replies: Said) -> None:
-        """Say these next, after what it was told before."""
+        """Say these next, behind the replies that are still to come."""
         self._script.add(*map(reply_of, replies))
 
     def fault(self, words: str) -> None:
@@ -128,7 +150,7 @@ class Provider:
     def assert_accepted(self) -> None:
         """Raise AssertionError if a request was refused, or if none came."""
         if not self.requests:
-            raise AssertionError("no request came to the provider")
+            raise AssertionError("no request came to the provider: does the agent use its address?")
         lines = [
             f"request {request.number} to {request.path} was refused:\n{_listed(request.findings)}"
             for request in self.refused
@@ -173,7 +195,7 @@ def provider(
     def ended(number: int, end: DeliveryEnd) -> None:
         request = requests[number - 1]
         request.ended = end.value
-        request._over.set()  # noqa: SLF001 - told by nobody else
+        request._over.set()  # noqa: SLF001 - set by nobody else
 
     rules = choose_rules(list(profiles))
     service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)

@@ -37,7 +37,7 @@ def listed(count: int = 30, **fields: str) -> SessionList:
 
 
 def pressed(found: SessionList, *keys: str) -> str:
-    found.drawn(80, 24)
+    found.draw(80, 24)
     return [found.key(key) for key in keys][-1]
 
 
@@ -56,8 +56,8 @@ def test_a_digit_opens_the_session_with_that_number_on_the_screen() -> None:
     assert pressed(found, "3") == OPEN
     assert found.chosen() is found.found[2]
     pressed(found, "G")
-    found.drawn(80, 24)
-    assert "1 Session number 20" in found.drawn(80, 24)[2]
+    found.draw(80, 24)
+    assert "1 Session number 20" in found.draw(80, 24)[2]
     assert found.key("1") == OPEN
     assert found.chosen() is found.found[20]
 
@@ -66,7 +66,7 @@ def test_words_narrow_the_list_down_in_any_order_and_case() -> None:
     found = listed()
     pressed(found, "/", *"NUMBER session 17", "enter")
     assert [one.session for one in found.shown()] == ["id-17"]
-    assert found.drawn(80, 24)[-1].endswith("[/NUMBER session 17]")
+    assert found.draw(80, 24)[-1].endswith("[/NUMBER session 17]")
     # letters are letters while words are typed
     assert pressed(found, "/", "q") == ""
     assert found.shown() == []
@@ -90,7 +90,7 @@ def test_sessions_of_sub_agents_are_not_listed() -> None:
 @pytest.mark.parametrize("width", [80, 100, 40, 20])
 def test_every_line_fits(width: int) -> None:
     found = listed(title="漢字 " * 40 + "\x1b[31m\u202e", project="/home/ada/" + "x" * 90)
-    screen = found.drawn(width, 24)
+    screen = found.draw(width, 24)
     assert len(screen) == 24
     assert all(text_width(line) <= width for line in screen)
     assert not any("\x1b" in line or "\u202e" in line for line in screen)
@@ -100,7 +100,7 @@ def test_every_line_fits(width: int) -> None:
 def test_no_keys_and_no_size_bring_it_off_balance(keys: list[str], width: int, height: int) -> None:
     found = listed(12)
     for key in keys:
-        screen = found.drawn(width, height)
+        screen = found.draw(width, height)
         assert len(screen) == height
         found.key(key)
         chosen = found.chosen()
@@ -111,10 +111,10 @@ def test_no_keys_and_no_size_bring_it_off_balance(keys: list[str], width: int, h
 def test_a_page_of_text_scrolls_within_its_ends(keys: list[str], count: int, height: int) -> None:
     page = TextPage([f"line {number}" for number in range(count)], "[q]uit")
     for key in keys:
-        screen = page.drawn(80, height)
+        screen = page.draw(80, height)
         assert len(screen) == height
         page.key(key)
-    last = page.drawn(80, height)
+    last = page.draw(80, height)
     assert count == 0 or last[0].startswith("line") or page.top == 0
 
 

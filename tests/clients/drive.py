@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lockstitch.provider.apis import Wire
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
@@ -31,7 +32,6 @@ from lockstitch.provider.service import (
     Verdict,
     choose_rules,
 )
-from lockstitch.provider.wire import Wire
 
 from .install import CACHE, NotInstalled, installed
 

@@ -16,6 +16,7 @@ import pytest
 
 from lockstitch import stored
 from lockstitch.files import os_files
+from lockstitch.launch.processes import RunningProxy
 from lockstitch.provider.replies import Script
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
@@ -280,3 +281,14 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(
     assert done.returncode == 4
     assert f"process {os.getpid()}" in done.stderr
     assert broken.path.read_bytes() == before
+
+
+def test_what_a_library_writes_beside_the_log_ends_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(
+        b"Error handling request from 127.0.0.1\nTraceback (most recent call last):\n"
+        b'{"repaired":{"LS101":1},"error":"","status":200}\n\xff\n'
+    )
+    with log.open("rb") as file, subprocess.Popen([sys.executable, "-c", ""]) as process:
+        heard = RunningProxy(process, "http://127.0.0.1:1", file).activity()
+    assert (heard.requests, dict(heard.repaired), heard.errors) == (1, {"LS101": 1}, [])

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.faults import DeliveryEnd, Faults, faults_in
-from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.replies import DeliveryEnd, Faults, Reply, Script, faults_in
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 

@@ -21,15 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.faults import (
+from lockstitch.provider.replies import (
     DeliveryEnd,
     InjectedFault,
+    Reply,
     Silence,
     delivery_steps,
     fault_in,
     faults_in,
 )
-from lockstitch.provider.replies import Reply
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running

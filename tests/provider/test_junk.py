@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.provider.faults import DeliveryEnd, Faults, delivery_steps, faults_in
-from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.apis import STREAM, RequestAddress, Wire
+from lockstitch.provider.replies import (
+    DeliveryEnd,
+    Faults,
+    Reply,
+    Script,
+    delivery_steps,
+    faults_in,
+)
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.service import WIRES, RequestEntry, Service, choose_rules
-from lockstitch.provider.wire import STREAM, RequestAddress, Wire
 from tests.conftest import EXAMPLES
 
 some = settings(max_examples=int(EXAMPLES or 30))
@@ -64,8 +70,8 @@ def test_there_is_always_an_answer(
     whole[wire.list_key] = HEALTHY[wire.dialect] if is_healthy else messages
     for route in wire.routes:
         at = RequestAddress(route.path, route.asks, "" if "{model}" not in route.path else "m")
-        asked = service.received(wire, json.dumps(whole).encode(), at)
-        answer = service.answered(asked, service.judged(asked))
+        asked = service.receive(wire, json.dumps(whole).encode(), at)
+        answer = service.answer(asked, service.judge_request(asked))
         assert answer.status in {0, 200, 400, 418, 429}
         json.dumps(answer.body)
         if answer.turn is not None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.proxy import routes
-from lockstitch.proxy.routes import is_sound, route_of
+from lockstitch.proxy.http import NAMES, is_sound, route_of
 from lockstitch.proxy.settings import (
+    DIALECTS,
     VENDORS,
     Settings,
     Upstream,
@@ -56,7 +56,7 @@ KNOWN = {
 def test_known_routes(path: str) -> None:
     route = route_of("POST", path, {})
     assert (route.name, route.dialect, route.model) == KNOWN[path]
-    assert route.name in routes.NAMES
+    assert route.name in NAMES
     assert not route_of("GET", path, {}).is_known
     assert not route_of("POST", f"{path}/more", {}).is_known
     assert is_sound(path)
@@ -79,7 +79,7 @@ def test_others_have_a_vendor(path: str, headers: dict[str, str], vendor: str) -
 
 
 def test_the_vendors_take_what_is_theirs() -> None:
-    for dialect in routes.DIALECTS:
+    for dialect in DIALECTS:
         found = upstream_for(VENDORS, dialect)
         assert found is not None
         assert found.url.startswith("https://")

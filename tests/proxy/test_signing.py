@@ -12,9 +12,8 @@ from botocore.credentials import Credentials as Theirs  # type: ignore[import-un
 
 from lockstitch.errors import UsageError
 from lockstitch.proxy.server import running
-from lockstitch.proxy.settings import Settings
+from lockstitch.proxy.settings import Credentials, Settings, credentials_in, region_of, sign
 from lockstitch.proxy.settings import Upstream as Target
-from lockstitch.proxy.signing import Credentials, credentials_in, region_of, sign
 from tests.kinds_of_break.conversations import BROKEN
 from tests.proxy.bodies import CASES
 from tests.proxy.sending import send

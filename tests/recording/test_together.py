@@ -11,8 +11,7 @@ import pytest
 
 from lockstitch.errors import Moved
 from lockstitch.journal.events import Noted, entry_of
-from lockstitch.proxy.recording.chains import Linking, beginning
-from lockstitch.proxy.recording.facts import parse_request
+from lockstitch.proxy.recording.facts import Linking, beginning, parse_request
 from lockstitch.proxy.recording.keeping import Keeper
 from tests.recording.talking import Client, Heard, answer, whole
 

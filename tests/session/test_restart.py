@@ -15,6 +15,7 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.provider.apis import RequestAddress, Wire
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
@@ -25,7 +26,6 @@ from lockstitch.provider.service import (
     Verdict,
     choose_rules,
 )
-from lockstitch.provider.wire import RequestAddress, Wire
 from tests import postgres_server
 from tests.docs.pages import DOCS, blocks
 
@@ -121,9 +121,9 @@ class Provider(Service):
         self.refusals: list[Any] = []
         super().__init__(choose_rules([]), self.model, clock=lambda: 1_700_000_000.5)
 
-    def received(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
+    def receive(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
         self.model.body = json.loads(data)
-        return super().received(wire, data, at)
+        return super().receive(wire, data, at)
 
     def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         answer = super().answered(asked, verdict)

@@ -131,9 +131,7 @@ SAME_WORD = {
     "lockstitch.formats.gemini_cli.write_back",
     "lockstitch.formats.opencode.history",
     "lockstitch.integrations.langgraph",
-    "lockstitch.launch.commands",
-    "lockstitch.launch.ways",
-    "lockstitch.proxy.signing",
+    "lockstitch.launch.clients",
 }
 # Only a program's package knows the program. Rules say for which programs they hold, and `launch`
 # is about starting programs.

@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "watch": (
         "sessions",
-        "Check sessions while they are written; tell what breaks, and repair it when asked.",
+        "Check sessions while they are written; report what breaks, and repair it when asked.",
     ),
     "provider": ("requests", "Run a strict provider on this machine, for tests and demos."),
     "ui": (

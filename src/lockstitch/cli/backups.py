@@ -13,7 +13,6 @@ from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
-from lockstitch.files import backup as manifests
 from lockstitch.sources import operations
 from lockstitch.sources.listing import ago
 from lockstitch.sources.source import pasted
@@ -160,9 +159,9 @@ def _find_backup(found: Sequence[Backup], name: str) -> Backup:
     """Return the backup that a beginning of its id names."""
     fitting = [backup for backup in found if backup_id(backup).startswith(name)]
     if len(fitting) != 1:
-        many = "no backup" if not fitting else f"{len(fitting)} backups"
+        many = f"{len(fitting)} backups have" if fitting else "no backup has"
         raise UsageError(
-            f"{many} with an id that begins with {name}; `lockstitch backups` lists them"
+            f"{many} an id that begins with {name}: `lockstitch backups` lists them all"
         )
     return fitting[0]
 
@@ -177,7 +176,7 @@ def _show(backup: Backup, output: str | None, *, force: bool, full: bool, as_jso
                 f"{pasted(str(backup.record))} holds rows of a database, not a file; "
                 "`lockstitch undo` puts them back"
             )
-        write_copy(output, manifests.read_original(backup), backup.path, force=force)
+        write_copy(output, backups.read_original(backup), backup.path, force=force)
         terminal.note(f"Wrote {render.target_name(output)}.")
         return CLEAN
     if as_json:
@@ -260,7 +259,7 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
     is_wanted = bool(due) and (yes or terminal.confirm(question, "--yes deletes without asking"))
     for backup in due if is_wanted else ():
         try:
-            manifests.delete_backup(backup)
+            backups.delete_backup(backup)
             gone.append(backup)
         except (LockstitchError, OSError) as error:
             failed += 1

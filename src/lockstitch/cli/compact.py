@@ -95,7 +95,9 @@ def run(request: CompactRequest) -> int:
         from lockstitch import stored
 
         if request.output is not None:
-            raise UsageError(f"{name}: `lockstitch fork` makes a copy of a session of a store")
+            raise UsageError(
+                f"{name}: -o is for files; `lockstitch fork` copies a session of a store"
+            )
         with naming_target(target):
             if not request.undo:
                 return _compact(name, request, _plan_journal(target, request))
@@ -103,7 +105,9 @@ def run(request: CompactRequest) -> int:
             terminal.note(f"{session}: all of the conversation is sent again.")
             return CLEAN
     if request.undo:
-        raise UsageError(f"{name}: `lockstitch undo` takes back what was done to a file")
+        raise UsageError(
+            f"{name}: --undo is for stores; `lockstitch undo` takes back what was done to a file"
+        )
     source = find_one(target, request.form, request.session)
     try:
         return _compact(name, request, _plan_file(source, request))
@@ -139,7 +143,9 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
             lambda: session.source.require_closed(session, operations.COPY),
         )
     if session.before is None:
-        raise UsageError("is in a database; a copy of one session of it cannot be written")
+        raise UsageError(
+            "is in a database, of which no copy of one session can be written: leave -o out"
+        )
 
     def write(options: dict[str, Any]) -> Shorter:
         again = source.open(follow_symlinks=follow)
@@ -178,7 +184,7 @@ def _outlook_lines(name: str, request: CompactRequest, outlook: Shorter) -> Iter
     done, turns = outlook.done, outlook.turns
     before, after = done.before, done.after
     if done.event is None:
-        yield f"{name}: is within the budget, with {before.tokens} of {request.budget} tokens."
+        yield f"{name} is within the budget, with {before.tokens} of {request.budget} tokens."
         return
     is_asked = done.rung == "digest" and request.model_command
     rung = _RUNGS["summary" if is_asked else done.rung]

@@ -24,30 +24,34 @@ def run(*, folder: str | None, as_json: bool) -> int:
     if find_spec("aiohttp") is None:
         raise UsageError(_MISSING)
     if os.name != "posix":
-        raise UsageError("the demo needs a POSIX shell")
+        raise UsageError("the demo needs a POSIX shell: run it on Linux or macOS")
     from lockstitch.demo.stage import Stage
 
-    stage = Stage(_folder(folder))
+    stage = Stage(_empty_folder(folder))
     with stage.open():
         plain = _plain(stage, quiet=as_json)
         session = _session(stage, quiet=as_json)
     if as_json:
         terminal.emit(render.encode_json(plain=plain, session=session, store=stage.store))
     else:
-        _look(stage)
+        terminal.say("")
+        terminal.say("The session is still there, to look at:")
+        terminal.say("")
+        for name in ("show", "checkpoints"):
+            terminal.say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
     return CLEAN
 
 
-def _folder(given: str | None) -> str:
+def _empty_folder(wanted: str | None) -> str:
     from pathlib import Path
     from tempfile import mkdtemp
 
-    if given is None:
+    if wanted is None:
         return mkdtemp(prefix="lockstitch-demo-")
-    folder = Path(given).absolute()
+    folder = Path(wanted).absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise UsageError(f"{given}: is not empty; the demo starts in an empty folder")
+        raise UsageError(f"{wanted} is not empty: the demo needs an empty folder")
     return str(folder)
 
 
@@ -84,14 +88,6 @@ def _session(stage: Stage, *, quiet: bool) -> Act:
         terminal.say("")
         terminal.say(f"    {terminal.paint(terminal.escape_controls(act.said), 'green')}")
     return act
-
-
-def _look(stage: Stage) -> None:
-    terminal.say("")
-    terminal.say("The session is still there, to look at:")
-    terminal.say("")
-    for name in ("show", "checkpoints"):
-        terminal.say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
 
 
 def _head(title: str) -> None:

@@ -28,7 +28,7 @@ def run(*, code: str | None, as_json: bool) -> int:
     if as_json:
         terminal.emit(render.encode_json(rules=rules))
     else:
-        _show(rule_page(rules[0]) if code else rule_table(rules))
+        _print_markdown(rule_page(rules[0]) if code else rule_table(rules))
     return CLEAN
 
 
@@ -82,7 +82,7 @@ def _fixable(rule: Rule) -> str:
     return "yes, with loss" if rule.lossy else "yes"
 
 
-def _show(markdown: str) -> None:
+def _print_markdown(markdown: str) -> None:
     """Lay it out on a terminal or where colours are asked for; print it as it is into a pipe."""
     if not (terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout)):
         terminal.emit(markdown.encode())

@@ -27,14 +27,13 @@ from lockstitch.errors import UsageError
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
 from lockstitch.transcript import several
-from lockstitch.transcript.messages import MessageTranscript
-from lockstitch.transcript.parts import PartsLayout, join_results
+from lockstitch.transcript.messages import MessageTranscript, PartsLayout, join_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lockstitch.stored import Journal
-    from lockstitch.transcript.parts import Part
+    from lockstitch.transcript.messages import ShownPart
 
 DOCUMENTS = ("markdown", "html")
 _NAMES = {USER: "User", ASSISTANT: "Assistant"}
@@ -191,7 +190,7 @@ def write_document(
     return "".join(write(title, facts, parts)).encode("utf-8", "backslashreplace")
 
 
-def _label(part: Part) -> str:
+def _label(part: ShownPart) -> str:
     """Return what a call or a result without one is called."""
     if part["kind"] == "call":
         return f"{part['tool']}, {part['by']}" if "by" in part else part["tool"]
@@ -199,7 +198,7 @@ def _label(part: Part) -> str:
     return "a result by the provider" if is_served else "a result without a call"
 
 
-def _texts(part: Part) -> list[str]:
+def _texts(part: ShownPart) -> list[str]:
     """Return the arguments of a call and what came back, or what came back without a call."""
     if part["kind"] != "call":
         return ["\n".join([part["text"], *part["pictures"]])]
@@ -212,7 +211,7 @@ def _texts(part: Part) -> list[str]:
     return texts
 
 
-def _markdown(title: str, facts: str, parts: Iterable[Part]) -> Iterator[str]:
+def _markdown(title: str, facts: str, parts: Iterable[ShownPart]) -> Iterator[str]:
     yield f"# {_one_line(title)}\n\n{_one_line(facts)}\n"
     last = ""
     for part in parts:
@@ -232,7 +231,7 @@ def _markdown(title: str, facts: str, parts: Iterable[Part]) -> Iterator[str]:
             yield from (f"\n{_fenced(text)}\n" for text in _texts(part) if text)
 
 
-def _html(title: str, facts: str, parts: Iterable[Part]) -> Iterator[str]:
+def _html(title: str, facts: str, parts: Iterable[ShownPart]) -> Iterator[str]:
     style = b64encode(sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
     head = escape(_one_line(title))

@@ -54,7 +54,7 @@ def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
         rows = [(name, summary) for name, (where, summary) in commands.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
-    lines += [*_filled("lockstitch COMMAND -h tells more about one command, with examples."), ""]
+    lines += [*_filled("lockstitch COMMAND -h says more about one command, with examples."), ""]
     return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 

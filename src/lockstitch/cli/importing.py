@@ -43,7 +43,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     done: list[tuple[Source, Taken | str]]
     if is_own_store(target, form):
         raise UsageError(
-            f"{public(target)}: is a store of Lockstitch's own: `lockstitch migrate` copies those"
+            f"{public(target)} is a store of Lockstitch's own: `lockstitch migrate` copies it"
         )
     with naming_target(target):
         found = find_sessions(target, form, session)
@@ -53,9 +53,9 @@ def run(  # noqa: PLR0913 - one keyword an option
         return FAILED if isinstance(done[0][1], str) else CLEAN
     if not found:
         if session is None:
-            raise Unreadable(f"{public(target)}: holds no session")
+            raise Unreadable(f"{public(target)} holds no session that could be imported")
         raise Unreadable(
-            f"{public(target)}: holds no session {session}; --session chooses among those that are"
+            f"{public(target)} holds no session {session}; --session chooses among those that are"
             " there, and --as NAME gives the new one its name"
         )
     if name is not None and len(found) > 1:
@@ -98,7 +98,7 @@ def _taken(source: Source, store: str, name: str | None) -> Taken | str:
         messages, dialect, left = operations.export(opened, None)
         if left:
             codes = ", ".join(sorted({found.code for found in left}))
-            return f"cannot be made valid ({codes})"
+            return f"it cannot be made valid ({codes}); see: lockstitch check"
         own = name or name_of(source, opened.transcript.session)
         system = system_in(opened.transcript.history.body or {})
         return stores.take_in(store, own, messages, dialect, system=system)
@@ -122,10 +122,10 @@ def _report(store: str, done: list[tuple[Source, Taken | str]], *, as_json: bool
         if isinstance(one, str):
             terminal.complain(f"{label}: {one}")
         elif not as_json:
-            terminal.note(f"{label}: {_told(one)}")
+            terminal.note(f"{label}: {_describe_taken(one)}")
 
 
-def _told(one: Taken) -> str:
+def _describe_taken(one: Taken) -> str:
     if not one.is_new:
         return f"had been imported before, as {one.session}"
     parts = [f"imported as {one.session}, {several(one.messages, 'message')}"]

@@ -75,7 +75,12 @@ def _sessions(
         fields = {"from": public(source), "to": public(target)}
         terminal.emit(render.encode_json(**fields, sessions=[_fields(one) for one in done]))
     else:
-        _say(done)
+        copies = [one for one in done if not isinstance(one, stored.Failed)]
+        new = [one for one in copies if one.is_new]
+        records = several(sum(one.records for one in new), "record")
+        terminal.note(f"Copied {several(len(new), 'session')} ({records}), verified.")
+        if len(copies) > len(new):
+            terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
     return FAILED if failures else CLEAN
 
 
@@ -87,22 +92,11 @@ def _fields(one: Copy | CopyFailed) -> dict[str, Any]:
     return {"session": one.session, "name": one.name, "records": one.records, "new": one.is_new}
 
 
-def _say(done: list[Copy | CopyFailed]) -> None:
-    from lockstitch.stored import Failed as CopyFailed
-
-    copies = [one for one in done if not isinstance(one, CopyFailed)]
-    new = [one for one in copies if one.is_new]
-    records = several(sum(one.records for one in new), "record")
-    terminal.note(f"Copied {several(len(new), 'session')} ({records}), verified.")
-    if len(copies) > len(new):
-        terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
-
-
 # From LangGraph's savers
 
 
 def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
-    """Whether threads of LangGraph's savers are meant, in a database that may hold both."""
+    """Whether to copy threads of LangGraph's savers, of a database that may hold both."""
     if form not in (None, LANGGRAPH):
         return False
     if is_postgres(source):
@@ -113,7 +107,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
     if file_of(source) is not None:
         return True
     if form is not None:
-        raise UnknownFormat(f"{public(source)}: holds no checkpoints of LangGraph")
+        raise UnknownFormat(f"{public(source)} holds no checkpoints of LangGraph")
     return False
 
 
@@ -144,7 +138,7 @@ def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as
         fields = {"from": public(source), "to": public(target), "run": done.run}
         rows = [_thread(one) for one in done.threads]
         terminal.emit(render.encode_json(**fields, dry_run=dry_run, sessions=rows))
-    _tell(done, target, dry_run=dry_run)
+    _print_outcome(done, target, dry_run=dry_run)
     return FAILED if any(one.error is not None for one in done.threads) else CLEAN
 
 
@@ -165,7 +159,7 @@ def _thread(one: Migrated) -> dict[str, Any]:
     }
 
 
-def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
+def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
     states: dict[str, list[Migrated]] = {}
     for one in done.threads:
         states.setdefault(one.state, []).append(one)
@@ -178,7 +172,7 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
     for state, words in (
         ("there", "had been copied before"),
         ("gone on", "had been copied before, and has gone on in the copy since"),
-        ("left", "came meanwhile; give the command again for it"),
+        ("left", "came meanwhile; repeat the command for it"),
     ):
         for one in states.get(state, ()) if state == "left" else ():
             terminal.note(f"{render.target_name(one.thread)}: {words}.")
@@ -190,17 +184,17 @@ def _tell(done: Migration, target: str, *, dry_run: bool) -> None:
     if moved:
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
         terminal.note(
-            f"{several(len(moved), 'thread')} went on in the source meanwhile; give the command"
-            f" again to take along what is new: {', '.join(moved[:_SHOWN])}{more}."
+            f"{several(len(moved), 'thread')} went on in the source meanwhile; repeat the command"
+            f" to take along what is new: {', '.join(moved[:_SHOWN])}{more}."
         )
-    _tell_needs(done)
+    _print_needs(done)
     if copied and not dry_run:
         where = pasted(public(target))
         terminal.note(f"To undo it: lockstitch undo {where} --run {done.run}")
 
 
-def _tell_needs(done: Migration) -> None:
-    """Print what the saver has to be given to read what was carried."""
+def _print_needs(done: Migration) -> None:
+    """Print what the saver needs to read what was carried."""
     allow = sorted({name for one in done.threads for name in one.allow})
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:
@@ -219,7 +213,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
     with _library() as library, naming_target(target):
         done = list(library.undo(target, run_id, session))
     if not done:
-        raise UsageError(f"{public(target)}: holds nothing of {run_id}")
+        raise UsageError(f"{public(target)} holds nothing of {run_id}")
     for one in done:
         if one.error is not None:
             name = render.target_name(public(target))
@@ -249,13 +243,13 @@ COMMAND = Command(
         "For stores of Lockstitch's own, of any two kinds; TO is made if it is not there. Records "
         "keep their keys and times, large values, titles, tags and metadata go with them, and the "
         "checksums are verified on both sides. Each session is there as a whole or not at all, and "
-        "one that was copied before is left alone, so the command can be given again after "
+        "one that was copied before is left alone, so the command can be repeated after "
         "anything. FROM stays as it is, and may be in use. With --json: from, to, and "
         '"sessions", each with session, name, records and new, or with an error. '
         "FROM may also be a database of LangGraph's SqliteSaver or PostgresSaver: "
         "Saver(TO) then serves its threads. Each is read as it stood at one moment, compared with "
         "what LangGraph's own saver gives, and stored in one step; nothing that is stored is "
-        "imported or run. Given again, the command takes along what is new in FROM and names the "
+        "imported or run. Repeated, the command takes along what is new in FROM and names the "
         "threads that went on meanwhile. What it copied is taken away by `lockstitch undo TO --run "
         "NAME`, which it prints. With --json each thread has state (copied, there, gone on, left), "
         "checkpoints, writes, moved, and allow: classes that the saver has to be allowed to build."

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch.sources.repair import RepairPlan
-    from lockstitch.sources.source import Opened, Report
+    from lockstitch.sources.source import Report
 
 
 _KEPT = "The original is kept as a backup, and undo brings it back byte for byte."
@@ -229,10 +229,7 @@ class _PickScreen:
             finally:
                 if self.checks is not None:
                     self.checks.close()
-        return self._parting()
-
-    def _parting(self) -> list[str]:
-        """Return what stays on the terminal: the outcome, and the line that resumes."""
+        # what stays on the terminal: the outcome, or the line that resumes
         if self.result:
             return self.result
         if self.view is None or self.view.report is None or self.view.can_repair:
@@ -245,9 +242,9 @@ class _PickScreen:
         self._take_checks()
         width, height = screen.size()
         if self.text is not None:
-            screen.show(self.text.drawn(width, height))
+            screen.show(self.text.draw(width, height))
         else:
-            screen.show(self.list.drawn(width, height))
+            screen.show(self.list.draw(width, height))
         for key in screen.keys(0 if not self.list.is_complete else None):
             if not self._key(key, screen):
                 return False
@@ -290,7 +287,7 @@ class _PickScreen:
         if one is None:
             return
         width, height = screen.size()
-        screen.show(TextPage(["Reading…"], "").drawn(width, height))
+        screen.show(TextPage(["Reading…"], "").draw(width, height))
         self.view = open_picked(one)
         self.list.put(one.key, self.view.summary)
         self.result = []
@@ -388,7 +385,10 @@ class _PickPrompt:
         """Print the list, and see to the session that is named."""
         known = SessionList(home_folder(), time.time(), self.marks)
         for one in self.found:
-            known.add(_check_listed(one))
+            # the list is printed once, so each session is checked before
+            found = scan_file(one.target)
+            own = [report for report in found if report.session == one.session] or found
+            known.add(with_check(one, own[0]) if len(own) == 1 else one)
         self.found = known.found
         for number, one in enumerate(known.found, 1):
             for line in known.entry(one, f"{number:>2}", self.width):
@@ -415,10 +415,3 @@ class _PickPrompt:
             for line in difference_lines(view.plan, one.target, self.width):
                 terminal.say(line)
         return repair_picked(view)[1] if answer == "y" else ["Nothing was changed."]
-
-
-def _check_listed(one: SessionSummary) -> SessionSummary:
-    """Return a session with its state: the list is printed once, so it is checked before."""
-    found = scan_file(one.target)
-    own = [report for report in found if report.session == one.session] or found
-    return with_check(one, own[0]) if len(own) == 1 else one

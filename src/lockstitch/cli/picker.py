@@ -79,12 +79,14 @@ class SessionList(Struct):
     def shown(self) -> list[SessionSummary]:
         """Return the sessions that fit what was typed, in their order."""
         wanted = self.words.lower().split()
-        return [
-            one
-            for one in self.found
-            if (not self.only_bad or one.level not in ("", HEALTHY))
-            and all(word in _searched_text(one) for word in wanted)
-        ]
+        listed: list[SessionSummary] = []
+        for one in self.found:
+            parts = (one.title, one.project, one.program, one.level, one.state, one.session)
+            text = " ".join(part or "" for part in parts).lower() if wanted else ""
+            is_bad = one.level not in ("", HEALTHY)
+            if (is_bad or not self.only_bad) and all(word in text for word in wanted):
+                listed.append(one)
+        return listed
 
     def chosen(self) -> SessionSummary | None:
         """Return the session that the cursor is on."""
@@ -129,7 +131,7 @@ class SessionList(Struct):
         elif len(key) == 1:
             self.words += key
 
-    def drawn(self, width: int, height: int) -> list[str]:
+    def draw(self, width: int, height: int) -> list[str]:
         """Return the whole screen."""
         listed = self.shown()
         each = 2 if width >= WIDE else 3
@@ -210,7 +212,7 @@ class TextPage(Struct):
         self.top = max(0, min(self.top + step, len(self.lines) - self.page))
         return "" if step else key
 
-    def drawn(self, width: int, height: int) -> list[str]:
+    def draw(self, width: int, height: int) -> list[str]:
         """Return the whole screen; the lines are as wide as they may be already."""
         is_cut = len(self.lines) > self.top + self.page
         foot = [*wrap_text(f"{self.foot}  (more below)" if is_cut else self.foot, width)]
@@ -227,12 +229,6 @@ def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iter
     for row in wrap_rows(text, max(width - len(lead), 8), None, prose=True):
         yield f"{lead}{row}"
         lead = " " * len(lead)
-
-
-def _searched_text(one: SessionSummary) -> str:
-    """Return what is looked through for what was typed."""
-    parts = (one.title, one.project or "", one.program, one.level, one.state, one.session or "")
-    return " ".join(parts).lower()
 
 
 _ENTER = "\x1b[?1049h\x1b[?25l"

@@ -27,7 +27,7 @@ def run(  # noqa: PLR0913 - one argument an option
     from time import time
 
     from lockstitch.provider import load_server
-    from lockstitch.provider.faults import Faults, faults_in
+    from lockstitch.provider.replies import Faults, faults_in
     from lockstitch.provider.service import Records, Service, choose_rules
 
     server = load_server()

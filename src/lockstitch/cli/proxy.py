@@ -36,7 +36,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Serve until interrupted, and return the exit status."""
-    given = {
+    chosen = {
         "host": host,
         "port": port,
         "workers": workers,
@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise
         raise UsageError(_MISSING) from error
-    settings = _settings(config, upstream, token_file, given)
+    settings = _settings(config, upstream, token_file, chosen)
     log, ready = (print_request, print_url) if as_json else (_log_text, announce)
     if settings.workers == 1:
         server.serve(settings, ready, log=log, connect=_connect(settings))
@@ -68,7 +68,7 @@ def _connect(settings: Settings) -> Connect | None:
 
 
 def _settings(
-    config: str | None, upstream: str | None, token_file: str | None, given: dict[str, Any]
+    config: str | None, upstream: str | None, token_file: str | None, chosen: dict[str, Any]
 ) -> Settings:
     from pathlib import Path
 
@@ -91,7 +91,7 @@ def _settings(
             raise Unreadable(f"{config}: {error}") from None
         except UsageError as error:
             raise UsageError(f"{config}: {error}") from None
-    fields = {name: value for name, value in given.items() if value is not None}
+    fields = {name: value for name, value in chosen.items() if value is not None}
     if upstream is not None:
         fields["upstreams"] = (Upstream(url=upstream),)
     token = os.environ.get(_TOKEN, "") if token_file is None else token_in(Path(token_file))

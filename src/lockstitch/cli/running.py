@@ -11,13 +11,9 @@ from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from lockstitch.launch.commands import KnownCommand
-    from lockstitch.launch.processes import ProxyActivity
-    from lockstitch.launch.ways import ProxyWay
-    from lockstitch.proxy.settings import Settings
+    from lockstitch.launch.clients import KnownCommand
     from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened, Source
 
@@ -36,13 +32,13 @@ def run(
     """Repair what the command is about to resume, run it, and return its exit status."""
     from pathlib import Path
 
-    from lockstitch.launch import commands
+    from lockstitch.launch import clients
 
     if not words:
-        raise UsageError("run takes a command: lockstitch run -- claude --continue")
+        raise UsageError("run needs a command: lockstitch run -- claude --continue")
     if no_proxy and (upstream is not None or record is not None):
         raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
-    known = commands.find_known_command(words)
+    known = clients.find_known_command(words)
     if known is None:
         terminal.note(
             f"{terminal.escape_controls(words[0])} is not a program that is known: no session is "
@@ -59,13 +55,12 @@ def run(
 
 def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
     """Repair the sessions that a program is about to resume, if a person agrees."""
-    from lockstitch.launch import commands
-    from lockstitch.launch.commands import find_resumable
+    from lockstitch.launch import clients
 
-    resume = commands.find_resumed(known.client, words[known.at :])
-    if resume.kind == commands.NOTHING:
+    resume = clients.find_resumed(known.client, words[known.at :])
+    if resume.kind == clients.NOTHING:
         return
-    found = find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
+    found = clients.find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
         named = f" {render.target_name(resume.name)}" if resume.name else ""
         terminal.note(
@@ -93,7 +88,7 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
             terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
             return True
         session.source.require_closed(session, is_named=False)
-        _apply(name, session, planned, yes=yes)
+        _ask_and_repair(name, session, planned, yes=yes)
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:
@@ -103,7 +98,7 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
     return True
 
 
-def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
+def _ask_and_repair(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
     import sys
 
     from lockstitch.files import backup
@@ -124,58 +119,38 @@ def _apply(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> Non
 def _behind_proxy(
     known: KnownCommand | None, words: list[str], upstream: str | None, record: str | None
 ) -> int:
-    from pathlib import Path
-
-    from lockstitch.launch import processes as child
-    from lockstitch.launch import processes as proxying
-
-    proxying.require_proxy()
-    from lockstitch.launch import ways
-
-    at = known.at if known is not None else 1
-    asked = ways.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
-    made = ways.find_way(known, asked, upstream)
-    if made.why:
-        client = known.client if known is not None else None
-        terminal.note(f"{ways.program_title(client, words)} goes without the proxy: {made.why}.")
-        return child.run_program(words, os.environ)
-    settings = _settings(made, record)
-    with proxying.start_proxy(settings) as proxy:
-        status = _run_led(made, proxy.url)
-        heard = proxy.heard()
-    _say(heard)
-    return status
-
-
-def _run_led(made: ProxyWay, url: str) -> int:
+    """Run a program that is led to a proxy, and say at its end what the proxy did."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from lockstitch.launch import processes as child
-    from lockstitch.launch import ways
+    from lockstitch.launch import processes
 
-    with TemporaryDirectory(prefix="lockstitch-") as folder:
-        words, more = ways.fill_way(made, url, folder)
-        for name, content in made.files.items():
-            Path(folder, name).write_text(content.replace(ways.HERE, url), "utf-8")
-        environ: Mapping[str, str] = {**os.environ, **more}
-        return child.run_program(words, environ)
-
-
-def _settings(made: ProxyWay, record: str | None) -> Settings:
+    processes.require_proxy()
+    from lockstitch.launch import clients
     from lockstitch.proxy.settings import Settings, check_settings
 
-    given = Settings(port=0, upstreams=made.upstreams, record=record or "", grace=_GRACE)
-    return check_settings(given)
-
-
-def _say(heard: ProxyActivity) -> None:
-    """Print what the proxy did, once the program has left the terminal."""
-    if heard.repaired:
-        codes = ", ".join(f"{code}={count}" for code, count in sorted(heard.repaired.items()))
-        terminal.note(f"Healed {several(heard.requests, 'request')} on the way: {codes}.")
-    for error in dict.fromkeys(heard.errors):
+    at = known.at if known is not None else 1
+    asked = clients.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
+    way = clients.find_way(known, asked, upstream)
+    if way.why:
+        client = known.client if known is not None else None
+        terminal.note(f"{clients.program_title(client, words)} goes without the proxy: {way.why}.")
+        return processes.run_program(words, os.environ)
+    settings = Settings(port=0, upstreams=way.upstreams, record=record or "", grace=_GRACE)
+    with processes.start_proxy(check_settings(settings)) as proxy:
+        with TemporaryDirectory(prefix="lockstitch-") as folder:
+            led, more = clients.fill_way(way, proxy.url, folder)
+            for name, content in way.files.items():
+                Path(folder, name).write_text(content.replace(clients.HERE, proxy.url), "utf-8")
+            status = processes.run_program(led, {**os.environ, **more})
+        done = proxy.activity()
+    # only now, since the program has left the terminal
+    if done.repaired:
+        codes = ", ".join(f"{code}={count}" for code, count in sorted(done.repaired.items()))
+        terminal.note(f"Healed {several(done.requests, 'request')} on the way: {codes}.")
+    for error in dict.fromkeys(done.errors):
         terminal.note(f"The proxy had trouble: {terminal.escape_controls(error)}")
+    return status
 
 
 COMMAND = Command(

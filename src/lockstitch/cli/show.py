@@ -342,7 +342,7 @@ def _message_at(stored: Opened, text: str) -> int:
     for number, sources in enumerate(stored.transcript.history.sources):
         if any(records[source].place == head for source in sources if source >= 0):
             return number
-    raise UsageError(f"a resume sends nothing from {text}")
+    raise UsageError(f"no message that a resume sends is at {text}: name the place of a finding")
 
 
 def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator[str]:
@@ -378,7 +378,9 @@ def _show_journal(target: str, session: str | None, width: int, request: ShowReq
         chosen = last_journal_turns(journal, request.last)
     elif request.place is not None:
         if not is_index(request.place):
-            raise UsageError("--around takes a record's number")
+            raise UsageError(
+                "--around takes the number of a record: `lockstitch checkpoints` lists some"
+            )
         chosen = journal_turns_around(journal, int(request.place))
     counts = f"{several(journal.turns, 'turn')}, {several(len(journal.records), 'record')}"
     title = terminal.escape_controls(f"{OWN} {journal.session}  {counts}")

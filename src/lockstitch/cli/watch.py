@@ -13,8 +13,7 @@ from lockstitch.errors import UsageError
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from lockstitch.watch.notices import Notice
-    from lockstitch.watch.watcher import WatchStart
+    from lockstitch.watch.watcher import Notice, WatchStart
 
 _IDLE = 30.0
 _COLOURS = {"broken": "red", "refused": "yellow", "repaired": "green", "healthy": "green"}
@@ -33,7 +32,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     from pathlib import Path
     from time import monotonic
 
-    from lockstitch.watch import changes, notices
+    from lockstitch.watch import changes, watcher
     from lockstitch.watch.watcher import Watcher, WatchLoop
 
     missing = [path for path in paths if not os.path.lexists(path)]
@@ -41,9 +40,9 @@ def run(  # noqa: PLR0913 - one keyword an option
         raise UsageError(f"{render.target_name(missing[0])}: no such file or folder")
     places = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
     loop = WatchLoop(places, Watcher(monotonic, os.environ, idle=idle, repair=repair))
-    notifier = notices.find_notifier() if notify else None
-    words = notices.parse_command(command) if command is not None else None
-    commands = notices.EventCommands(terminal.complain)
+    notifier = watcher.find_notifier() if notify else None
+    words = watcher.parse_command(command) if command is not None else None
+    commands = watcher.EventCommands(terminal.complain)
 
     def announce(found: WatchStart) -> None:
         if as_json:
@@ -57,13 +56,13 @@ def run(  # noqa: PLR0913 - one keyword an option
         )
 
     def report(event: Notice) -> None:
-        fields = {**notices.notice_fields(event), "session": render.report_fields(event.report)}
+        fields = {**watcher.notice_fields(event), "session": render.report_fields(event.report)}
         document = render.encode_json(**fields)
         if as_json:
             terminal.emit(document)
         else:
             name = terminal.paint(render.target_name(render.report_name(event.report)), "bold")
-            said = terminal.escape_controls(notices.describe_notice(event))
+            said = terminal.escape_controls(watcher.describe_notice(event))
             next_step = f"  {terminal.escape_controls(event.command)}" if event.command else ""
             terminal.say(f"{name}: {terminal.paint(said, _COLOURS[event.kind])}{next_step}")
         terminal.flush()
@@ -86,13 +85,13 @@ def run(  # noqa: PLR0913 - one keyword an option
 COMMAND = Command(
     name="watch",
     run=run,
-    summary="Check sessions while they are written; tell what breaks, and repair it when asked.",
+    summary="Check sessions while they are written; report what breaks, and repair it when asked.",
     details=(
         "Follows the places where the known programs keep their sessions, or PATH, and reads what "
-        "is appended. What is wrong is told in one line, with the command that repairs it. A call "
-        "without a result at the end of a session may be at work: it is told only when the "
-        "session was not written to for a while and its program has ended. --repair repairs such "
-        "sessions then, with a backup, and never one that a program has open. The command of "
+        "is appended. What is wrong is reported in one line, with the command that repairs it. A "
+        "call without a result at the end of a session may be at work: it is reported only when "
+        "the session was not written to for a while and its program has ended. --repair repairs "
+        "such sessions then, with a backup, and never one that a program has open. The command of "
         "--exec is run without a shell; it gets the event as JSON on its standard input, and in "
         "variables such as LOCKSTITCH_TARGET and LOCKSTITCH_CODES."
     ),

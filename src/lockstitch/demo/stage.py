@@ -169,7 +169,7 @@ class Stage:
         if entry["status"] != _TAKEN or _GOES_ON["text"] not in said:
             raise DemoFailed("the provider did not take the session's request")
         if answers[-1] != UNKNOWN_OUTCOME or UNKNOWN_OUTCOME in answers[:-1]:
-            raise DemoFailed("the request does not tell what became of the calls")
+            raise DemoFailed("the request does not say what became of the calls")
         return Act(killed, entry["status"], answers=answers, said=str(_GOES_ON["text"]))
 
     def _killed(self, name: str, wait: Callable[[Child], None]) -> int:

@@ -1,7 +1,7 @@
 """What the page can do, through the calls that the command line makes: there is no other way.
 
 A session is named by a :class:`Subject`. Every action is first asked what it would do
-(:func:`planned`) and then done (:func:`perform`) only if it would still do exactly that.
+(:func:`plan_action`) and then done (:func:`perform`) only if it would still do exactly that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lockstitch.sources.source import OWN, Opened, Report, Source
 from lockstitch.sources.targets import resolve_sources, session_paths
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
-_NO_SUCH = "there is no such session any more"
+_NO_SUCH = "there is no such session any more: look for sessions again"
 
 
 class Subject(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Subject(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """A name for links that tells nothing of the path, the same in every run."""
+        """A name for links that shows nothing of the path, the same in every run."""
         where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
         name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(name).hexdigest()[:16]
@@ -96,7 +96,7 @@ def _found(target: str, report: Report) -> tuple[Subject, Report]:
 
 
 def _name(report: Report) -> str | None:
-    """Return the name that tells a session from others of its file; a file of one needs none."""
+    """Return the name of a session among others of its file; a file of one needs none."""
     is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
     return report.session if is_many or places.is_postgres(report.target) else None
 

@@ -32,7 +32,6 @@ from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import compaction, listing, operations
 from lockstitch.sources.interface import Format
 from lockstitch.sources.listing import Difference, problems
-from lockstitch.sources.operations import Repaired
 from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.stored import DAMAGED, Journal
@@ -48,7 +47,7 @@ Line = tuple[str, str | None, str | None]
 
 
 class Preview(Struct):
-    """What an action is going to do; ``stamp`` tells this plan from any other.
+    """What an action is going to do; no other plan has the same ``stamp``.
 
     ``refusal`` says why it cannot be done now. ``records`` has what changes in the store, side by
     side, ``more`` how many records besides.
@@ -99,17 +98,11 @@ def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[s
     return [
         {
             "place": one.place,
-            "kind": _kind(one),
+            "kind": "new" if one.before is None else "gone" if one.after is None else "changed",
             "lines": [*compare_lines(_pretty(before), _pretty(after))],
         }
         for one, (before, after) in zip(shown, clean, strict=True)
     ]
-
-
-def _kind(one: Difference) -> str:
-    if one.before is None:
-        return "new"
-    return "gone" if one.after is None else "changed"
 
 
 def _decoded(text: str | None) -> Any:
@@ -194,48 +187,47 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     plan = operations.plan_session(found, wanted)
     outlook = operations.preview_plan(found, plan)
     different = list(listing.differences(plan))
-    made = Preview("repair", "Repair this session", "Repair", _stamp(found, wanted, different))
+    # the bytes that the plan is for, and what it changes
+    digest = found.before.digest if found.before is not None else ""
+    made = Preview("repair", "Repair this session", "Repair", make_stamp(digest, wanted, different))
     made.changes, made.remaining = outlook.changes, outlook.remaining
     made.quarantine = describe_quarantine(outlook.quarantine)
     made.records = compare_records(different, reveal=options.get("reveal") is True)
     made.more = max(len(different) - MOST_RECORDS, 0)
-    made.says = [*_said_of_repair(found, outlook.report, different, made)]
-    if not plan.changed:
-        made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
-    else:
-        made.refusal = _in_use(found)
-    return ActionPlan(
-        made, lambda: _repaired(operations.write_plan(found, plan, backups.new_run()))
+    wrong = ", ".join(
+        one.words for one in problems(outlook.report.findings) if one.severity != NOTE
     )
+    made.says = [f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."]
+    if different and source.kind == POSTGRES:
+        made.says.append("A new checkpoint will be added; none of the present ones changes.")
+    elif different:
+        counts = _count_differences(different, "row" if found.before is None else "line")
+        made.says += [
+            f"{counts} in {shorten_home(source.path)}; all else keeps its bytes.",
+            "The original will be kept as a backup, and Undo brings it back.",
+        ]
+        left = sum(one.severity != NOTE for one in made.remaining)
+        if left:
+            made.says.append(f"{several(left, 'problem')} will be left that no repair can fix.")
+    if plan.changed:
+        made.refusal = _in_use(found)
+    else:
+        made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
+
+    def apply() -> list[str]:
+        done = operations.write_plan(found, plan, backups.new_run())
+        says = [f"Repaired: {several(len(done.changes), 'change')} made."]
+        if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
+            says.append(f"The original is kept: {shorten_home(done.backup)}")
+        if done.quarantine:
+            says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
+        return says
+
+    return ActionPlan(made, apply)
 
 
-def _stamp(found: Opened, wanted: object, different: list[Difference]) -> str:
-    """Return what tells a plan from others: the bytes that it is for, or what it changes."""
-    before = found.before.digest if found.before is not None else ""
-    return make_stamp(before, wanted, different)
-
-
-def _said_of_repair(
-    found: Opened, report: Report, different: list[Difference], made: Preview
-) -> Iterator[str]:
-    wrong = ", ".join(one.words for one in problems(report.findings) if one.severity != NOTE)
-    yield f"It has {wrong}." if wrong else "Nothing is wrong with it that a repair changes."
-    if not different:
-        return
-    if found.source.kind == POSTGRES:
-        yield "A new checkpoint will be added; none of the present ones changes."
-        return
-    where = shorten_home(found.source.path)
-    yield f"{_counted(different, found)} in {where}; all else keeps its bytes."
-    yield "The original will be kept as a backup, and Undo brings it back."
-    left = [one for one in made.remaining if one.severity != NOTE]
-    if left:
-        yield f"{several(len(left), 'problem')} will be left that no repair can take away."
-
-
-def _counted(different: list[Difference], found: Opened) -> str:
+def _count_differences(different: list[Difference], unit: str) -> str:
     """Count what changes: ``1 line will change, 2 lines will be added``."""
-    unit = "row" if found.before is None else "line"
     new = sum(one.before is None for one in different)
     gone = sum(one.after is None for one in different)
     counts = ((len(different) - new - gone, "change"), (new, "be added"), (gone, "be taken out"))
@@ -250,30 +242,36 @@ def _in_use(found: Opened) -> str:
     return ""
 
 
-def _repaired(done: Repaired) -> list[str]:
-    says = [f"Repaired: {several(len(done.changes), 'change')} made."]
-    if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
-        says.append(f"The original is kept: {shorten_home(done.backup)}")
-    if done.quarantine:
-        says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
-    return says
-
-
 def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
     made = Preview("undo", "Take the last repair back", "Undo")
     if source.kind == POSTGRES:
         made.says = ["The rows that the last repair of this thread added will be deleted."]
         made.stamp = make_stamp(source.session)
-        return ActionPlan(made, lambda: _undo_threads(source))
+
+        def undo_thread() -> list[str]:
+            done = [one for _, one in operations.undo_threads(source.path, source.session)]
+            failed = next((one.error for one in done if one.error is not None), None)
+            if failed is not None:
+                raise UsageError(failed)
+            return ["The thread is as it was before its repair."]
+
+        return ActionPlan(made, undo_thread)
     due = operations.find_undoable(source.path, session=source.session)
     made.stamp = make_stamp([one.stem for one in due], _facts(source.path))
-    made.says = [_prospect(one) for one in due]
+    made.says = [_describe_undo(one) for one in due]
     for backup in due:
         try:
             operations.require_undoable(backup)
         except LockstitchError as error:
             made.refusal = str(error)
-    return ActionPlan(made, lambda: _undone(due))
+
+    def undo_files() -> list[str]:
+        run = backups.new_run()
+        for backup in due:
+            operations.undo(backup, as_run=run)
+        return [f"The session is as it was before {due[-1].time:%Y-%m-%d %H:%M:%S} UTC."]
+
+    return ActionPlan(made, undo_files)
 
 
 def _facts(path: str) -> tuple[int, int]:
@@ -284,7 +282,7 @@ def _facts(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _prospect(backup: Backup) -> str:
+def _describe_undo(backup: Backup) -> str:
     """Return what stands there now and what will."""
     when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
     if backup.rows is not None:
@@ -295,21 +293,6 @@ def _prospect(backup: Backup) -> str:
         f"The file of {size(now)}, last changed {moment:%Y-%m-%d %H:%M:%S} UTC, will be replaced "
         f"by the {size(backup.file.lstat().st_size)} of before {when}, byte for byte."
     )
-
-
-def _undone(due: list[Backup]) -> list[str]:
-    run = backups.new_run()
-    for backup in due:
-        operations.undo(backup, as_run=run)
-    return [f"The session is as it was before {due[-1].time:%Y-%m-%d %H:%M:%S} UTC."]
-
-
-def _undo_threads(source: Source) -> list[str]:
-    done = [one for _, one in operations.undo_threads(source.path, source.session)]
-    failed = next((one.error for one in done if one.error is not None), None)
-    if failed is not None:
-        raise UsageError(failed)
-    return ["The thread is as it was before its repair."]
 
 
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
@@ -331,9 +314,16 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     ]
     made.changes = outlook.changes
     made.refusal = _in_use(found)
-    return ActionPlan(
-        made, lambda: _shortened(compaction.write_compaction(found, condensed, backups.new_run()))
-    )
+
+    def apply() -> list[str]:
+        shorter = compaction.write_compaction(found, condensed, backups.new_run())
+        now = shorter.done
+        says = [f"Compacted: {now.before.tokens} tokens became about {now.after.tokens}."]
+        if shorter.backup:
+            says.append(f"The original is kept: {shorten_home(shorter.backup)}")
+        return says
+
+    return ActionPlan(made, apply)
 
 
 def parse_budget(options: Mapping[str, Any]) -> int:
@@ -349,14 +339,6 @@ def describe_shortening(outlook: Shorter) -> str:
     if outlook.turns:
         return f"a digest takes the place of {several(outlook.turns, 'turn')}"
     return "old results are shortened"
-
-
-def _shortened(done: Shorter) -> list[str]:
-    says = [f"Compacted: {done.done.before.tokens} tokens became about {done.done.after.tokens}."]
-    return says + ([f"The original is kept: {shorten_home(done.backup)}"] if done.backup else [])
-
-
-_NO_NAME = "give the new session a name"
 
 
 def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
@@ -434,7 +416,7 @@ def _end(target: str, session: str) -> tuple[int, int]:
     return found.seq, found.changed
 
 
-def _place(options: Mapping[str, Any]) -> int | str:
+def _read_place(options: Mapping[str, Any]) -> int | str:
     place = options.get("to")
     if isinstance(place, bool) or not isinstance(place, int | str) or place == "":
         raise UsageError("name a record by its number, or a checkpoint by its label")
@@ -442,7 +424,7 @@ def _place(options: Mapping[str, Any]) -> int | str:
 
 
 def _plan_rewind(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
-    place = _place(options)
+    place = _read_place(options)
     journal = stored.read(target, session)
     aim = stored.aim(journal, place)
     made = Preview("rewind", "Go back to an earlier place", "Go back")
@@ -486,33 +468,29 @@ def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionP
     new, at = options.get("name"), options.get("to")
     made = Preview("fork", "Make a new session of this one", "Fork")
     if not isinstance(new, str) or not new.strip():
-        made.refusal = _NO_NAME
+        made.refusal = "give the new session a name"
         return ActionPlan(made, list)
     journal = stored.read(target, session)
-    upto = None if at is None else stored.aim(journal, _place(options))
+    upto = None if at is None else stored.aim(journal, _read_place(options))
     made.stamp = make_stamp(new, upto, journal.state.seq if upto is None else 0)
     what = "all its records" if upto is None else f"its records up to {upto}"
     made.says = [
         f"A new session {new} will be made in the same store, with {what}.",
         f"{session} is only read and stays as it is.",
     ]
-    made.refusal = _taken(target, new)
+    try:
+        stored.found(target, new)
+        made.refusal = f"there is a session {new} already: choose another name"
+    except UsageError as error:
+        made.refusal = str(error)
+    except LockstitchError:
+        pass  # nobody has the name
 
     def apply() -> list[str]:
         count = stored.fork(target, session, new, at=upto)
         return [f"Made {new} of the first {count} records of {session}."]
 
     return ActionPlan(made, apply)
-
-
-def _taken(target: str, name: str) -> str:
-    try:
-        stored.found(target, name)
-    except UsageError as error:
-        return str(error)
-    except LockstitchError:
-        return ""
-    return f"there is a session {name} already"
 
 
 def _plan_own_compact(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:

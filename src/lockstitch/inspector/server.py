@@ -25,10 +25,17 @@ from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import Conflict, LockstitchError, UsageError
 from lockstitch.inspector import actions, views
 from lockstitch.inspector.actions import Subject
-from lockstitch.inspector.catalog import Catalog, CatalogEntry, describe_store, list_row
 from lockstitch.inspector.plans import shorten_home
-from lockstitch.inspector.views import SessionPage, Shelf
+from lockstitch.inspector.views import (
+    Catalog,
+    CatalogEntry,
+    SessionPage,
+    Shelf,
+    describe_store,
+    list_row,
+)
 from lockstitch.provider.serving import serving, until_stopped
+from lockstitch.stores.addresses import public
 
 NAMES = ("127.0.0.1", "localhost")
 HEADER = "X-Lockstitch-Token"
@@ -103,10 +110,10 @@ class PageGuard:
         return _is_same(cookie, self.cookie) & _is_same(token, self.token)
 
 
-def _is_same(given: object, known: str) -> bool:
-    if not isinstance(given, str):
+def _is_same(sent: object, known: str) -> bool:
+    if not isinstance(sent, str):
         return False
-    return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), known.encode())
+    return secrets.compare_digest(sent.encode("utf-8", "surrogatepass"), known.encode())
 
 
 HOST = NAMES[0]
@@ -140,7 +147,7 @@ class Inspector:
     def application(self) -> web.Application:
         """Return the web application."""
         app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
-        app.router.add_get("/", _page)
+        app.router.add_get("/", _asset)
         app.router.add_get("/assets/{name}", _asset)
         app.router.add_post("/api/enter", self._enter)
         app.router.add_get("/api/events", self._events)
@@ -157,25 +164,26 @@ class Inspector:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse strangers, and give every answer its headers; no failure tells content."""
+        """Refuse strangers, and give every answer its headers; no failure shows content."""
         is_data = request.path.startswith("/api/")
+        cookie = request.cookies.get(self.guard.cookie_name)
         why = self.guard.refusal(request.method, request.headers, is_data=is_data)
         response: web.StreamResponse
         if why:
             response = _error(403, why)
-        elif is_data and request.path != "/api/enter" and not self._is_known(request):
+        elif (
+            is_data
+            and request.path != "/api/enter"
+            and not self.guard.knows(cookie, request.headers.get(HEADER))
+        ):
             response = _error(401, "open the address that lockstitch ui printed")
         else:
-            response = await self._answered(request, handler)
+            response = await self._answer(request, handler)
         if not response.prepared:
             response.headers.update(HEADERS)
         return response
 
-    def _is_known(self, request: web.Request) -> bool:
-        cookie = request.cookies.get(self.guard.cookie_name)
-        return self.guard.knows(cookie, request.headers.get(HEADER))
-
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -195,8 +203,8 @@ class Inspector:
     # Coming in
 
     async def _enter(self, request: web.Request) -> web.Response:
-        given = await _fields(request)
-        if not self.guard.enters(given.get("token")):
+        sent = await _fields(request)
+        if not self.guard.enters(sent.get("token")):
             return _error(403, "this address was used before, or is of another run")
         response = _json({"token": self.guard.token})
         name, value = self.guard.cookie_name, self.guard.cookie
@@ -209,7 +217,9 @@ class Inspector:
         headers = {**HEADERS, "Content-Type": "text/event-stream"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        hello = {"target": self._named(), "is_store": self.catalog.is_store}
+        target = self.catalog.target
+        named = "" if target is None else shorten_home(public(target))
+        hello = {"target": named, "is_store": self.catalog.is_store}
         with self.catalog.listening() as queue, suppress(ConnectionError):
             await response.write(_event({"hello": {**hello, "dialects": DIALECTS}}))
             while True:
@@ -220,14 +230,11 @@ class Inspector:
                     await response.write(b": still here\n\n")
         return response
 
-    def _named(self) -> str:
-        from lockstitch.stores.addresses import public  # noqa: PLC0415 - for the name alone
-
-        return "" if self.catalog.target is None else shorten_home(public(self.catalog.target))
-
     async def _store(self, _: web.Request) -> web.Response:
         if not self.catalog.is_store:
-            raise UsageError("what is shown is no store of Lockstitch's own")
+            raise UsageError(
+                "the page does not show a store of Lockstitch's own, so there is nothing to sum up"
+            )
         return _json(await self._alone(describe_store, str(self.catalog.target)))
 
     async def _rescan(self, _: web.Request) -> web.Response:
@@ -265,11 +272,8 @@ class Inspector:
     async def _session(self, request: web.Request) -> web.Response:
         subject = self._subject(request)
         view = await self._alone(self.shelf.read, subject)
-        row = await self._alone(self._renewed, subject, view)
+        row = await self._alone(list_row, subject, view.reading.report)
         return _json(views.describe_page(view, row))
-
-    def _renewed(self, subject: Subject, view: SessionPage) -> dict[str, Any]:
-        return list_row(subject, view.reading.report)
 
     async def _rows(self, request: web.Request) -> web.Response:
         view, query = await self._view(request), request.query
@@ -292,15 +296,15 @@ class Inspector:
     # What can be done with it
 
     async def _plan(self, request: web.Request) -> web.Response:
-        subject, given = self._subject(request), await _fields(request)
-        action, options = _asked(given)
+        subject, sent = self._subject(request), await _fields(request)
+        action, options = _action_in(sent)
         plan = await self._alone(actions.plan_action, subject, action, options)
         return _json(msgspec.to_builtins(plan.preview))
 
     async def _do(self, request: web.Request) -> web.Response:
-        subject, given = self._subject(request), await _fields(request)
-        action, options = _asked(given)
-        stamp = str(given.get("stamp", ""))
+        subject, sent = self._subject(request), await _fields(request)
+        action, options = _action_in(sent)
+        stamp = str(sent.get("stamp", ""))
         says = await self._alone(actions.perform, subject, action, options, stamp)
         report = await self._alone(actions.check_again, subject)
         self.catalog.put([CatalogEntry(subject, await self._alone(list_row, subject, report))])
@@ -309,8 +313,8 @@ class Inspector:
         return _json({"says": says})
 
     async def _export(self, request: web.Request) -> web.Response:
-        subject, given = self._subject(request), await _fields(request)
-        dialect, redact = given.get("dialect"), given.get("redact")
+        subject, sent = self._subject(request), await _fields(request)
+        dialect, redact = sent.get("dialect"), sent.get("redact")
         wanted = profile_named(str(dialect)).full_name if dialect else None
         data, name = await self._alone(
             lambda: actions.export_session(subject, wanted, redact=str(redact or ""))
@@ -318,15 +322,15 @@ class Inspector:
         return _download(data, f"{subject.session or subject.id}.{name.partition(':')[0]}.json")
 
     async def _branch(self, request: web.Request) -> web.Response:
-        subject, given = self._subject(request), await _fields(request)
+        subject, sent = self._subject(request), await _fields(request)
         return _download(
-            *await self._alone(actions.export_branch, subject, str(given.get("place", "")))
+            *await self._alone(actions.export_branch, subject, str(sent.get("place", "")))
         )
 
 
-def _asked(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    options = given.get("options")
-    return str(given.get("action", "")), options if isinstance(options, dict) else {}
+def _action_in(sent: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    options = sent.get("options")
+    return str(sent.get("action", "")), options if isinstance(options, dict) else {}
 
 
 async def _fields(request: web.Request) -> dict[str, Any]:
@@ -342,7 +346,7 @@ async def _fields(request: web.Request) -> dict[str, Any]:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:  # noqa: PLR2004 - any number
-        raise web.HTTPBadRequest(reason="a number is expected")
+        raise web.HTTPBadRequest(reason="this part of a request must be a number")
     return int(text)
 
 
@@ -368,15 +372,12 @@ def _download(data: bytes, name: str) -> web.Response:
 # The assets
 
 
-async def _page(_: web.Request) -> web.Response:
-    return _served("index.html")
-
-
 async def _asset(request: web.Request) -> web.Response:
-    name = request.match_info["name"]
+    name = request.match_info.get("name", "index.html")
     if name not in ASSETS:
         raise web.HTTPNotFound(reason="not found")
-    return _served(name)
+    kind = _TYPES[name.rpartition(".")[2]]
+    return web.Response(body=ASSETS[name], content_type=kind, charset="utf-8")
 
 
 def _assets() -> dict[str, bytes]:
@@ -392,16 +393,11 @@ def _assets() -> dict[str, bytes]:
 ASSETS = _assets()
 
 
-def _served(name: str) -> web.Response:
-    kind = _TYPES[name.rpartition(".")[2]]
-    return web.Response(body=ASSETS[name], content_type=kind, charset="utf-8")
-
-
 # Running it
 
 
 def run(inspector: Inspector, port: int | None, ready: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop; ``ready`` is told the address."""
+    """Serve until a signal stops the process; ``ready`` gets the address."""
     asyncio.run(until_stopped(InspectorServer(inspector, port), ready))
 
 
@@ -422,7 +418,13 @@ class InspectorServer:
         """Listen, begin to scan, and return the address."""
         await self.runner.setup()
         try:
-            await self._listen()
+            if self.port is not None:
+                await web.TCPSite(self.runner, HOST, self.port).start()
+            else:
+                try:
+                    await web.TCPSite(self.runner, HOST, DEFAULT_PORT).start()
+                except OSError:
+                    await web.TCPSite(self.runner, HOST, 0).start()
         except OSError as error:
             await self.runner.cleanup()
             raise UsageError(
@@ -431,13 +433,6 @@ class InspectorServer:
         self.inspector.guard.port = self.runner.addresses[0][1]
         self.inspector.scan()
         return self.inspector.guard.address()
-
-    async def _listen(self) -> None:
-        if self.port is None:
-            with suppress(OSError):
-                await web.TCPSite(self.runner, HOST, DEFAULT_PORT).start()
-                return
-        await web.TCPSite(self.runner, HOST, self.port or 0).start()
 
     async def stop(self) -> None:
         """Stop the scan, and close the connections."""

@@ -25,8 +25,7 @@ from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
 from lockstitch.transcript import several
 from lockstitch.transcript.journals import JournalTranscript
-from lockstitch.transcript.messages import MessageTranscript, turn_starts
-from lockstitch.transcript.parts import PartsLayout, join_results
+from lockstitch.transcript.messages import MessageTranscript, PartsLayout, join_results, turn_starts
 
 Row = dict[str, Any]
 Part = dict[str, Any]

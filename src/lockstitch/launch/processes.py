@@ -125,20 +125,25 @@ class RunningProxy:
         self.url = url
         self._log = log
 
-    def heard(self) -> ProxyActivity:
+    def activity(self) -> ProxyActivity:
         """Return what it did so far."""
-        heard = ProxyActivity()
+        found = ProxyActivity()
         self._log.seek(0)
-        for line in self._log:
-            with_error = msgspec.json.decode(line, type=ProxyLine)
-            heard.requests += bool(with_error.repaired)
-            heard.repaired.update(with_error.repaired)
-            if with_error.error and with_error.status != _UPGRADE:
-                heard.errors.append(with_error.error)
-        return heard
+        for text in self._log:
+            try:
+                line = msgspec.json.decode(text, type=ProxyLine)
+            except ValueError:
+                # Libraries write to standard error, too: warnings, and what aiohttp says of a
+                # client that went away in the middle. That is not for whoever is at the terminal.
+                continue
+            found.requests += bool(line.repaired)
+            found.repaired.update(line.repaired)
+            if line.error and line.status != _UPGRADE:
+                found.errors.append(line.error)
+        return found
 
 
-# CommandLine whether it speaks WebSocket, the proxy says no, and the client goes on without.
+# Asked whether it speaks WebSocket, the proxy says no, and the client goes on without.
 _UPGRADE = 426
 
 
@@ -152,7 +157,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # What the keyboard sends is meant for the program.
+            # What the keyboard sends is for the program.
             start_new_session=True,
         )
         with process:

@@ -1,8 +1,8 @@
 """A strict provider on this machine: it refuses what the real ones refuse, in their own words.
 
-One module a vendor (``anthropic``, ``openai``, ``gemini``, ``bedrock``) over ``wire``; ``replies``
-says what is answered, ``faults`` what goes wrong, ``service`` judges a request and puts them
-together. All of that is without sockets, which are in ``server``; only those need aiohttp.
+``apis`` and ``openai`` hold the wire formats, ``replies`` what is answered and what goes wrong;
+``service`` judges a request and puts them together. All of that is without sockets, which are in
+``server``; only those need aiohttp. ``serving`` is how a server of this package runs.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from lockstitch.dialects import OPENAI_CHAT, OPENAI_RESPONSES
-from lockstitch.provider.wire import (
+from lockstitch.provider.apis import (
     INVALID,
     AnsweredTurn,
     ApiRoute,

@@ -11,17 +11,17 @@ from typing import Any
 from aiohttp import web
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.faults import DeliveryEnd, InjectedFault, Silence, delivery_steps
+from lockstitch.provider.apis import ApiRoute, RequestAddress, Wire, ident_of
+from lockstitch.provider.replies import DeliveryEnd, InjectedFault, Silence, delivery_steps
 from lockstitch.provider.service import WIRES, Service, wire_at
 from lockstitch.provider.serving import serving, until_stopped
-from lockstitch.provider.wire import ApiRoute, RequestAddress, Wire, ident_of
 
 HOST = "127.0.0.1"
 _NAMES = ("127.0.0.1", "localhost")
 _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
-# How often it is looked whether a client that is told nothing is still there.
+# How often to look whether a client that waits is still there.
 _INTERVAL = 0.05
 
 # Lists of models are empty, in a shape that fits both vendors: every model's name is taken.
@@ -41,21 +41,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service) -> web.Application:
-    """The web application that brings requests to a service."""
+    """Return the web application that brings requests to a service."""
     app = web.Application(middlewares=[_this_machine_only, _errors], client_max_size=_LARGEST)
     for wire in WIRES:
         for route in wire.routes:
             app.router.add_post(route.path, _handler(service, wire, route))
     for path, body in _CONSTANT.items():
-        app.router.add_get(path, _constant(body))
+
+        async def answer(_: web.Request, body: dict[str, Any] = body) -> web.StreamResponse:
+            return web.json_response(body)
+
+        app.router.add_get(path, answer)
     return app
-
-
-def _constant(body: dict[str, Any]) -> Handler:
-    async def handle(_: web.Request) -> web.StreamResponse:
-        return web.json_response(body)
-
-    return handle
 
 
 class ProviderServer:
@@ -83,7 +80,7 @@ class ProviderServer:
 
 
 def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop; ``ready`` is told the address."""
+    """Serve until a signal stops the process; ``ready`` gets the address."""
     asyncio.run(until_stopped(ProviderServer(service, port), ready))
 
 
@@ -99,13 +96,13 @@ def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
             raise web.HTTPUnsupportedMediaType(text="Content-Type must be application/json")
         model = request.match_info.get("model", "")
         at = RequestAddress(request.path, route.asks, model, request.query.get("alt", ""))
-        asked = service.received(wire, await request.read(), at)
+        asked = service.receive(wire, await request.read(), at)
         if len(asked.data) > _LARGE:
             # while a large one is judged, others are served
-            verdict = await asyncio.to_thread(service.judged, asked)
+            verdict = await asyncio.to_thread(service.judge_request, asked)
         else:
-            verdict = service.judged(asked)
-        answer = service.answered(asked, verdict)
+            verdict = service.judge_request(asked)
+        answer = service.answer(asked, verdict)
         delivery = _Delivery(request, answer.fault)
         try:
             if answer.turn is None:
@@ -115,7 +112,7 @@ def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
             head = {"Content-Type": wire.media_type(at), "Cache-Control": "no-cache"}
             return await delivery.send(200, head, wire.stream(answer.turn), None)
         finally:
-            service.ended(answer, delivery.end)
+            service.note_end(answer, delivery.end)
 
     return handle
 

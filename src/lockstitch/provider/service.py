@@ -18,21 +18,28 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.heal import check
-from lockstitch.provider.anthropic import AnthropicApi
-from lockstitch.provider.bedrock import BedrockApi
-from lockstitch.provider.faults import NONE, DeliveryEnd, Faults, InjectedFault
-from lockstitch.provider.gemini import GeminiApi
-from lockstitch.provider.openai import ChatApi, ResponsesApi
-from lockstitch.provider.replies import Incoming, Reply, Script
-from lockstitch.provider.wire import (
+from lockstitch.provider.apis import (
     COUNT,
     INVALID,
     STREAM,
     AnsweredTurn,
+    AnthropicApi,
+    BedrockApi,
+    GeminiApi,
     RequestAddress,
     Wire,
     ident_of,
     tokens_in,
+)
+from lockstitch.provider.openai import ChatApi, ResponsesApi
+from lockstitch.provider.replies import (
+    NONE,
+    DeliveryEnd,
+    Faults,
+    Incoming,
+    InjectedFault,
+    Reply,
+    Script,
 )
 from lockstitch.rules import ERROR, Finding
 
@@ -59,7 +66,9 @@ def choose_rules(profiles: list[str]) -> dict[str, str]:
     for name in profiles:
         dialect = profile_named(name).dialect
         if dialect not in rules:
-            raise UsageError(f"the provider speaks {', '.join(rules)}, not {dialect}")
+            raise UsageError(
+                f"the provider speaks {', '.join(rules)}, not {dialect}: name one of these"
+            )
         rules[dialect] = name
     return rules
 
@@ -71,7 +80,7 @@ def wire_at(path: str) -> Wire | None:
 
 def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
     """Judge one request body that came to an address."""
-    body = _decoded(data)
+    body = _decode(data)
     if body is None:
         return Verdict(refusal=wire.not_json())
     body = wire.request_in(body)
@@ -92,19 +101,20 @@ def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
     return Verdict(body, tuple(findings), next(texts, None))
 
 
-def _decoded(data: bytes) -> dict[str, Any] | None:
+def _decode(data: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a body, or None; what only msgspec refuses is for the rules."""
+
+    def refuse_constant(name: str) -> Any:
+        # NaN and Infinity, which only Python takes for JSON
+        raise ValueError(name)
+
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = None
         with suppress(ValueError, RecursionError):
-            body = json.loads(data, parse_constant=_no_number)
+            body = json.loads(data, parse_constant=refuse_constant)
     return body if isinstance(body, dict) else None
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(name)
 
 
 ACCEPTED, REFUSED = "accepted", "refused"
@@ -174,7 +184,7 @@ class Service:
     """The provider without its sockets: bytes of a request in, an answer out.
 
     ``rules`` names the profile each dialect is judged by, ``log`` takes an entry a request and
-    ``seen`` its parsed body, ``ended`` how the answer to it came to its end, ``clock`` tells the
+    ``seen`` its parsed body, ``ended`` how the answer to it came to its end, ``clock`` gives the
     seconds.
     """
 
@@ -200,17 +210,17 @@ class Service:
         self._faults = faults or Faults()
         self._number = 0
 
-    def received(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
+    def receive(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
         """Take a request that came to an address."""
         name = f"{wire.dialect}-count" if at.asks == COUNT else wire.dialect
         record = None if self._records is None else self._records.keep(name, data)
         return ReceivedRequest(wire, data, at, record)
 
-    def judged(self, asked: ReceivedRequest) -> Verdict:
+    def judge_request(self, asked: ReceivedRequest) -> Verdict:
         """Judge a request; it touches nothing of the service, so that a thread may do it."""
         return judge(asked.data, asked.wire, self._rules[asked.wire.dialect], asked.at)
 
-    def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
+    def answer(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         """Answer a request that was judged."""
         wire, data = asked.wire, asked.data
         self._number += 1
@@ -219,11 +229,11 @@ class Service:
         elif asked.at.asks == COUNT:
             answer = ProviderAnswer(200, wire.counted(tokens_in(data)), number=self._number)
         else:
-            answer = self._answered(asked, verdict)
+            answer = self._answer_in_turn(asked, verdict)
         self._note(asked, verdict, answer)
         return answer
 
-    def ended(self, answer: ProviderAnswer, end: DeliveryEnd) -> None:
+    def note_end(self, answer: ProviderAnswer, end: DeliveryEnd) -> None:
         """Take note of how an answer came to its end."""
         if self._ended is not None:
             self._ended(answer.number, end)
@@ -237,10 +247,10 @@ class Service:
             status, refusal.body, headers=headers, fault=fault, number=self._number
         )
 
-    def _answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
+    def _answer_in_turn(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         wire, data, at = asked.wire, asked.data, asked.at
         try:
-            reply, fault = self._chosen(self._incoming(asked, verdict.body))
+            reply, fault = self._choose(self._incoming(asked, verdict.body))
         except LockstitchError as error:
             return self._error(wire, data, _BROKEN_SCRIPT, f"The script of replies failed: {error}")
         if fault.status:
@@ -254,7 +264,7 @@ class Service:
             return ProviderAnswer(status, turn=turn, fault=fault, number=self._number)
         return ProviderAnswer(status, wire.whole(turn), fault=fault, number=self._number)
 
-    def _chosen(self, request: Incoming) -> tuple[Reply, InjectedFault]:
+    def _choose(self, request: Incoming) -> tuple[Reply, InjectedFault]:
         """Return the reply to a request and what goes wrong with it.
 
         A fault for all requests that breaks an answer uses up no reply: the client asks again.

@@ -1,4 +1,4 @@
-"""How a server of this package runs: until the process is told to stop, or beside a program.
+"""How a server of this package runs: until a signal stops it, or beside a program.
 
 The provider, the proxy and the inspector are each something that starts and stops; the loop
 around it is the same.
@@ -27,7 +27,7 @@ class StartStop(Protocol):
 async def until_stopped(
     server: StartStop, ready: Callable[[str], None], *, stop: asyncio.Event | None = None
 ) -> None:
-    """Serve until a signal comes, or until ``stop`` is set; ``ready`` is told the address."""
+    """Serve until a signal comes, or until ``stop`` is set; ``ready`` gets the address."""
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
     with suppress(NotImplementedError):

@@ -1,9 +1,10 @@
-"""One request from the client to its upstream and back."""
+"""One request from the client to its upstream and back, and the counters of what went through."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 from yarl import URL
 
-from lockstitch.proxy import http, metrics, routes
+from lockstitch.proxy import http
 from lockstitch.proxy.healing import (
     HealDecision,
     decide,
@@ -24,27 +25,130 @@ from lockstitch.proxy.healing import (
     look_again,
     read_body,
 )
-from lockstitch.proxy.recorded import (
+from lockstitch.proxy.http import (
     BodySource,
     NotKept,
     Passage,
+    ProxyRoute,
     RecordedExchange,
     Recorder,
     Replayed,
     chunks,
+    is_sound,
+    route_of,
 )
-from lockstitch.proxy.routes import ProxyRoute, is_sound, route_of
 from lockstitch.proxy.settings import (
+    Credentials,
     Settings,
     Target,
     profile_for,
+    sign,
     upstream_for,
     without_prefix,
 )
-from lockstitch.proxy.signing import Credentials, sign
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+
+BOUNDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
+
+
+Counts = dict[str, int]
+
+
+class Metrics(Struct):
+    """What one process has counted. Labels come from fixed lists, never from a request's text.
+
+    ``requests`` are counted by route and status, the others by code or kind.
+    """
+
+    requests: Counts = field(default_factory=dict)
+    healed: Counts = field(default_factory=dict)
+    left: Counts = field(default_factory=dict)
+    errors: Counts = field(default_factory=dict)
+    retries: int = 0
+    running: int = 0
+    added: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    added_sum: float = 0.0
+
+    def answered(self, route: str, status: int) -> None:
+        """Count a request that got its answer."""
+        add_counts(self.requests, {f"{route} {status}": 1})
+
+    def failed(self, kind: str) -> None:
+        """Count a failure."""
+        add_counts(self.errors, {kind: 1})
+
+    def took(self, seconds: float) -> None:
+        """Count the time that a request spent here before it went on."""
+        self.added[bisect_left(BOUNDS, seconds)] += 1
+        self.added_sum += seconds
+
+
+def add_counts(counts: Counts, more: Mapping[str, int]) -> None:
+    """Add to counts."""
+    for key, number in more.items():
+        counts[key] = counts.get(key, 0) + number
+
+
+def sum_metrics(many: Iterable[Metrics]) -> Metrics:
+    """Return the sum of what several processes have counted."""
+    found = Metrics()
+    for one in many:
+        for name in ("requests", "healed", "left", "errors"):
+            add_counts(getattr(found, name), getattr(one, name))
+        found.retries += one.retries
+        found.running += one.running
+        found.added = [a + b for a, b in zip(found.added, one.added, strict=True)]
+        found.added_sum += one.added_sum
+    return found
+
+
+def prometheus_text(found: Metrics) -> str:
+    """Return the counters in Prometheus' text format."""
+    lines = [
+        *_head("requests_total", "counter", "Requests answered, by route and status."),
+        *_coded("requests_total", "route status", found.requests),
+        *_head("repairs_total", "counter", "What was repaired in requests, by code."),
+        *_coded("repairs_total", "code", found.healed),
+        *_head("left_total", "counter", "What could not be repaired in requests, by code."),
+        *_coded("left_total", "code", found.left),
+        *_head("errors_total", "counter", "Failures on the way, by kind."),
+        *_coded("errors_total", "kind", found.errors),
+        *_head("retries_total", "counter", "Requests sent once more after a refusal."),
+        f"lockstitch_proxy_retries_total {found.retries}",
+        *_head("running", "gauge", "Requests being served now."),
+        f"lockstitch_proxy_running {found.running}",
+        *_head("added_seconds", "histogram", "Time from a whole request to its sending on."),
+        *_histogram(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, what: str) -> list[str]:
+    return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
+
+
+def _coded(name: str, labels: str, counts: Counts) -> list[str]:
+    """Return a line for each count; a key of several words has a label for each."""
+    lines: list[str] = []
+    for key, number in sorted(counts.items()):
+        pairs = zip(labels.split(), key.split(), strict=True)
+        shown = ",".join(f'{label}="{word}"' for label, word in pairs)
+        lines.append(f"lockstitch_proxy_{name}{{{shown}}} {number}")
+    return lines
+
+
+def _histogram(found: Metrics) -> list[str]:
+    lines: list[str] = []
+    seen = 0
+    for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
+        seen += number
+        lines.append(f'lockstitch_proxy_added_seconds_bucket{{le="{bound}"}} {seen}')
+    lines.append(f"lockstitch_proxy_added_seconds_sum {found.added_sum:.6f}")
+    lines.append(f"lockstitch_proxy_added_seconds_count {seen}")
+    return lines
+
 
 # What is larger takes a while to heal, or even to read: that is done in a thread of its own.
 _LARGE = 64 << 10
@@ -124,7 +228,7 @@ class ServedRequest(Struct):
 
 
 class Proxy:
-    """Serves requests: it knows where they go, what to heal, and what to tell of it."""
+    """Serves requests: it knows where they go, what to heal, and what to log and count."""
 
     def __init__(
         self,
@@ -139,8 +243,8 @@ class Proxy:
         self.session = session
         self.log = log
         self.recorder = recorder
-        self.counted = metrics.Metrics()
-        self.siblings: Callable[[], list[metrics.Metrics]] = list
+        self.counted = Metrics()
+        self.siblings: Callable[[], list[Metrics]] = list
         self.keeping: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -154,58 +258,63 @@ class Proxy:
                 token, _, path = path.removeprefix(_BY_PATH).partition("/")
                 path = f"/{path}"
             elif path in (_HEALTH, _METRICS):
-                return self._own(request, path)
+                return self._answer_itself(request, path)
             route = route_of(request.method, path, request.headers)
             self._admit(request, path, token)
-            asked, route = self._asked(request, path, query)
+            asked, route = self._request_to(request, path, query)
             if route.is_known:
-                return await self._conversation(asked)
+                return await self._serve_conversation(asked)
             # Send on what nobody here knows, as it comes.
-            body = _streamed(request, self.settings)
+            body = _read_chunks(request, self.settings)
             if asked.target.upstream.sign:
                 data = b"".join([chunk async for chunk in body])
-                return await self._returned(asked, await self._sent(asked, _Body(data)))
+                return await self._pass_reply(asked, await self._send(asked, _Body(data)))
             has_body = asked.request.body_exists
             size = asked.request.content_length
             if has_body and size is not None:
                 asked.headers.append(("Content-Length", str(size)))
-            return await self._returned(asked, await self._sent(asked, body if has_body else None))
+            return await self._pass_reply(
+                asked, await self._send(asked, body if has_body else None)
+            )
         except RefusedRequest as refused:
-            return self._answered(route, refused)
+            return self._answer_error(route, refused)
         finally:
             self.counted.running -= 1
 
-    def _own(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    def _answer_itself(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer for the proxy itself, under paths that no provider's API has."""
         if request.method not in ("GET", "HEAD"):
-            return self._answered(
-                ProxyRoute("other"), RefusedRequest(405, f"{path} is only for reading")
+            return self._answer_error(
+                ProxyRoute("other"), RefusedRequest(405, f"{path} is only for reading: send GET")
             )
         if path == _HEALTH:
             return web.json_response({"status": "ok"})
-        asked = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        given = request.headers.get(http.TOKEN, asked)
-        if why := http.find_refusal(self.settings, request.headers, given):
-            return self._answered(ProxyRoute("other"), RefusedRequest(403, why))
-        found = metrics.total([self.counted, *self.siblings()])
-        return web.Response(text=metrics.text(found), content_type="text/plain", charset="utf-8")
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        token = request.headers.get(http.TOKEN, bearer)
+        if why := http.find_refusal(self.settings, request.headers, token):
+            return self._answer_error(ProxyRoute("other"), RefusedRequest(403, why))
+        found = sum_metrics([self.counted, *self.siblings()])
+        return web.Response(text=prometheus_text(found), content_type="text/plain", charset="utf-8")
 
     def _admit(self, request: web.BaseRequest, path: str, token: str) -> None:
-        """Raise Refused for a request that may not pass."""
+        """Raise ``RefusedRequest`` for a request that may not pass."""
         if why := http.find_refusal(self.settings, request.headers, token):
             raise RefusedRequest(401 if self.settings.token and "token" in why else 403, why)
         if not is_sound(path) or request.method == "CONNECT":
             raise RefusedRequest(
-                400, "the path must be a plain one, of this proxy and nobody else's"
+                400,
+                "the path of a request must be plain: no `..`, no encoded slash, no control codes",
             )
         if "upgrade" in request.headers.get("Connection", "").lower():
             # Codex takes this status, and no other, as a reason to go on without a WebSocket.
-            raise RefusedRequest(426, "only HTTP is spoken here: turn WebSocket off in the client")
+            raise RefusedRequest(
+                426, "this proxy speaks HTTP only: turn WebSocket off in the client"
+            )
         length = request.content_length
         if length is not None and length > self.settings.max_body:
             raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
 
-    def _asked(
+    def _request_to(
         self, request: web.BaseRequest, path: str, query: str
     ) -> tuple[ServedRequest, ProxyRoute]:
         upstreams = self.settings.upstreams
@@ -217,10 +326,10 @@ class Proxy:
         passed = http.forward_headers(request.raw_headers)
         return ServedRequest(request, route, Target(upstream, rest), query, passed), route
 
-    async def _conversation(self, asked: ServedRequest) -> web.StreamResponse:
+    async def _serve_conversation(self, asked: ServedRequest) -> web.StreamResponse:
         """Read a conversation, heal it if need be, and send it on."""
         settings = self.settings
-        asked.data = b"".join([chunk async for chunk in _streamed(asked.request, settings)])
+        asked.data = b"".join([chunk async for chunk in _read_chunks(asked.request, settings)])
         started = perf_counter()
         encoding = asked.request.headers.get("Content-Encoding", "")
         plain: bytes | None = None
@@ -235,11 +344,11 @@ class Proxy:
             asked.data = asked.decision.data
             asked.headers = http.without_headers(asked.headers, "content-encoding")
         self.counted.took(perf_counter() - started)
-        beginning = self._begin(asked, plain)
+        beginning = self._begin_recording(asked, plain)
         try:
-            reply = await self._sent(asked, _Body(asked.data))
+            reply = await self._send(asked, _Body(asked.data))
             if reply.status == _REFUSED and settings.retry and plain is not None:
-                reply = await self._again(asked, reply, plain)
+                reply = await self._send_again(asked, reply, plain)
             if beginning is not None:
                 try:
                     asked.exchange = await beginning
@@ -247,12 +356,12 @@ class Proxy:
                     if settings.fail_closed:
                         text = "the request could not be recorded"
                         raise RefusedRequest(500, text, "not-recorded") from error
-                    self._failed(asked, "not-recorded", error)
+                    self._note_failure(asked, "not-recorded", error)
         except BaseException:
             if beginning is not None:
                 beginning.cancel()
             raise
-        return await self._returned(asked, reply)
+        return await self._pass_reply(asked, reply)
 
     async def _decide(self, asked: ServedRequest, plain: bytes | None) -> None:
         """Decide on the body; if that fails, it goes as it came, and the reply says so."""
@@ -267,14 +376,14 @@ class Proxy:
                 raise RefusedRequest(
                     500, "the request could not be checked", "check-failed"
                 ) from error
-            self._failed(asked, "check-failed", error)
+            self._note_failure(asked, "check-failed", error)
             return
         asked.decision = found
         if found.left and self.settings.fail_closed:
             text = f"the request would be refused ({http.spell_counts(found.left)})"
             raise RefusedRequest(400, text, "unrepaired")
 
-    def _begin(
+    def _begin_recording(
         self, asked: ServedRequest, plain: bytes | None
     ) -> asyncio.Task[RecordedExchange] | None:
         if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
@@ -290,7 +399,7 @@ class Proxy:
         )
         return asyncio.ensure_future(begun)
 
-    async def _again(
+    async def _send_again(
         self, asked: ServedRequest, reply: aiohttp.ClientResponse, plain: bytes
     ) -> aiohttp.ClientResponse:
         """Heal once more what was refused, if the refusal names what to look at, and send that."""
@@ -303,7 +412,7 @@ class Proxy:
                 look_again, plain, asked.decision, profile, asked.route.model, text
             )
         except Exception as error:  # noqa: BLE001 - the refusal passes as it came
-            self._failed(asked, "check-failed", error)
+            self._note_failure(asked, "check-failed", error)
             return reply
         if found is None:
             return reply
@@ -313,9 +422,9 @@ class Proxy:
         asked.retried, asked.refusal = True, None
         asked.decision = found
         self.counted.retries += 1
-        return await self._sent(again, _Body(found.data))
+        return await self._send(again, _Body(found.data))
 
-    async def _sent(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
+    async def _send(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
         method, passed = asked.request.method, asked.headers
         if self.keys is not None and asked.target.upstream.sign and isinstance(body, _Body):
@@ -332,16 +441,15 @@ class Proxy:
                 proxy=asked.target.upstream.proxy or None,
             )
         except TimeoutError as error:
-            raise self._lost(504, "the upstream does not answer in time", error) from error
+            text = f"the upstream does not answer in time ({type(error).__name__})"
+            raise RefusedRequest(504, text, "upstream") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error.__cause__, RefusedRequest):
                 raise error.__cause__ from None
-            raise self._lost(502, "the upstream cannot be reached", error) from error
+            text = f"the upstream cannot be reached ({type(error).__name__})"
+            raise RefusedRequest(502, text, "upstream") from error
 
-    def _lost(self, status: int, text: str, error: Exception) -> RefusedRequest:
-        return RefusedRequest(status, f"{text} ({type(error).__name__})", "upstream")
-
-    async def _returned(
+    async def _pass_reply(
         self, asked: ServedRequest, reply: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         """Pass a reply to the client, chunk by chunk as it comes."""
@@ -354,13 +462,13 @@ class Proxy:
         source: BodySource = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None
         if asked.exchange is not None:
-            failed = partial(self._not_kept, asked)
+            failed = partial(self._note_unrecorded, asked)
             passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
         # before the first byte: whoever has the reply finds what was done to the request
         decision = asked.decision
         self.counted.answered(asked.route.name, reply.status)
-        metrics.count(self.counted.healed, decision.repaired)
-        metrics.count(self.counted.left, decision.left)
+        add_counts(self.counted.healed, decision.repaired)
+        add_counts(self.counted.left, decision.left)
         self.log(
             ProxyEvent(
                 asked.route.name,
@@ -381,7 +489,7 @@ class Proxy:
         except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
             # End the reply as abruptly as the upstream did, so that nobody takes it for whole.
             if not isinstance(error, NotKept):
-                self._lost_on_the_way(asked, "upstream-cut", error)
+                self._log_failure(asked, "upstream-cut", error)
             if passage is not None:
                 await passage.broken()
             if asked.request.transport is not None:
@@ -392,37 +500,38 @@ class Proxy:
                 # Keep what arrived although the client is gone, and whoever served it ends.
                 task = asyncio.ensure_future(passage.broken())
                 self.keeping.add(task)
-                task.add_done_callback(self._done)
+                task.add_done_callback(self._forget_kept)
             raise
         finally:
             reply.close()
         return response
 
-    def _not_kept(self, asked: ServedRequest, error: Exception) -> None:
+    def _note_unrecorded(self, asked: ServedRequest, error: Exception) -> None:
         """Report that a reply could not be kept; where none may pass that is not, raise NotKept."""
-        self._lost_on_the_way(asked, "not-recorded", error)
+        self._log_failure(asked, "not-recorded", error)
         if self.settings.fail_closed:
             raise NotKept from error
 
-    def _lost_on_the_way(self, asked: ServedRequest, kind: str, error: Exception) -> None:
-        self._failed(asked, kind, error)
+    def _log_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
+        self._note_failure(asked, kind, error)
         self.log(ProxyEvent(asked.route.name, 0, asked.route.dialect, error=asked.error))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _forget_kept(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
         if not task.cancelled():
+            # asked for, since asyncio complains of an exception that nobody looked at
             task.exception()
 
-    def _failed(self, asked: ServedRequest, kind: str, error: Exception) -> None:
+    def _note_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
         self.counted.failed(kind)
 
-    def _answered(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
+    def _answer_error(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""
         self.counted.answered(route.name, refused.status)
         self.counted.failed(refused.kind)
         self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
-        body, said = routes.error_body(refused.status, str(refused), route.vendor)
+        body, said = http.error_body(refused.status, str(refused), route.vendor)
         response = web.Response(
             body=body, status=refused.status, headers=[*said, (http.ERROR, refused.kind)]
         )
@@ -444,7 +553,7 @@ async def _decided(plain: bytes, profile: str, model: str | None) -> HealDecisio
     return found or heal_body(plain, body, profile, model)
 
 
-async def _streamed(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
+async def _read_chunks(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
     """Return the chunks of a request's body within its limits of size and time."""
     size = 0
     patience = settings.client_timeout

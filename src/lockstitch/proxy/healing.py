@@ -87,7 +87,7 @@ def decide_quickly(
     named = body.get("model") if model is None else model
     named = named if type(named) is str else None
     if is_plain_body(profile) and is_clean(data) and is_proven(body, profile, named):
-        return HealDecision(data, _streams(body))
+        return HealDecision(data, body.get("stream") is True)
     return None
 
 
@@ -98,12 +98,8 @@ def heal_body(
     try:
         plan = plan_sent(body, profile, model, strict=strict, clean=is_clean(data))
     except UsageError:
-        return HealDecision(data, _streams(body))
-    return structs.replace(_decision(data, body, plan), streams=_streams(body))
-
-
-def _streams(body: dict[str, Any]) -> bool:
-    return body.get("stream") is True
+        return HealDecision(data, body.get("stream") is True)
+    return structs.replace(_decide_by_plan(data, body, plan), streams=body.get("stream") is True)
 
 
 def is_plain_body(profile: str) -> bool:
@@ -111,11 +107,11 @@ def is_plain_body(profile: str) -> bool:
     return ":" not in profile
 
 
-def _decision(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecision:
+def _decide_by_plan(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecision:
     if not plan.healed:
         refused = [finding for finding in plan.remaining if finding.severity == ERROR]
         places = tuple(finding.place for finding in refused)
-        return HealDecision(data, left=_counted(finding.code for finding in refused), places=places)
+        return HealDecision(data, left=_count(finding.code for finding in refused), places=places)
     if not plan.changed:
         return HealDecision(data)
     written = rewrite(data, body, plan.edits)
@@ -130,12 +126,12 @@ def _decision(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecision:
         is_planned = _value(written.data) == plan.plain
     if not is_planned or not new:
         raise Miswritten("the healed request could not be written as it was planned")
-    repaired = _counted(change.code for change in plan.changes)
+    repaired = _count(change.code for change in plan.changes)
     places = tuple(change.place for change in plan.changes)
     return HealDecision(written.data, repaired=repaired, places=places)
 
 
-def _counted(codes: Any) -> dict[str, int]:
+def _count(codes: Any) -> dict[str, int]:
     return dict(sorted(Counter(codes).items()))
 
 
@@ -202,32 +198,27 @@ def look_again(
     """Return the request healed once more, None if the refusal names nothing that can be found.
 
     It is another body than the one that was refused, by a repair of the very rule that the
-    refusal tells of.
+    refusal is about.
     """
-    said = _message(text)
+    said = _words_of(text)
     for refusal in _refusals(profile.partition(":")[0]):
         found = refusal.pattern.search(said)
         if found is None:
             continue
-        for reading in _readings(refusal, profile, model):
-            again = decide(plain, reading.profile, reading.model, strict=reading.strict)
-            if _answers(again, before, refusal.code, found):
+        number = found.groupdict().get("N")
+        for look in _second_looks(refusal, profile, model):
+            again = decide(plain, look.profile, look.model, strict=look.strict)
+            if again.data == before.data or again.left:
+                continue
+            if again.repaired.get(refusal.code, 0) <= before.repaired.get(refusal.code, 0):
+                continue
+            places = {place.split(".")[1] for place in again.places if "." in place}
+            if number is None or before.repaired or number in places:
                 return again
     return None
 
 
-def _answers(again: HealDecision, before: HealDecision, code: str, found: re.Match[str]) -> bool:
-    """Whether another repair is one of what the refusal names, and was not made before."""
-    if again.data == before.data or again.left:
-        return False
-    if again.repaired.get(code, 0) <= before.repaired.get(code, 0):
-        return False
-    number = found.groupdict().get("N")
-    places = {place.split(".")[1] for place in again.places if "." in place}
-    return number is None or bool(before.repaired) or number in places
-
-
-def _readings(refusal: _KnownRefusal, profile: str, model: str | None) -> Iterator[SecondLook]:
+def _second_looks(refusal: _KnownRefusal, profile: str, model: str | None) -> Iterator[SecondLook]:
     """Return the ways to look again, the nearest first."""
     if not is_plain_body(refusal.profile) and refusal.profile != profile:
         if is_plain_body(profile):
@@ -238,7 +229,7 @@ def _readings(refusal: _KnownRefusal, profile: str, model: str | None) -> Iterat
         yield SecondLook(profile, stricter, strict=False)
 
 
-def _message(text: bytes) -> str:
+def _words_of(text: bytes) -> str:
     """Return the words of a refusal, of whatever shape the body that holds them."""
     try:
         body = msgspec.json.decode(text)

@@ -1,19 +1,154 @@
-"""HTTP as the proxy sees it: which headers pass, who may ask, and bodies that came compressed.
+"""HTTP as the proxy sees it: paths, headers, who may ask, bodies, and replies that are recorded.
 
-Those are decoded within limits, replies as they arrive.
+A path alone says which API a request speaks, and errors are answered in the shape of that API.
+Compressed bodies are decoded within limits, replies as they arrive.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import importlib
+import json
+import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct, structs
+
+from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
+from lockstitch.dialects.registry import VIEWS
 from lockstitch.proxy.healing import HealDecision
 from lockstitch.proxy.settings import LOOPBACK, Settings
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+# A path that leads out of the folder of its upstream, spelled in any way.
+_DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
+_HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
+
+
+class ProxyRoute(Struct, frozen=True):
+    """What is known of a request before its body is read.
+
+    ``dialect`` is that of the body, and ``vendor`` says whose API it came to: the two differ where
+    one vendor serves another's models. ``name`` is for logs and metrics and comes from a fixed
+    list. ``model`` is set where the path names it; ``streams`` where the path asks for a stream.
+    """
+
+    name: str
+    dialect: str = ""
+    vendor: str = ""
+    model: str | None = None
+    streams: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the body is a conversation that can be checked."""
+        return bool(self.dialect)
+
+
+class _Pattern(Struct, frozen=True):
+    """A path, and what is known of the requests to it."""
+
+    path: re.Pattern[str]
+    route: ProxyRoute
+
+
+def _known(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
+    return _Pattern(re.compile(path), ProxyRoute(name, dialect, vendor, streams=streams))
+
+
+_MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
+_VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
+_PATTERNS = (
+    _known(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
+    _known(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
+    _known(r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _known(r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _known(r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _known(r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _known(r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _known(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
+    _known(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
+    _known(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
+    _known(
+        rf"(?:/[^?]*)?/models/{_MODEL}:streamGenerateContent",
+        "streamGenerateContent",
+        GEMINI,
+        GEMINI,
+        streams=True,
+    ),
+    _known(rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK),
+    _known(rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, streams=True),
+)
+OTHER = "other"
+NAMES = (*dict.fromkeys(pattern.route.name for pattern in _PATTERNS), OTHER)
+
+
+def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
+    """Return what a request is; one that nobody here knows still has a vendor it goes to.
+
+    ``path`` is as it came, without the query; ``headers`` holds the names, in whatever case their
+    container takes.
+    """
+    if method == "POST":
+        for pattern in _PATTERNS:
+            if found := pattern.path.fullmatch(path):
+                named, route = found.groupdict().get("model"), pattern.route
+                return route if named is None else structs.replace(route, model=unquote(named))
+    return ProxyRoute(OTHER, vendor=_vendor(path, headers))
+
+
+def _vendor(path: str, headers: Container[str]) -> str:
+    """Return whose API it is; one path, such as ``/v1/models``, is several vendors'."""
+    if "anthropic-version" in headers or path.startswith("/v1/messages"):
+        return ANTHROPIC
+    if "x-goog-api-key" in headers or path.startswith(("/v1beta", "/v1alpha", "/upload/v1beta")):
+        return GEMINI
+    if path.startswith(("/model/", "/guardrail/", "/async-invoke")):
+        return BEDROCK
+    return OPENAI_RESPONSES
+
+
+def is_sound(path: str) -> bool:
+    """Whether a path stays on the upstream it is sent to, and says one thing to every reader."""
+    return path.startswith("/") and not _DOTS.search(path) and not _HIDDEN.search(path)
+
+
+_KINDS = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT", "ValidationException"),
+    401: ("authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException"),
+    403: ("permission_error", "PERMISSION_DENIED", "AccessDeniedException"),
+    404: ("not_found_error", "NOT_FOUND", "ResourceNotFoundException"),
+    408: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+    413: ("request_too_large", "INVALID_ARGUMENT", "ValidationException"),
+    502: ("api_error", "UNAVAILABLE", "ServiceUnavailableException"),
+    504: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+}
+_OTHERWISE = ("api_error", "INTERNAL", "InternalServerException")
+
+
+def error_body(status: int, text: str, vendor: str) -> tuple[bytes, list[tuple[str, str]]]:
+    """Return the body of an error and the headers that belong to it."""
+    common, google, amazon = _KINDS.get(status, _OTHERWISE)
+    said = f"lockstitch proxy: {text}"
+    headers = [("Content-Type", "application/json")]
+    body: dict[str, Any]
+    if vendor == ANTHROPIC:
+        body = {"type": "error", "error": {"type": common, "message": said}}
+    elif vendor == GEMINI:
+        body = {"error": {"code": status, "message": said, "status": google}}
+    elif vendor == BEDROCK:
+        body = {"message": said}
+        headers.append(("x-amzn-ErrorType", amazon))
+    else:
+        body = {"error": {"message": said, "type": common, "param": None, "code": None}}
+    return json.dumps(body).encode(), headers
+
 
 _GZIP = 16 + zlib.MAX_WBITS
 _STEP = 1 << 20
@@ -111,7 +246,7 @@ def _reader(name: str) -> _Zlib | _Zstd:
         return _Zlib("deflate")
     package = _zstandard() if name == "zstd" else None
     if package is None:
-        raise UndecodableBody("the body is in an encoding that is not known here")
+        raise UndecodableBody("the encoding of the body is not known here")
     return _Zstd(package)
 
 
@@ -123,7 +258,7 @@ def _zstandard() -> Any:
 
 
 class DecodedReply:
-    """A reply's body, decoded as it arrives; what cannot be decoded is given as nothing."""
+    """A reply's body, decoded as it arrives; nothing comes of what cannot be decoded."""
 
     def __init__(self, encoding: str) -> None:
         self.readers: list[_Zlib | _Zstd] = []
@@ -207,7 +342,7 @@ def ask_for_readable(headers: Headers, more: Sequence[str] = ()) -> Headers:
 
 
 def note_headers(decision: HealDecision, *, retried: bool = False, error: str = "") -> Headers:
-    """Return the headers that tell the client what was done to its request."""
+    """Return the headers that say to the client what was done to its request."""
     said: Headers = []
     if decision.repaired:
         said.append((REPAIRED, spell_counts(decision.repaired)))
@@ -240,9 +375,9 @@ def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> 
     scheme, _, rest = (origin or "").partition("://")
     is_local = scheme in ("http", "https") and host_name(rest) in LOOPBACK
     if origin is not None and origin not in settings.origins and not is_local:
-        return "requests of this web page are not taken; list its origin in `origins` to take them"
+        return "requests of this web page are refused; to take them, list its origin in `origins`"
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
-        return "requests of a web page from elsewhere are not taken"
+        return "requests that a web page of another site sends are refused"
     return ""
 
 
@@ -255,3 +390,157 @@ def host_name(host: str) -> str | None:
         return None
     is_bare = parts.netloc == host and "@" not in host
     return (parts.hostname or "") if is_bare and port_is_fine else None
+
+
+class RecordedExchange(Protocol):
+    """One request and the reply to it, while it goes through the proxy."""
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a chunk of the reply's body, decoded, in the order in which it arrives."""
+
+    async def commit(self, status: int, *, complete: bool) -> None:
+        """Keep the reply durably: when this returns, it survives a crash.
+
+        The proxy calls it once, before the last bytes of the reply go to the client. ``complete``
+        is false when the provider or the client went away in the middle; what arrived is kept.
+        """
+
+
+class Recorder(Protocol):
+    """Keeps every conversation that goes through the proxy as a session in a store."""
+
+    async def begin(
+        self, dialect: str, body: bytes, *, streamed: bool, model: str = "", client: str = ""
+    ) -> RecordedExchange:
+        """Keep a request durably, as the client sent it, and return where its reply belongs.
+
+        The proxy calls it before the first byte of the reply goes to the client. ``model`` is for
+        APIs whose address names it, and ``client`` is what the client says that it is.
+        """
+
+    async def close(self) -> None:
+        """Write what is left and release the store."""
+
+
+_LONGEST_MARK = 64
+# What comes behind the end of a reply comes at once; who waits for more waits for nothing.
+_SILENCE = 2.0
+_STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
+
+
+class BodySource(Protocol):
+    """Where the body of a reply is read from."""
+
+    async def readany(self) -> bytes:
+        """Return what has arrived; nothing at the end."""
+
+
+class Replayed:
+    """The body of a reply that was read already."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    async def readany(self) -> bytes:
+        """Return all of it, once."""
+        data, self.data = self.data, b""
+        return data
+
+
+async def chunks(source: BodySource) -> AsyncIterator[bytes]:
+    """Return the chunks of a body as they arrive."""
+    while chunk := await source.readany():
+        yield chunk
+
+
+class NotKept(Exception):
+    """A reply could not be kept, and whoever records wants none that is not."""
+
+
+class Passage:
+    """The chunks of one reply: the recorder gets each, and keeps all before the last go on.
+
+    A stream is held from the event on that ends it, anything else by one chunk. ``failed`` is
+    called if the reply cannot be kept, and may raise NotKept.
+    """
+
+    def __init__(
+        self,
+        dialect: str,
+        reply: ClientResponse,
+        source: BodySource,
+        exchange: RecordedExchange,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.status = reply.status
+        self.source = source
+        self.exchange = exchange
+        self.failed = failed
+        self.is_stream = reply.content_type in _STREAMS
+        self.end = VIEWS[dialect].stream_end
+        self.decoded = DecodedReply(reply.headers.get("Content-Encoding", ""))
+        self.tail = b""
+        self.held: list[bytes] = []
+        self.is_kept = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Return the chunks as they may go to the client."""
+        has_ended = False
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE if has_ended and not self.is_kept else None):
+                    chunk = await self.source.readany()
+            except TimeoutError:
+                if not has_ended or self.is_kept:
+                    raise
+                await self._commit(complete=True)
+                yield self._released()
+                continue
+            if not chunk:
+                break
+            if self.is_kept:
+                yield chunk
+                continue
+            has_ended = self._take(chunk) or has_ended
+            ready = self._ready(chunk, has_ended=has_ended)
+            if ready:
+                yield ready
+        if not self.is_kept:
+            await self._commit(complete=True)
+        left = self._released()
+        if left:
+            yield left
+
+    def _take(self, chunk: bytes) -> bool:
+        """Feed a chunk to the recorder; return whether the reply ends in it."""
+        text = self.decoded.read(chunk)
+        if text:
+            self.exchange.feed(text)
+        if not self.is_stream:
+            return False
+        seen = self.tail + text
+        self.tail = seen[-_LONGEST_MARK:]
+        return self.end is not None and self.end.search(seen) is not None
+
+    def _ready(self, chunk: bytes, *, has_ended: bool) -> bytes:
+        if self.is_stream and not has_ended:
+            return chunk
+        before = b"" if self.is_stream else self._released()
+        self.held.append(chunk)
+        return before
+
+    def _released(self) -> bytes:
+        held, self.held = b"".join(self.held), []
+        return held
+
+    async def broken(self) -> None:
+        """Keep what arrived of a reply of which no more will come."""
+        if not self.is_kept:
+            await self._commit(complete=False)
+
+    async def _commit(self, *, complete: bool) -> None:
+        self.is_kept = True
+        try:
+            await self.exchange.commit(self.status, complete=complete)
+        except Exception as error:  # noqa: BLE001 - whatever fails there
+            self.failed(error)

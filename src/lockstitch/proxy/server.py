@@ -1,4 +1,4 @@
-"""The sockets of the proxy: serving until told to stop, in this thread, beside it, or from workers.
+"""The sockets of the proxy: serving in this thread, beside it, or from workers.
 
 Workers are processes that share one port; one more starts those anew that die.
 """
@@ -30,12 +30,9 @@ from msgspec import Struct, structs
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import start_moment
 from lockstitch.provider.serving import serving, until_stopped
-from lockstitch.proxy.forwarding import Log, Proxy, ProxyEvent
-from lockstitch.proxy.http import spell_counts
-from lockstitch.proxy.metrics import Metrics
-from lockstitch.proxy.recorded import Recorder
-from lockstitch.proxy.settings import Settings, check_settings
-from lockstitch.proxy.signing import credentials_in
+from lockstitch.proxy.forwarding import Log, Metrics, Proxy, ProxyEvent
+from lockstitch.proxy.http import Recorder, spell_counts
+from lockstitch.proxy.settings import Settings, check_settings, credentials_in
 
 _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10
@@ -65,11 +62,11 @@ def describe_event(event: ProxyEvent) -> str:
 
 
 def is_notable(event: ProxyEvent) -> bool:
-    """Whether there is more to tell of a request than that it passed."""
+    """Whether there is more to say about a request than that it passed."""
     return bool(event.repaired or event.left or event.error)
 
 
-def _logged(event: ProxyEvent) -> None:
+def _log_event(event: ProxyEvent) -> None:
     if is_notable(event):
         _LOGGER.log(logging.WARNING if event.error else logging.INFO, "%s", describe_event(event))
 
@@ -86,12 +83,12 @@ def recorder_at(url: str) -> Connect:
 
 
 def running(
-    settings: Settings, *, log: Log = _logged, connect: Connect | None = None
+    settings: Settings, *, log: Log = _log_event, connect: Connect | None = None
 ) -> AbstractContextManager[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address.
 
     ``connect`` opens the recorder that keeps the conversations, if there is to be one; port 0
-    takes a free one. What still runs at the end is given the settings' ``grace`` to finish.
+    takes a free one. What still runs at the end may finish within the settings' ``grace``.
     """
     return serving(Served(check_settings(settings), log, connect))
 
@@ -100,10 +97,10 @@ def serve(
     settings: Settings,
     ready: Callable[[str], None],
     *,
-    log: Log = _logged,
+    log: Log = _log_event,
     connect: Connect | None = None,
 ) -> None:
-    """Serve until the process is told to stop (SIGINT, SIGTERM); ``ready`` is told the address."""
+    """Serve until a signal stops the process (SIGINT, SIGTERM); ``ready`` gets the address."""
     keep_memory()
     asyncio.run(until_stopped(Served(check_settings(settings), log, connect), ready))
 
@@ -205,7 +202,7 @@ class Served:
             await self.session.close()
         if self.recorder is not None:
             await self.recorder.close()
-        # transports are closed by the loop, a step after they were told to be
+        # transports are closed by the loop, a step after they were asked to be
         await _run_pending()
 
 
@@ -216,13 +213,13 @@ async def _run_pending() -> None:
 
 
 _SPAWN = get_context("spawn")
-_TELLING = 1.0
+_EVERY = 1.0
 # One that dies at once, again and again, is not started more often than this.
 _PAUSE = 1.0
 
 
 class WorkerJob(Struct, frozen=True):
-    """What a worker is told: all of it can be sent to another process."""
+    """What a worker needs to know: all of it can be sent to another process."""
 
     settings: Settings
     log: Log
@@ -237,20 +234,20 @@ def serve_from_workers(
     log: Log,
     connect: Callable[[Settings], Connect | None],
 ) -> None:
-    """Serve from ``settings.workers`` processes until told to stop; ``ready`` is told the address.
+    """Serve from ``settings.workers`` processes until a signal comes; ``ready`` gets the address.
 
     ``log`` and ``connect`` are functions of a module, so that every process can find them.
     """
     settings = check_settings(settings)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise UsageError("this system does not let processes share a port: leave --workers out")
-    with _held_port(settings) as held, tempfile.TemporaryDirectory(prefix="lockstitch-") as folder:
+    with _hold_port(settings) as held, tempfile.TemporaryDirectory(prefix="lockstitch-") as folder:
         port = held.getsockname()[1]
         job = WorkerJob(structs.replace(settings, port=port), log, connect, folder)
         _Supervisor(job, ready).run()
 
 
-def _held_port(settings: Settings) -> socket.socket:
+def _hold_port(settings: Settings) -> socket.socket:
     """Hold the port, without listening on it, so that it is known and stays this proxy's."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     held = socket.socket(family, socket.SOCK_STREAM)
@@ -286,17 +283,17 @@ class _Supervisor:
         before = {
             number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
         }
-        workers = [self._started() for _ in range(self.job.settings.workers)]
+        workers = [self._start_worker() for _ in range(self.job.settings.workers)]
         try:
-            self._tell(workers)
+            self._announce(workers)
             while not self.is_stopping.is_set():
-                wait([self.reader, *(one.process.sentinel for one in workers)], timeout=_TELLING)
+                wait([self.reader, *(one.process.sentinel for one in workers)], timeout=_EVERY)
                 for number, one in enumerate(workers):
                     if not one.process.is_alive() and not self.is_stopping.is_set():
                         self.is_stopping.wait(max(0.0, one.since + _PAUSE - monotonic()))
-                        workers[number] = self._started()
+                        workers[number] = self._start_worker()
         finally:
-            self._end(workers)
+            self._end_workers(workers)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -304,14 +301,14 @@ class _Supervisor:
         self.is_stopping.set()
         self.writer.send_bytes(b"stop")
 
-    def _started(self) -> _WorkerProcess:
+    def _start_worker(self) -> _WorkerProcess:
         mine, its = _SPAWN.Pipe()
         process = _SPAWN.Process(target=_work, args=(self.job, its))
         process.start()
         its.close()
         return _WorkerProcess(process, mine, monotonic())
 
-    def _tell(self, workers: list[_WorkerProcess]) -> None:
+    def _announce(self, workers: list[_WorkerProcess]) -> None:
         """Wait until all listen, and say so once; one that cannot start ends everything."""
         said = ""
         for one in workers:
@@ -321,10 +318,12 @@ class _Supervisor:
             try:
                 said = one.line.recv_bytes().decode()
             except EOFError:
-                raise UsageError("a worker could not be started") from None
+                raise UsageError(
+                    "a worker of the proxy could not be started: try without --workers to see why"
+                ) from None
         self.ready(said)
 
-    def _end(self, workers: list[_WorkerProcess]) -> None:
+    def _end_workers(self, workers: list[_WorkerProcess]) -> None:
         for one in workers:
             if one.process.is_alive():
                 one.process.terminate()
@@ -340,7 +339,7 @@ class _Supervisor:
 
 
 def _work(job: WorkerJob, line: Connection) -> None:
-    """Serve in a process of its own, until it is told to stop or whoever started it is gone."""
+    """Serve in a process of its own, until a signal comes or whoever started it is gone."""
     keep_memory()
     asyncio.run(_served(job, line))
 
@@ -350,7 +349,7 @@ async def _served(job: WorkerJob, line: Connection) -> None:
     loop = asyncio.get_running_loop()
     served = Served(job.settings, job.log, job.connect(job.settings), shared_port=True)
     path = Path(job.folder) / str(os.getpid())
-    telling = asyncio.ensure_future(_tell_always(served, path))
+    publishing = asyncio.ensure_future(_publish_counts(served, path))
 
     def ready(url: str) -> None:
         line.send_bytes(url.encode())
@@ -360,24 +359,24 @@ async def _served(job: WorkerJob, line: Connection) -> None:
     try:
         await until_stopped(served, ready, stop=stop)
     finally:
-        telling.cancel()
-        _write(served, path)
+        publishing.cancel()
+        _write_counts(served, path)
 
 
-async def _tell_always(served: Served, path: Path) -> None:
+async def _publish_counts(served: Served, path: Path) -> None:
     """Write what was counted now and then, for the process that is asked for all of it."""
     said = b""
     while True:
         if served.proxy is not None:
-            served.proxy.siblings = lambda: _read(path)
+            served.proxy.siblings = lambda: _read_counts(path)
             counts = msgspec.json.encode(served.proxy.counted)
             if counts != said:
-                _write(served, path)
+                _write_counts(served, path)
                 said = counts
-        await asyncio.sleep(_TELLING)
+        await asyncio.sleep(_EVERY)
 
 
-def _write(served: Served, path: Path) -> None:
+def _write_counts(served: Served, path: Path) -> None:
     if served.proxy is None:
         return
     fresh = path.with_suffix(".new")
@@ -386,7 +385,7 @@ def _write(served: Served, path: Path) -> None:
         fresh.replace(path)
 
 
-def _read(own: Path) -> list[Metrics]:
+def _read_counts(own: Path) -> list[Metrics]:
     """Return what the other processes have counted, those that are gone included."""
     found: list[Metrics] = []
     for path in own.parent.iterdir():

@@ -1,12 +1,16 @@
-"""What the proxy is told: where it listens, where it sends, and its limits."""
+"""Where the proxy listens and sends, within which limits, and how requests to AWS are signed."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import tomllib
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct, structs
@@ -15,9 +19,82 @@ from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_
 from lockstitch.dialects.profiles import PROFILES
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import read
-from lockstitch.proxy import routes
-from lockstitch.proxy.signing import AWS, region_of
 
+AWS = "aws"
+# AWS calls the service as the dialect is called.
+_SERVICE = BEDROCK
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
+# What a client that signs itself sends: of another host, and perhaps of another body.
+_REPLACED = ("authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256")
+
+Headers = list[tuple[str, str]]
+
+
+class Credentials(Struct, frozen=True):
+    """Keys of an account."""
+
+    key: str
+    secret: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Show nothing: a repr may end up in a log."""
+        return "Credentials(…)"
+
+
+def credentials_in(environment: Mapping[str, str]) -> Credentials:
+    """Return the keys that the environment holds, as the tools of AWS read them."""
+    key = environment.get("AWS_ACCESS_KEY_ID", "")
+    secret = environment.get("AWS_SECRET_ACCESS_KEY", "")
+    if not key or not secret:
+        raise UsageError(
+            'an upstream has sign = "aws": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and '
+            "AWS_SESSION_TOKEN if there is one, in the proxy's environment"
+        )
+    return Credentials(key, secret, environment.get("AWS_SESSION_TOKEN", ""))
+
+
+def region_of(url: str) -> str:
+    """Return the region that an address of AWS names."""
+    found = _REGION.search(f"{urlsplit(url).hostname}.")
+    if found is None:
+        raise UsageError('an upstream with sign = "aws" needs an AWS address with a region in it')
+    return found[1]
+
+
+def sign(  # noqa: PLR0913, PLR0917 - what is signed is all of these
+    method: str, url: str, headers: Headers, body: bytes, keys: Credentials, now: datetime
+) -> Headers:
+    """Return the headers of a request with a signature in place of the client's, if it had one."""
+    stamp = now.strftime("%Y%m%dT%H%M%SZ")
+    passed = [(name, value) for name, value in headers if name.lower() not in _REPLACED]
+    passed.append(("X-Amz-Date", stamp))
+    if keys.token:
+        passed.append(("X-Amz-Security-Token", keys.token))
+    parts = urlsplit(url)
+    chosen = {"host": parts.netloc}
+    for name, value in passed:
+        if name.lower() == "content-type" or name.lower().startswith("x-amz-"):
+            chosen[name.lower()] = " ".join(value.split())
+    names = ";".join(sorted(chosen))
+    lines = [f"{name}:{chosen[name]}" for name in sorted(chosen)]
+    digest = hashlib.sha256(body).hexdigest()
+    path = quote(parts.path or "/", safe="/~")
+    pairs = sorted(pair.partition("=")[::2] for pair in parts.query.split("&") if pair)
+    query = "&".join(f"{name}={value}" for name, value in pairs)
+    asked = "\n".join([method, path, query, *lines, "", names, digest])
+    scope = f"{stamp[:8]}/{region_of(url)}/{_SERVICE}/aws4_request"
+    text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(asked.encode()).hexdigest()])
+    key = f"AWS4{keys.secret}".encode()
+    for step in scope.split("/"):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+    signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    said = f"{_ALGORITHM} Credential={keys.key}/{scope}, SignedHeaders={names}"
+    return [*passed, ("Authorization", f"{said}, Signature={signature}")]
+
+
+DIALECTS = (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, BEDROCK)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MIB = 1 << 20
 _HIGHEST_PORT = 65535
@@ -57,7 +134,7 @@ VENDORS = (
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that the proxy can be told. Times are in seconds, sizes in bytes.
+    """All settings of the proxy. Times are in seconds, sizes in bytes.
 
     ``token`` is asked of every request and must be set to listen beyond this machine. ``hosts``
     and ``origins`` are names that requests may come by and web pages that may send some, besides
@@ -115,7 +192,7 @@ def parse_settings(text: str, folder: Path) -> Settings:
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise UsageError(f"the configuration is not what it should be: {error}") from None
+        raise UsageError(f"the configuration cannot be used: {error}") from None
     fields: dict[str, Any] = {
         name: value
         for name, value in structs.asdict(file).items()
@@ -140,23 +217,25 @@ def token_in(path: Path) -> str:
     except Unreadable as error:
         raise Unreadable(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{path}: holds no token, which is text") from error
+        raise Unreadable(
+            f"{path}: the token is not text; `openssl rand -hex 24` makes one"
+        ) from error
 
 
 def check_settings(settings: Settings) -> Settings:
     """Return the settings, or raise UsageError for what would not work or not be safe."""
     if not 0 <= settings.port <= _HIGHEST_PORT:
-        raise UsageError(f"a port is a number from 0 to {_HIGHEST_PORT}")
+        raise UsageError(f"the port must be a number from 0 to {_HIGHEST_PORT}")
     if not settings.upstreams:
-        raise UsageError("there is no upstream to send requests to")
+        raise UsageError("there is no upstream to send requests to: name one")
     if settings.workers < 1:
-        raise UsageError("there has to be at least one worker")
+        raise UsageError("the number of workers must be 1 or more")
     if settings.token and (
         len(settings.token) < _SHORTEST_TOKEN or not _TOKEN.fullmatch(settings.token)
     ):
         raise UsageError(
-            f"a token has at least {_SHORTEST_TOKEN} letters, digits or any of . _ ~ + - "
-            "and nothing else; `openssl rand -hex 24` makes one"
+            f"a token must have at least {_SHORTEST_TOKEN} characters, all of them letters, digits "
+            "or one of . _ ~ + -; `openssl rand -hex 24` makes one"
         )
     if not settings.is_local and not settings.token:
         raise UsageError(
@@ -165,24 +244,24 @@ def check_settings(settings: Settings) -> Settings:
         )
     numbers = (settings.max_body, settings.connect_timeout, settings.idle_timeout)
     if min(*numbers, settings.client_timeout) <= 0 or settings.grace < 0:
-        raise UsageError("sizes and times must be more than nothing")
+        raise UsageError("sizes and times must be greater than 0; only `grace` may be 0")
     for upstream in settings.upstreams:
         for address in filter(None, (upstream.url, upstream.proxy)):
             parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
                 raise UsageError("an upstream is an http or https address without a user in it")
             if parts.query or parts.fragment:
-                raise UsageError("an upstream is an address without a query")
+                raise UsageError("the address of an upstream must have no query and no fragment")
         if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):
             raise UsageError(
-                "a prefix is a path such as /openrouter, and does not begin /lockstitch"
+                "a prefix must be a path such as /openrouter that does not begin with /lockstitch"
             )
-        unknown = [name for name in upstream.dialects if name not in routes.DIALECTS]
+        unknown = [name for name in upstream.dialects if name not in DIALECTS]
         if unknown:
-            raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(routes.DIALECTS)}")
+            raise UsageError(f"unknown API {unknown[0]!r}; known: {', '.join(DIALECTS)}")
         if upstream.sign:
             if upstream.sign != AWS:
-                raise UsageError('sign is "aws", or left out')
+                raise UsageError('`sign` must be "aws", or be left out')
             region_of(upstream.url)
         if upstream.profile and upstream.profile not in PROFILES:
             raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import operator
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
+from lockstitch.conversation.json_text import dump, is_json
 from lockstitch.redaction import texts as encodings
-from lockstitch.redaction.secrets import NAMES, SecretSpan
+from lockstitch.redaction.secrets import NAMES, SecretSpan, kind_of
 from lockstitch.redaction.spans import (
     DEPTH,
     KNOWN,
@@ -24,7 +28,345 @@ from lockstitch.redaction.spans import (
     suspicious,
 )
 from lockstitch.redaction.texts import is_words
-from lockstitch.redaction.walk import ContentSlots, TextSlot, text_of
+
+# A path is a chain from the inside out, (outer, step): most are never written down.
+Trail = tuple[Any, Any] | None
+
+# Fields that name, address or sign things, wherever a program and not a tool wrote them.
+_STRUCTURE = re.compile(
+    r"(?:.*_)?(?:id|uuid)|.*[a-z](?:Id|ID|Uuid|UUID)"
+    r"|type|role|name|model|model_name|modelVersion|status|timestamp|created_at|updated_at"
+    r"|signature|thoughtSignature|thought_signature|encrypted_\w+|redactedContent"
+    r"|media_type|mimeType|mime_type|bytes|base64|file_data"
+)
+_MEDIA_LABELS = ("media_type", "mimeType", "mime_type")
+_MEDIA = frozenset({"bytes", "base64", "file_data"})
+_DOCUMENT = re.compile(r"text/|application/(?:json|xml|[\w.-]*(?:json|xml|yaml|toml|sql|script)\b)")
+_DATA_URL = re.compile(r"data:[^,\s]{0,100};base64,[A-Za-z0-9+/=_-]*+$")
+# Fields whose object went into a tool or came out of it: there, every field is content.
+_FREE = frozenset(
+    {"input", "args", "arguments", "response", "json", "action", "operation", "artifact"}
+    | {"toolUseResult", "details", "structuredContent", "structured_content"}
+)
+_JSON_TEXT = ("arguments", "args")
+_NAMING = ("name", "key", "header", "field", "variable")
+_PAIR = 2
+# Fields whose value is read as a text reads it behind that name.
+_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "set-cookie", "auth", "_auth"}
+    | {"passphrase", "mnemonic"}
+)
+_DEEPEST = 100
+_SHORTEST = 4
+_UNSURE = (ArithmeticError, TypeError, ValueError, RecursionError)
+
+
+class TextSlot(Struct):
+    """One string of content.
+
+    ``kind`` is the kind of secret its field says it is; ``is_id`` says that it may look random
+    and be none; ``signed`` says that a signature beside it vouches for it; ``old`` is what it was.
+    ``lead`` is the name that it stands behind, where that says what it is.
+    Once it is found to hold JSON, ``is_folded`` is false and the slots inside count instead.
+    """
+
+    text: str
+    trail: Trail
+    kind: str | None
+    is_id: bool
+    signed: bool
+    old: str
+    is_folded: bool = True
+    lead: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its place, as rules name places: ``3.content.1.text``."""
+        return ".".join(str(step) for step in steps_of(self.trail) if step != "")
+
+
+class NestedValue(Struct):
+    """A value that holds another one: its place, what it decodes to, and the way back.
+
+    A string of JSON holds that value, base64 or what was left unread holds a text.
+    """
+
+    trail: Trail
+    value: Any
+    encoded: Callable[[Any], Any]
+
+
+class ContentSlots:
+    """Everything in a value that may hold a secret: slots, strings of JSON, and odd keys."""
+
+    def __init__(self, value: Any, place: str) -> None:
+        self.slots: list[TextSlot] = []
+        self.nests: list[NestedValue] = []
+        self.keys: set[str] = set()
+        # Lists of texts: the lines of a file, the words of a command; short ones have no slot.
+        self.rows: list[list[tuple[str, TextSlot | None]]] = []
+        self._depth = 0
+        self._fields: set[Any] = set()
+        self._value(value, "", (None, place), free=False, signed=False)
+
+    def _value(self, value: Any, key: str, trail: Trail, *, free: bool, signed: bool) -> None:
+        """Gather from one value; ``free`` says that a tool, not a format, decided on fields."""
+        kind = type(value)
+        if kind is str:
+            if len(value) >= _SHORTEST and (free or not _is_structure(key)):
+                self._string(value, key, trail, signed=signed)
+        elif kind is dict or kind is list:
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                self._as_text(value, trail)
+            elif kind is dict:
+                self._object(value, trail, free=free or key in _FREE)
+            else:
+                first = len(self.slots)
+                is_text = all(type(item) is str for item in value)
+                is_pair = len(value) == _PAIR and is_text
+                for number, item in enumerate(value):
+                    name = key if type(item) is str else ""
+                    # a header as HTTP libraries have it: a name, and what it says
+                    name = value[0] if is_pair and number else name
+                    self._value(item, name, (trail, number), free=free, signed=False)
+                if is_text and len(value) > 1 and len(self.slots) > first:
+                    own = {slot.trail[1]: slot for slot in self.slots[first:] if slot.trail}
+                    self.rows.append([(item, own.get(number)) for number, item in enumerate(value)])
+            self._depth -= 1
+        elif kind is Raw:
+            self._as_text(value, trail)
+
+    def _as_text(self, value: Any, trail: Trail) -> None:
+        """Gather from what is nested too deeply, or was not read: as the text of its JSON."""
+        text = text_of(value)
+        self.nests.append(NestedValue(trail, text, _value_of))
+        self.slots.append(TextSlot(text, (trail, ""), None, False, False, text))
+
+    def _object(self, fields: dict[str, Any], trail: Trail, *, free: bool) -> None:
+        signed = not free and bool(fields.get("signature"))
+        if not self._fields.issuperset(fields):
+            found = {key for key in fields if type(key) is str and find_spans(key, None, KNOWN)}
+            self._fields.update(fields)
+            self.keys |= found
+        label = next((fields[name] for name in _NAMING if type(fields.get(name)) is str), None)
+        for key, value in fields.items():
+            name = key if type(key) is str else ""
+            # a header or a variable as many interfaces have it: its name beside its value
+            name = label if label is not None and name == "value" else name
+            if key == "data" and type(value) is str and _is_media(fields, free=free):
+                # of a file in a message, what can be read is content
+                if not self._encoded(value, (trail, key)) and _is_document(fields):
+                    self._string(value, "", (trail, key), signed=False)
+            elif type(value) is str and name in _MEDIA:
+                self._encoded(value, (trail, key))
+            else:
+                self._value(value, name, (trail, key), free=free, signed=signed)
+
+    def _encoded(self, text: str, trail: Trail) -> bool:
+        """Gather from a text that is base64 of another one, or a data URL; False if it is none."""
+        run = encodings.whole(text)
+        if run is None:
+            return False
+        head = text[: run.start]
+        self.nests.append(NestedValue(trail, run.text, lambda new: head + run.encoded(new)))
+        self._string(run.text, "", (trail, ""), signed=False)
+        return True
+
+    def _string(self, text: str, key: str, trail: Trail, *, signed: bool) -> None:
+        if _DATA_URL.match(text):
+            self._encoded(text, trail)
+            return
+        if key in _JSON_TEXT and self._nested(text, trail):
+            return
+        is_id = _is_structure(key)
+        kind = None if is_id else kind_of(key)
+        lead = f"{key}: " if key.lower() in _HEADERS else ""
+        self.slots.append(TextSlot(text, trail, kind, is_id, signed, text, lead=lead))
+
+    def _nested(self, text: str, trail: Trail) -> bool:
+        value = json_in(text)
+        if value is None:
+            return False
+        self.nests.append(NestedValue(trail, value, lambda new: _as_json(new, text)))
+        self._value(value, "", trail, free=True, signed=False)
+        return True
+
+    def unfold(self, slot: TextSlot) -> list[TextSlot] | None:
+        """Return the slots in a text that is JSON, so that it stays JSON; None if it is not."""
+        first = len(self.slots)
+        if not slot.is_folded or not self._nested(slot.text, slot.trail):
+            return None
+        slot.is_folded = False
+        return self.slots[first:]
+
+    def rebuild(self, value: Any, names: dict[str, str]) -> Any:
+        """Return the value with the texts that the slots have now, and other names for some keys.
+
+        The same object if nothing changed.
+        """
+        changes = [
+            (slot.trail, slot.text)
+            for slot in self.slots
+            if slot.is_folded and slot.text is not slot.old
+        ]
+        if not changes and not names:
+            return value
+        inside: dict[int, dict[Trail, str]] = {id(nest.trail): {} for nest in self.nests}
+        outside: dict[Trail, str] = {}
+        for trail, text in changes:
+            _home(trail, inside, outside)[trail] = text
+        # An inner nest stands behind the one around it.
+        for nest in reversed(self.nests):
+            inner = inside[id(nest.trail)]
+            if type(nest.value) is str:
+                new = next(iter(inner.values()), nest.value)
+            else:
+                new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
+                new = _rename_keys(new, names) if names else new
+            if new is not nest.value:
+                _home(nest.trail, inside, outside)[nest.trail] = nest.encoded(new)
+        new = with_texts(value, outside, 1)
+        return _rename_keys(new, names) if names else new
+
+
+def _home(
+    trail: Trail, inside: dict[int, dict[Trail, str]], outside: dict[Trail, str]
+) -> dict[Trail, str]:
+    """Return the changes of the innermost nest that a place is in."""
+    around: Trail = trail[0] if trail else None
+    while around is not None and id(around) not in inside:
+        around = around[0]
+    return outside if around is None else inside[id(around)]
+
+
+def with_texts(value: Any, changes: dict[Trail, str], depth: int) -> Any:
+    """Copy a value with other texts at some places, sharing everything else.
+
+    The first ``depth`` steps of a place lead to the value itself.
+    """
+    tree: dict[Any, Any] = {}
+    for trail, text in changes.items():
+        steps = steps_of(trail)[depth:]
+        if not steps:
+            return text
+        branch = tree
+        for step in steps[:-1]:
+            branch = branch.setdefault(step, {})
+        branch[steps[-1]] = text
+    return _graft(value, tree) if tree else value
+
+
+def _graft(value: Any, tree: dict[Any, Any]) -> Any:
+    copy = value.copy()
+    for step, branch in tree.items():
+        copy[step] = _graft(value[step], branch) if type(branch) is dict else branch
+    return copy
+
+
+def _rename_keys(value: Any, names: dict[str, str], depth: int = 0) -> Any:
+    """Copy a value with some keys renamed, wherever they stand; share what has none of them."""
+    if depth > _DEEPEST:
+        return value
+    depth += 1
+    if isinstance(value, dict):
+        new = {
+            names.get(key, key): _rename_keys(inner, names, depth) for key, inner in value.items()
+        }
+        is_same = names.keys().isdisjoint(value) and all(new[key] is value[key] for key in value)
+        return value if is_same else new
+    if isinstance(value, list):
+        items = [_rename_keys(item, names, depth) for item in value]
+        is_same = all(map(operator.is_, items, value))
+        return value if is_same else items
+    return value
+
+
+def steps_of(trail: Trail) -> list[Any]:
+    """Return the steps of a path from the outside in."""
+    steps: list[Any] = []
+    while trail is not None:
+        trail, step = trail
+        steps.append(step)
+    return steps[::-1]
+
+
+def json_in(text: str) -> Any:
+    """Return the object or list that a text is the JSON of, None if it is not JSON."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except _UNSURE:
+        return None
+
+
+class _Sign(str):
+    """A piece of JSON that is written as it is."""
+
+    __slots__ = ()
+
+
+def text_of(value: Any) -> str:
+    """Return the JSON text of a value, however deep it is."""
+    pieces: list[str] = []
+    rest: list[Any] = [value]
+    while rest:
+        one = rest.pop()
+        if type(one) is _Sign:
+            pieces.append(one)
+        elif type(one) is dict and one:
+            rest.append(_Sign("}"))
+            for key, inner in reversed(one.items()):
+                rest += (inner, _Sign(f"{dump(key if type(key) is str else str(key))}:"), _COMMA)
+            rest[-1] = _Sign("{")
+        elif type(one) is list and one:
+            rest.append(_Sign("]"))
+            for inner in reversed(one):
+                rest += (inner, _COMMA)
+            rest[-1] = _Sign("[")
+        else:
+            try:
+                pieces.append(dump(one))
+            except (TypeError, ValueError):
+                pieces.append(dump(str(one)))
+    return "".join(pieces)
+
+
+_COMMA = _Sign(",")
+
+
+def _value_of(text: str) -> Any:
+    """Return the value of a JSON text as the text it is; if it no longer is one, a text."""
+    return Raw(text.encode("utf-8", "surrogatepass")) if is_json(text) else text
+
+
+def _as_json(value: Any, like: str) -> str:
+    """Write a value as JSON, as wide as a text that it takes the place of."""
+    indent = 2 if "\n" in like else 0 if '": ' in like else -1
+    try:
+        return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
+    except _UNSURE:
+        return json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(4096)
+def _is_structure(key: str) -> bool:
+    return _STRUCTURE.fullmatch(key) is not None
+
+
+def _is_document(fields: dict[str, Any]) -> bool:
+    """Whether ``data`` is a text as it is: a document of a text type, and not base64."""
+    label = next((fields[label] for label in _MEDIA_LABELS if label in fields), None)
+    return isinstance(label, str) and _DOCUMENT.match(label) is not None
+
+
+def _is_media(fields: dict[str, Any], *, free: bool) -> bool:
+    """Whether ``data`` is a picture, a sound, a file, or reasoning nobody can read."""
+    if any(label in fields for label in _MEDIA_LABELS):
+        return True
+    return not free and ("format" in fields or fields.get("type") == "redacted_thinking")
+
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
@@ -52,7 +394,7 @@ def redact_value(
     """Replace the secrets in all content of a JSON value by placeholders.
 
     The same secret becomes the same placeholder everywhere, numbered in the order of discovery;
-    what only its name tells to be a secret is also replaced where it stands without the name (the
+    what only a name marks as a secret is also replaced where it stands without the name (the
     first 500 of these).
     With ``personal`` mail addresses, telephone numbers and names of users go, too.
     Ids, types, names of tools, signatures, media and everything else that a provider binds a
@@ -63,17 +405,12 @@ def redact_value(
     ledger = _SecretLedger(value, personal=personal)
     ledger.sweep(contents)
     names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
-    new = contents.rebuilt(value, names)
-    found = [_without_keys(one, names) for one in ledger.found] if names else ledger.found
-    return new, list(dict.fromkeys(found))
-
-
-def _without_keys(redaction: Redaction, names: dict[str, str]) -> Redaction:
-    """Return a redaction whose place does not tell a secret key."""
-    place = redaction.place
+    new = contents.rebuild(value, names)
+    found = ledger.found
     for key, name in names.items():
-        place = place.replace(key, name)
-    return structs.replace(redaction, place=place)
+        # a place must not show a key that is a secret
+        found = [structs.replace(one, place=one.place.replace(key, name)) for one in found]
+    return new, list(dict.fromkeys(found))
 
 
 class _SecretLedger:
@@ -91,35 +428,30 @@ class _SecretLedger:
 
     def sweep(self, contents: ContentSlots) -> None:
         """Take the secrets out of the slots, then what they left of themselves elsewhere."""
-        self._clean(contents, contents.slots, self._suspicious)
+        layers = Layers(personal=self.personal)
+        self._clean(contents, contents.slots, lambda texts: suspicious(texts, layers))
         for row in contents.rows:
             self._clean_row(row)
         while self.fresh:
             self.echoes, self.fresh = self.fresh[:_MOST_ECHOES], []
-            self._clean(contents, contents.slots, self._holding)
+            self._clean(contents, contents.slots, lambda texts: holding(texts, self.echoes))
         if self.people:
             self._clean_people(contents.slots)
-
-    def _suspicious(self, texts: Sequence[str]) -> set[str]:
-        return suspicious(texts, Layers(personal=self.personal))
-
-    def _holding(self, texts: Sequence[str]) -> set[str]:
-        return holding(texts, self.echoes)
 
     def _clean(self, contents: ContentSlots, slots: Sequence[TextSlot], look: Look) -> None:
         """Clean the slots that ``look`` suspects, and those inside them that it suspects then."""
         suspects = look([slot.text for slot in slots])
         inner: list[TextSlot] = []
         for slot in list(slots):
-            is_told = slot.kind is not None or bool(slot.lead)
-            is_suspect = slot.text in suspects or (is_told and not self.echoes)
+            is_named = slot.kind is not None or bool(slot.lead)
+            is_suspect = slot.text in suspects or (is_named and not self.echoes)
             if not is_suspect or not slot.is_folded:
                 continue
             unfolded = contents.unfold(slot)
             if unfolded is None:
                 if self.echoes:
                     slot.text = self._without_echoes(slot)
-                slot.text = self._cleaned(slot.text, slot, DEPTH)
+                slot.text = self._clean_text(slot.text, slot, DEPTH)
             else:
                 inner += unfolded
         if inner:
@@ -135,7 +467,7 @@ class _SecretLedger:
         for slot in slots:
             if slot.is_folded and (found := list(pattern.finditer(slot.text))):
                 marks = [SecretSpan(*one.span(), "user") for one in found]
-                slot.text = self._replaced(slot.text, marks, slot.place, signed=slot.signed)
+                slot.text = self._replace_spans(slot.text, marks, slot.place, signed=slot.signed)
 
     def _clean_row(self, row: Sequence[tuple[str, TextSlot | None]]) -> None:
         """Take the secrets out of texts that belong together: an option and its value, lines."""
@@ -148,9 +480,9 @@ class _SecretLedger:
                 if slot is not None and slot.is_folded and first < last:
                     found = [SecretSpan(first, last, kind)]
                     signed = slot.signed
-                    slot.text = self._replaced(slot.text, found, slot.place, signed=signed)
+                    slot.text = self._replace_spans(slot.text, found, slot.place, signed=signed)
 
-    def _cleaned(self, text: str, slot: TextSlot, depth: int) -> str:
+    def _clean_text(self, text: str, slot: TextSlot, depth: int) -> str:
         """Return a text without its secrets, as it is written and in every encoding."""
         kind = slot.kind if depth == DEPTH else None
         while True:
@@ -159,7 +491,7 @@ class _SecretLedger:
             # What is taken out may leave something behind that is a secret by itself.
             lead = slot.lead if depth == DEPTH else ""
             while found := self._spans(text, slot, kind, lead):
-                text = self._replaced(text, found, slot.place, signed=slot.signed)
+                text = self._replace_spans(text, found, slot.place, signed=slot.signed)
             text = self._without_escaped(text, slot, depth)
             if text == before:
                 return text
@@ -168,7 +500,7 @@ class _SecretLedger:
         pieces: list[str] = []
         at = 0
         for run in encodings.find_runs(text):
-            clean = self._cleaned(run.text, slot, depth - 1)
+            clean = self._clean_text(run.text, slot, depth - 1)
             if clean != run.text:
                 pieces += (text[at : run.start], run.encoded(clean))
                 at = run.end
@@ -192,7 +524,7 @@ class _SecretLedger:
                     self._note(pieces[-1], slot.place, signed=slot.signed)
                     at = last
             for run in encodings.find_runs(view.text) if depth and not found else ():
-                clean = self._cleaned(run.text, slot, depth - 1)
+                clean = self._clean_text(run.text, slot, depth - 1)
                 first, last = view.place(run.start, run.end)
                 if clean != run.text and first >= at:
                     pieces += (text[at:first], run.encoded(clean))
@@ -202,9 +534,11 @@ class _SecretLedger:
     def key(self, key: str, place: str) -> str:
         """Return a key of an object without its secrets."""
         found = find_spans(key, None, KNOWN)
-        return self._replaced(key, found, place, signed=False)
+        return self._replace_spans(key, found, place, signed=False)
 
-    def _replaced(self, text: str, found: list[SecretSpan], place: str, *, signed: bool) -> str:
+    def _replace_spans(
+        self, text: str, found: list[SecretSpan], place: str, *, signed: bool
+    ) -> str:
         pieces: list[str] = []
         at = 0
         for start, end, kind in found:
@@ -257,6 +591,11 @@ def _is_telling(secret: str) -> bool:
     return len(secret) >= SHORTEST and not is_words(secret) and not find_spans(secret)
 
 
+Spot = tuple[float, float]
+_SPOT = re.compile(r"(?:messages\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
+_NOWHERE = (float("inf"), float("inf"))
+
+
 def drop_broken_thinking(
     messages: Sequence[Any], redactions: Iterable[Redaction], *, bound: bool = True
 ) -> list[Any]:
@@ -265,7 +604,15 @@ def drop_broken_thinking(
     ``bound`` says that thinking is also bound to everything before it, as newer models do: then
     all thinking behind the first redaction goes. A message left with nothing goes, too.
     """
-    broken, first = _broken_places(redactions, bound=bound)
+    broken: set[Spot] = set()
+    first = _NOWHERE
+    for redaction in redactions:
+        match = _SPOT.match(redaction.place)
+        spot = (int(match[1]), int(match[2] or -1)) if match else (-1, -1)
+        if redaction.breaks_signature:
+            broken.add(spot)
+        if bound:
+            first = min(first, spot)
     kept: list[Any] = []
     for number, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
@@ -280,25 +627,6 @@ def drop_broken_thinking(
         if left:
             kept.append(message if len(left) == len(content) else {**message, "content": left})
     return kept
-
-
-Spot = tuple[float, float]
-_SPOT = re.compile(r"(?:messages\.)?(\d+)(?:\.content\.(\d+))?(?:\.|$)")
-_NOWHERE = (float("inf"), float("inf"))
-
-
-def _broken_places(redactions: Iterable[Redaction], *, bound: bool) -> tuple[set[Spot], Spot]:
-    """Return the blocks whose own text changed, and the first place at which anything did."""
-    broken: set[Spot] = set()
-    first = _NOWHERE
-    for redaction in redactions:
-        match = _SPOT.match(redaction.place)
-        spot = (int(match[1]), int(match[2] or -1)) if match else (-1, -1)
-        if redaction.breaks_signature:
-            broken.add(spot)
-        if bound:
-            first = min(first, spot)
-    return broken, first
 
 
 def _is_thinking(block: Any) -> bool:

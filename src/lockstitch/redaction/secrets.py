@@ -146,7 +146,7 @@ _LONGEST_DOTTED = 6
 _REST_OF_DOTTED = re.compile(r"[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+")
 
 
-def in_run(text: str, start: int, end: int) -> list[SecretSpan]:
+def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
     """Find the keys in one run of letters, digits, ``_`` and ``-``, or around it."""
     run = text[start:end]
     found: list[SecretSpan] = []
@@ -204,7 +204,7 @@ _PEM = re.compile(
 )
 
 
-def private_key(text: str, at: int) -> Iterator[SecretSpan]:
+def find_private_key(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the private key that starts here, whole or cut."""
     block = _PEM.match(text, at)
     if block:
@@ -216,7 +216,7 @@ _PUTTY = re.compile(
 )
 
 
-def putty_key(text: str, at: int) -> Iterator[SecretSpan]:
+def find_putty_key(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the private lines of a key of PuTTY."""
     if found := _PUTTY.match(text, at):
         yield SecretSpan(*found.span(1), "private-key")
@@ -228,7 +228,7 @@ _HOOK = re.compile(
 )
 
 
-def webhook(text: str, at: int) -> Iterator[SecretSpan]:
+def find_webhook(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the path of a Slack or Discord webhook, which is all its protection."""
     if hook := _HOOK.match(text, at):
         yield SecretSpan(*hook.span(hook.lastindex or 0), "webhook")
@@ -238,8 +238,8 @@ _USERINFO = re.compile(r"://[^\s:/@?\"'<>\\`]{0,128}+:([^\s/?\"'<>\\`]{1,256})@(
 _FARTHEST = 400
 
 
-def password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password of ``scheme://user:password@host``, given the place of the ``@``."""
+def find_password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
+    """Find the password of ``scheme://user:password@host``, from the place of the ``@``."""
     scheme = text.rfind("://", max(0, at - _FARTHEST), at)
     found = _USERINFO.match(text, scheme) if scheme >= 0 else None
     if found and found.end(1) >= at and not is_reference(found[1]):
@@ -323,7 +323,7 @@ _SHORTEST = 8
 _LONG_WORD = 20
 
 
-def named(text: str, low: bytes) -> Iterator[SecretSpan]:
+def find_named(text: str, low: bytes) -> Iterator[SecretSpan]:
     """Find the secrets whose names stand in a text: assigned to them, or close behind them."""
     for name in NAMES:
         at = low.find(name)
@@ -370,7 +370,7 @@ def fits(kind: str, value: str) -> bool:
 
 
 def _kind(low: bytes, at: int, name: bytes) -> str | None:
-    """Return the kind of secret a name stands for, given the word before it."""
+    """Return the kind of secret a name stands for, after the word before it."""
     kind = NAMES[name]
     if kind not in ("key", "token"):
         return kind
@@ -485,7 +485,7 @@ _USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'`@$]{
 _LONGEST_COMMAND = 300
 
 
-def authorization(text: str, at: int) -> Iterator[SecretSpan]:
+def find_authorization(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the credentials in an ``Authorization`` header."""
     found = _AUTHORIZATION.match(text, at)
     run = texts.whole(found[1]) if found else None
@@ -496,12 +496,12 @@ def authorization(text: str, at: int) -> Iterator[SecretSpan]:
         yield from _credentials(found, "token")
 
 
-def bearer(text: str, at: int) -> Iterator[SecretSpan]:
+def find_bearer(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the token behind the word Bearer."""
     yield from _credentials(_BEARER.match(text, at), "token")
 
 
-def user_option(text: str, at: int) -> Iterator[SecretSpan]:
+def find_user_option(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the password of ``curl -u user:password``."""
     for flag in (" -u", "--user"):
         start = text.find(flag, at, at + _LONGEST_COMMAND)

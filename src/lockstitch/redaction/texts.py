@@ -117,7 +117,7 @@ def is_reference(text: str) -> bool:
     )
 
 
-# A shorter one says too little to be told from a word.
+# A shorter one cannot be distinguished from a word.
 SHORTEST_RUN = 20
 _HEAD = 64
 _PADDING = re.compile(r"={0,2}")

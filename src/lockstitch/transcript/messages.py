@@ -6,7 +6,7 @@ A layout says what each piece looks like; what the parts of a message say is mad
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -73,7 +73,7 @@ def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | s
 
 
 def _own_fields(part: Part) -> Any:
-    """Return what a call of a kind without arguments was told to do."""
+    """Return what a call of a kind without arguments was asked to do."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     inner = raw.get(part.flavor)
     fields = inner if isinstance(inner, dict) else raw
@@ -460,3 +460,109 @@ def _sorted(
         else:
             elsewhere.extend(found)
     return by_message, elsewhere
+
+
+ShownPart = dict[str, Any]
+
+
+class PartsLayout:
+    """A layout that gathers parts as plain values, each call with what closes it."""
+
+    def __init__(self) -> None:
+        self.stands_alone = False
+
+    def turn(self, number: int, place: str) -> Iterator[ShownPart]:
+        """Head a turn."""
+        yield {"kind": "turn", "number": number, "place": place}
+
+    def left_out(self, what: str) -> Iterator[ShownPart]:
+        """Return what is not shown."""
+        yield {"kind": "note", "text": what}
+
+    def said(self, text: str, role: str) -> Iterator[ShownPart]:
+        """Return words, and who said them."""
+        yield {"kind": "text", "text": text, "role": role}
+
+    def note(self, note: MarginNote) -> Iterator[ShownPart]:
+        """Return what stands beside the conversation."""
+        yield {"kind": "note", "text": note.text, "is_warning": note.style == "yellow"}
+
+    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[ShownPart]:
+        """Return a call."""
+        part: ShownPart = {"kind": "call", "tool": name, "arguments": arguments, "state": "open"}
+        yield {**part, "by": by.strip()} if by else part
+
+    def result(
+        self,
+        title: str,
+        text: str,
+        pictures: Sequence[str] = (),
+        where: str = "",
+        *,
+        failed: bool = False,
+    ) -> Iterator[ShownPart]:
+        """Close a call, or return a result that stands alone."""
+        state = "late" if where or title.startswith("late") else "answered"
+        fields = {"title": title + where, "text": text, "pictures": [*pictures], "failed": failed}
+        if self.stands_alone:
+            self.stands_alone = False
+            yield {"kind": "result", "state": _state_alone(title), **fields}
+        else:
+            yield {"kind": "answer", "state": state, **fields}
+
+    def set_apart(self) -> Iterator[ShownPart]:
+        """Set the next result apart."""
+        self.stands_alone = True
+        yield from ()
+
+    def named(self, name: str) -> str:
+        """Return a name as it is: whoever shows it makes it safe."""
+        return name
+
+    def broken(self, title: str, found: Sequence[Finding]) -> str:
+        """Return the title; what was found is marked beside it."""
+        return title
+
+    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[ShownPart]:
+        """Close a call that nothing came back for."""
+        yield {"kind": "answer", "state": "open", "title": "no result", "text": ""}
+        for one in found:
+            yield from self.mark(one, "")
+
+    def closed(self, word: str) -> Iterator[ShownPart]:
+        """Close a call with what is known instead of a result."""
+        yield {"kind": "answer", "state": "closed", "title": word, "text": ""}
+
+    def checkpoint(self, text: str) -> Iterator[ShownPart]:
+        """Mark a place to go back to."""
+        yield {"kind": "checkpoint", "text": text}
+
+    def mark(self, found: Finding, indent: str) -> Iterator[ShownPart]:
+        """Mark a broken place."""
+        mark = {"code": found.code, "severity": found.severity, "message": found.message}
+        yield {"kind": "mark", **mark}
+
+
+def _state_alone(title: str) -> str:
+    if "second result" in title or "another result" in title:
+        return "duplicate"
+    return "orphan" if "without a call" in title else "elsewhere"
+
+
+def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
+    """Put what closes a call into it, and marks to what they are of."""
+    found: list[ShownPart] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if part["kind"] == "answer" and last is not None and last["kind"] == "call":
+            last["state"] = part.pop("state")
+            del part["kind"]
+            last["result"] = part
+        elif part["kind"] == "mark":
+            if last is None:
+                found.append({"kind": "note", "text": "", "marks": [part]})
+            else:
+                last.setdefault("marks", []).append(part)
+        else:
+            found.append(part)
+    return found

@@ -1,4 +1,4 @@
-"""Files that change, as the operating system tells it: watchfiles, in threads of its own.
+"""Files that change, as the operating system reports them: watchfiles, in threads of its own.
 
 Which folders are followed, and which files in them may be sessions, is decided here, too.
 """
@@ -28,7 +28,7 @@ _LOG = "-wal"
 class SessionPlace(Struct, frozen=True):
     """A folder with sessions in it; ``steps`` are the patterns of their paths below it.
 
-    Without steps, every file below that may hold a session is meant.
+    Without steps, every file below that may hold a session counts.
     """
 
     folder: str
@@ -90,6 +90,7 @@ def given_places(paths: Sequence[str]) -> list[SessionPlace]:
 
 
 def _split(path: str) -> tuple[str, tuple[str]]:
+    """Return the folder of a file, and the pattern that its name alone fits."""
     folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - as above
     return folder, (name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]"),)
 
@@ -115,7 +116,7 @@ Watch = Callable[..., Iterable[set[tuple[Any, str]]]]
 class Changes:
     """The files below some places that changed, as they change.
 
-    Folders whose own files are meant are not looked into more deeply than that.
+    Folders of which only the own files count are not looked into more deeply than that.
     """
 
     def __init__(self, places: Sequence[SessionPlace]) -> None:
@@ -128,7 +129,7 @@ class Changes:
     def __enter__(self) -> Self:
         """Start to watch."""
         watch = _watch()
-        self._roots = _there(self._places)
+        self._roots = _find_folders(self._places)
         deep = _outermost(one.folder for one in self._places if one.is_deep)
         flat = {one.folder for one in self._places if not one.is_deep}
         for folders, is_deep in ((deep, True), (flat, False)):
@@ -155,7 +156,7 @@ class Changes:
     @property
     def is_stale(self) -> bool:
         """Whether a folder came up, went away or was replaced, so that others are to be watched."""
-        return _there(self._places) != self._roots
+        return _find_folders(self._places) != self._roots
 
     def end(self) -> None:
         """Let whoever waits for changes know that there are no more; may be called by a signal."""
@@ -186,17 +187,17 @@ class Changes:
                 raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
-                meant = self._meant({path for _, path in found})
-                if meant:
-                    self._queue.put(meant)
+                relevant = self._session_files({path for _, path in found})
+                if relevant:
+                    self._queue.put(relevant)
         except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
             self._queue.put(error)
 
-    def _meant(self, paths: set[str]) -> set[str]:
+    def _session_files(self, paths: set[str]) -> set[str]:
         """Return the session files among paths that changed."""
         files = {session_file(path) for path in paths}
         for folder in filter(os.path.isdir, paths):
-            # What is written into a new folder before that is watched is told by nobody.
+            # What is written into a new folder before that is watched is reported by nobody.
             files.update(files_below(folder))
         return {path for path in files if any(one.holds(path) for one in self._places)}
 
@@ -209,8 +210,8 @@ def _watch() -> Watch:
     return watch
 
 
-def _there(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
-    """Return the folders that exist, each with what tells it from another of the same name."""
+def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
+    """Return the folders that exist, each with what changes when another one takes its name."""
     found = {}
     for folder in {one.folder for one in places}:
         try:

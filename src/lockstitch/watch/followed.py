@@ -2,7 +2,7 @@
 
 What a file held is looked at once. After that only what was appended is read: a proof is carried
 on where its program has one, else the end of the file is viewed again from the last point at which
-nothing was open. An end does not tell everything, such as a result that came a second time long
+nothing was open. An end does not show everything, such as a result that came a second time long
 after the first. So the whole file is read again when it was replaced or cut, when the end says that
 something may be wrong, and once it rests, unless it is large and has hardly grown since.
 
@@ -22,11 +22,10 @@ from msgspec import Struct, field
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.files import read as inputs
-from lockstitch.files import read as packed
+from lockstitch.files import read
 from lockstitch.rules import NOTE, Finding
 from lockstitch.sources import operations
-from lockstitch.sources.interface import LINES, HealthProof, Quick, Transcript
+from lockstitch.sources.interface import LINES, HealthProof, Transcript
 from lockstitch.sources.repair import findings_in
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source, parse_file
@@ -180,7 +179,7 @@ class Followed(Struct):
             self.state = SUSPECT_TAIL
         elif fresh:
             self.report = None
-            self.state = self._carried(fresh) if self.proof is not None else self._viewed()
+            self.state = self._carry_proof(fresh) if self.proof is not None else self._view_end()
         if self.final and self.state == CLEAN_TAIL:
             self.state = OPEN_TAIL
         return self.state
@@ -194,20 +193,20 @@ class Followed(Struct):
         return fresh > 0 and (self.whole <= _MEDIUM or fresh > self.whole * _NEW_PART)
 
     def _appended(self) -> bytes | None:
-        """Return the bytes behind those that were read, None if they cannot be told from others."""
+        """Return the bytes behind those that were read, None if that is not certain."""
         at = self.position
         if at is None:
             return None
         start = at.offset - len(at.last)
-        with inputs.open_regular(self.source.path) as handle:
+        with read.open_regular(self.source.path) as handle:
             status = os.fstat(handle)
             if (status.st_dev, status.st_ino) != at.identity or status.st_size < at.offset:
                 return None
-            data = _bytes(handle, start, status.st_size)
+            data = _read_bytes(handle, start, status.st_size)
         self.read += len(data)
         return data[len(at.last) :] if data.startswith(at.last) else None
 
-    def _carried(self, fresh: bytes) -> str:
+    def _carry_proof(self, fresh: bytes) -> str:
         """Carry the proof on; bytes behind the last whole line stay for the next time."""
         proof, at = self.proof, self.position
         end = fresh.rfind(b"\n") + 1
@@ -216,14 +215,14 @@ class Followed(Struct):
         if end:
             last = (at.last + fresh[:end])[-_PRINT:]
             self.position = Position(at.identity, at.offset + end, last)
-        return _proven(proof, is_whole=end == len(fresh))
+        return _state_of(proof, is_whole=end == len(fresh))
 
-    def _viewed(self) -> str:
+    def _view_end(self) -> str:
         at, tail = self.position, self.tail
         if at is None or tail is None or at.offset <= _SMALL:
             return SUSPECT_TAIL
-        with inputs.open_regular(self.source.path) as handle:
-            data = _bytes(handle, tail.start, os.fstat(handle).st_size)
+        with read.open_regular(self.source.path) as handle:
+            data = _read_bytes(handle, tail.start, os.fstat(handle).st_size)
         self.read += len(data)
         end = tail.start + len(data)
         self.position = Position(at.identity, end, data[-_PRINT:])
@@ -249,35 +248,35 @@ class Followed(Struct):
         proof = self.source.form.proof()
         if proof is None or not self._is_appended_to:
             return False
-        with inputs.open_regular(self.source.path) as handle:
+        with read.open_regular(self.source.path) as handle:
             status = os.fstat(handle)
-            inputs.require_size(status.st_size)
+            read.require_size(status.st_size)
             offset, last = 0, b""
             while piece := os.pread(handle, _CHUNK, offset):
                 end = piece.rfind(b"\n") + 1
                 if not end and len(piece) < _CHUNK:
                     break
                 # A line that is longer than a chunk, as one with a picture is.
-                piece = piece if end else _line(handle, offset, status.st_size)
+                piece = piece if end else _read_line(handle, offset, status.st_size)
                 end = end or piece.rfind(b"\n") + 1
                 if not end or not proof.advance(piece[:end]):
                     return False
                 offset, last = offset + end, piece[:end][-_PRINT:]
             self.read += offset
             is_whole = offset == os.fstat(handle).st_size
-        state = _proven(proof, is_whole=is_whole)
+        state = _state_of(proof, is_whole=is_whole)
         if state == SUSPECT_TAIL:
             return False
         self.proof, self.state = proof, state
-        self.report = self._proven_report(proof.verdict())
+        found = proof.verdict()
+        source = self.source
+        if found is None:
+            self.report = None
+        else:
+            facts = (found.session, found.project, found.messages)
+            self.report = Report(source.path, source.format, *facts)
         self.position = Position((status.st_dev, status.st_ino), offset, last)
         return True
-
-    def _proven_report(self, quick: Quick | None) -> Report | None:
-        if quick is None:
-            return None
-        source = self.source
-        return Report(source.path, source.format, quick.session, quick.project, quick.messages)
 
     def understand(self) -> Report:
         """Read all of the session with care, and return what is wrong with it."""
@@ -299,16 +298,16 @@ class Followed(Struct):
 
     @property
     def _is_appended_to(self) -> bool:
-        return self.source.kind == LINES and not packed.is_packed(self.source.path)
+        return self.source.kind == LINES and not read.is_packed(self.source.path)
 
 
-def _proven(proof: HealthProof, *, is_whole: bool) -> str:
+def _state_of(proof: HealthProof, *, is_whole: bool) -> str:
     if proof.is_open or not is_whole:
         return OPEN_TAIL
     return CLEAN_TAIL if proof.verdict() is not None else SUSPECT_TAIL
 
 
-def _bytes(handle: int, start: int, end: int) -> bytes:
+def _read_bytes(handle: int, start: int, end: int) -> bytes:
     """Read a stretch of a file; less, if it is cut meanwhile."""
     pieces = []
     while start < end and (piece := os.pread(handle, end - start, start)):
@@ -317,10 +316,10 @@ def _bytes(handle: int, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def _line(handle: int, start: int, end: int) -> bytes:
+def _read_line(handle: int, start: int, end: int) -> bytes:
     """Read from the start of a line to the end of it, or of the file."""
     size = 2 * _CHUNK
-    while b"\n" not in (data := _bytes(handle, start, min(start + size, end))):
+    while b"\n" not in (data := _read_bytes(handle, start, min(start + size, end))):
         if start + size >= end:
             break
         size *= 2

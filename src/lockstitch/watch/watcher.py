@@ -1,24 +1,23 @@
-"""What is done when: a change is looked at, a session at rest is judged, reported and repaired.
-
-A call that is open at the end of a session may be at work. It is reported only when the session was
-not written to for a while and no program has it open; what no further line will take away is
-reported at once. Time comes in from outside, and nothing but the loop waits.
-"""
+"""What is done when: a change is looked at, a session at rest is judged, reported and repaired."""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
+import shutil
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import Any
 
 from msgspec import Struct, field, structs
 
-from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat
-from lockstitch.rules import NOTE, Finding
+from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat, UsageError
+from lockstitch.rules import ERROR, NOTE, Finding
 from lockstitch.sources import operations
 from lockstitch.sources.interface import SQLITE, format_named
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
@@ -26,7 +25,154 @@ from lockstitch.sources.source import Report, Source
 from lockstitch.sources.targets import sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
-from lockstitch.watch.notices import BROKEN, HEALTHY, REFUSED, REPAIRED, Notice, command_for
+
+BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
+
+
+class Notice(Struct):
+    """Something to report: a session is broken, was repaired, was not, or is healthy again.
+
+    ``command`` is what a person may paste next; the findings of ``report`` are those that are
+    left. Neither holds anything of what was said in the session.
+    """
+
+    kind: str
+    report: Report
+    command: str
+    backup: str | None = None
+    reason: str = ""
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of what is wrong, each once."""
+        return sorted({found.code for found in self.report.findings})
+
+
+def command_for(verb: str, report: Report, source: Source) -> str:
+    """Return the command that repairs a session, or takes that back, for a shell."""
+    words = ["lockstitch", verb, source.path]
+    if source.kind == SQLITE and report.session is not None:
+        words += ["--session", report.session]
+    return shlex.join(words)
+
+
+def describe_notice(event: Notice) -> str:
+    """Return in a sentence what happened to a session; which one stands elsewhere."""
+    if event.kind == HEALTHY:
+        return "nothing is wrong with it any more."
+    if event.kind == REPAIRED:
+        left = f" Left: {', '.join(event.codes)}." if event.codes else ""
+        return f"repaired; the original is kept in {event.backup}.{left}"
+    if event.kind == REFUSED:
+        return f"not repaired: {event.reason}"
+    if event.report.error is not None:
+        return f"cannot be read: it {event.report.error}"
+    findings = sorted(event.report.findings, key=lambda found: found.severity != ERROR)
+    first = findings[0]
+    more = len(findings) - 1
+    rest = f", and {more} more" if more else ""
+    return f"broken: {first.message} ({first.code} at {first.place}{rest})"
+
+
+def notice_fields(event: Notice) -> dict[str, Any]:
+    """Return what a program is sent besides the session itself."""
+    fields: dict[str, Any] = {
+        "event": event.kind,
+        "said": describe_notice(event),
+        "command": event.command,
+    }
+    if event.backup is not None:
+        fields["backup"] = event.backup
+    if event.reason:
+        fields["reason"] = event.reason
+    return fields
+
+
+_NO_DESKTOP = "--notify needs notify-send (on Linux) or osascript (on macOS), and finds neither"
+_SCRIPT = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+_PATIENCE = 60
+Complain = Callable[[str], None]
+
+
+def find_notifier() -> list[str]:
+    """Return the command that shows a notice, without its title and text; raises UsageError."""
+    found = shutil.which("notify-send")
+    if found:
+        return [found, "--app-name=lockstitch", "--"]
+    found = shutil.which("osascript")
+    if found:
+        return [found, *(word for line in _SCRIPT for word in ("-e", line))]
+    raise UsageError(_NO_DESKTOP)
+
+
+def parse_command(text: str) -> list[str]:
+    """Take a command apart as a shell does, without one; raises UsageError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--exec takes a command, and this one cannot be read: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"--exec: there is no command {words[0] if words else text!r}")
+    return words
+
+
+class EventCommands:
+    """Commands that are run for every event, one after the other, beside all that goes on."""
+
+    def __init__(self, complain: Complain) -> None:
+        self._complain = complain
+        self._pool = ThreadPoolExecutor(1)
+
+    def notify(self, command: list[str], event: Notice) -> None:
+        """Show a notice."""
+        title = f"{event.report.format or 'Session'}: {event.kind}"
+        self._start([*command, title, f"{event.report.target}: {describe_notice(event)}"], b"", {})
+
+    def run(self, command: list[str], event: Notice, document: bytes) -> None:
+        """Run a command with the event on its standard input and in its environment."""
+        variables = {
+            "LOCKSTITCH_EVENT": event.kind,
+            "LOCKSTITCH_TARGET": event.report.target,
+            "LOCKSTITCH_FORMAT": event.report.format or "",
+            "LOCKSTITCH_SESSION": event.report.session or "",
+            "LOCKSTITCH_CODES": " ".join(event.codes),
+            "LOCKSTITCH_SAID": describe_notice(event),
+            "LOCKSTITCH_COMMAND": event.command,
+        }
+        # No value of the environment can hold one, and no name of a file does.
+        self._start(
+            command, document, {name: text.replace("\0", "") for name, text in variables.items()}
+        )
+
+    def close(self) -> None:
+        """Wait for what was started."""
+        self._pool.shutdown()
+
+    def _start(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
+        self._pool.submit(self._run, command, document, variables)
+
+    def _run(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
+        try:
+            done = subprocess.run(  # noqa: S603 - the command that a person gave
+                command,
+                input=document,
+                env={**os.environ, **variables},
+                timeout=_PATIENCE,
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self._complain(f"{command[0]} took more than {_PATIENCE} s and was ended")
+        except OSError as error:
+            self._complain(f"{command[0]} could not be run: {error.strerror}")
+        else:
+            if done.returncode:
+                self._complain(f"{command[0]} ended with status {done.returncode}")
+
 
 # Times in databases may be whole seconds: what changed so shortly before the last look counts.
 _COARSE = 2.0
@@ -149,7 +295,7 @@ class Watcher:
         except UnknownFormat:
             return
         except LockstitchError:
-            # It is gone, or somebody replaces it just now; the next change is told again.
+            # It is gone, or somebody replaces it just now; the next change comes here again.
             return
         for source in found:
             self._follow(source, now - ago)
@@ -166,12 +312,17 @@ class Watcher:
                 del self._entries[old]
 
     def due(self) -> Iterator[Notice]:
-        """Do what is due by now, and give what is to be told."""
+        """Do what is due by now, and yield what there is to report."""
         now = self._clock()
         for path, (base, when) in list(self._bases.items()):
             if when <= now:
                 self._bases[path] = base, math.inf
-                self._look_into(base, now)
+                try:
+                    changed = list(base.changed())
+                except LockstitchError:
+                    continue
+                for source in changed:
+                    self._follow(source, now)
         for key, entry in list(self._entries.items()):
             if entry.wake > now:
                 continue
@@ -180,14 +331,6 @@ class Watcher:
             except (LockstitchError, OSError):
                 # What vanished or cannot be read just now is looked at when it changes again.
                 self._entries.pop(key, None)
-
-    def _look_into(self, base: WatchedDatabase, now: float) -> None:
-        try:
-            changed = list(base.changed())
-        except LockstitchError:
-            return
-        for source in changed:
-            self._follow(source, now)
 
     def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
         followed = entry.followed
@@ -210,22 +353,24 @@ class Watcher:
         entry.wake = math.inf
         if followed.state == OPEN_TAIL:
             report = followed.at_rest()
-            yield from _tell(entry, report, report.findings)
+            yield from _report_change(entry, report, report.findings)
             if self._repair and report.status == "broken":
-                yield from self._repaired(entry, report, now)
+                yield from self._repair_session(entry, report, now)
 
     def _whole(
         self, entry: WatchedSession, now: float, read: Callable[[], object]
     ) -> Iterator[Notice]:
-        """Read all of a session, and tell what no further line will take away."""
+        """Read all of a session, and report what no further line will take away."""
         begun = perf_counter()
         read()
         entry.not_before = now + _RARELY * (perf_counter() - begun)
         report = entry.followed.report
         if report is not None and report.error is None:
-            yield from _tell(entry, report, entry.followed.final)
+            yield from _report_change(entry, report, entry.followed.final)
 
-    def _repaired(self, entry: WatchedSession, report: Report, now: float) -> Iterator[Notice]:
+    def _repair_session(
+        self, entry: WatchedSession, report: Report, now: float
+    ) -> Iterator[Notice]:
         source = entry.followed.source
         event = Notice(REFUSED, report, command_for("repair", report, source))
         try:
@@ -250,7 +395,7 @@ class Watcher:
 
 
 def is_in_use(followed: Followed) -> bool:
-    """Whether a program has a session open, as far as can be told."""
+    """Whether a program has a session open, as far as that can be known."""
     source = followed.source
     if source.kind == SQLITE:
         from lockstitch.sources.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
@@ -263,7 +408,9 @@ def _codes(findings: list[Finding]) -> Counter[str]:
     return Counter(found.code for found in findings if found.severity != NOTE)
 
 
-def _tell(entry: WatchedSession, report: Report, findings: list[Finding]) -> Iterator[Notice]:
+def _report_change(
+    entry: WatchedSession, report: Report, findings: list[Finding]
+) -> Iterator[Notice]:
     """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.reported:
@@ -303,27 +450,22 @@ class WatchLoop:
         if self._changes is not None:
             self._changes.end()
 
-    def run(self, started: Callable[[WatchStart], None], tell: Callable[[Notice], None]) -> None:
+    def run(self, started: Callable[[WatchStart], None], report: Callable[[Notice], None]) -> None:
         """Watch, until the end."""
         since = time.time() - _RECENT
         is_first = True
         while not self._is_over:
-            with self._watched() as changes:
-                found = self._note_recent(since)
-                if is_first:
-                    started(found)
-                is_first = False
-                since = time.time()
-                self._follow(changes, tell)
-
-    @contextmanager
-    def _watched(self) -> Iterator[Changes]:
-        with Changes(self._places) as changes:
-            self._changes = changes
-            try:
-                yield changes
-            finally:
-                self._changes = None
+            with Changes(self._places) as changes:
+                self._changes = changes
+                try:
+                    found = self._note_recent(since)
+                    if is_first:
+                        started(found)
+                    is_first = False
+                    since = time.time()
+                    self._follow(changes, report)
+                finally:
+                    self._changes = None
 
     def _note_recent(self, since: float) -> WatchStart:
         """Take note of what was written to lately, and count what there is."""
@@ -339,11 +481,11 @@ class WatchLoop:
         folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
         return WatchStart(folders, len(files))
 
-    def _follow(self, changes: Changes, tell: Callable[[Notice], None]) -> None:
+    def _follow(self, changes: Changes, report: Callable[[Notice], None]) -> None:
         """Watch these folders, until the end or until there are others."""
         while not self._is_over:
             for event in self._watcher.due():
-                tell(event)
+                report(event)
             until = min(self._watcher.wake - time.monotonic(), _ROUND)
             found = changes.wait(max(until, 0.0))
             if found is None or changes.is_stale:

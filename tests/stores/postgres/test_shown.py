@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstitch.inspector import actions
-from lockstitch.inspector.catalog import Catalog, describe_store, list_row
+from lockstitch.inspector.views import Catalog, describe_store, list_row
 from tests.inspector import scenes
 
 

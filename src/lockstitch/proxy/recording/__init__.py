@@ -6,24 +6,437 @@ Everything that waits is done beside the proxy's event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from lockstitch.conversation.parts import TEXT, USER
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.errors import Unreadable, UsageError
-from lockstitch.proxy.recording.chains import Linking
-from lockstitch.proxy.recording.facts import parse_request
-from lockstitch.proxy.recording.keeping import Keeper
-from lockstitch.proxy.recording.requests import (
-    KeptRequest,
-    keep_reply,
-    keep_request,
-    keep_unread,
-    read_reply,
+from lockstitch.dialects.registry import VIEWS, exchange_of, new_dialect
+from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in, provider_of
+from lockstitch.errors import Held, Moved, Unreadable, UsageError
+from lockstitch.journal import events as about
+from lockstitch.journal.events import (
+    NOTHING,
+    AskedCall,
+    Described,
+    Event,
+    Forked,
+    Instructed,
+    Noted,
+    Partial,
+    Replied,
+    entry_of,
+    text_payload,
+    value_of,
 )
+from lockstitch.journal.records import NEW, JournalEntry, blob_name
+from lockstitch.journal.state import ROLES
+from lockstitch.proxy.recording.facts import (
+    HashChain,
+    Linking,
+    NewFact,
+    ParsedRequest,
+    beginning,
+    digest_of_instructions,
+    digest_of_response,
+    facts_of,
+    facts_of_reply,
+    is_wrapped,
+    links_of_reply,
+    parse_request,
+    tag_of,
+)
+from lockstitch.proxy.recording.keeping import (
+    FIELD,
+    Keeper,
+    Relation,
+    SessionBranch,
+    SessionPlacement,
+    instructions_key,
+    node_key,
+)
+from lockstitch.session.replies import json_payload, reply_event
+from lockstitch.session.writing import new_name
 from lockstitch.stores.base import Backend
+from lockstitch.stores.leases import now
 from lockstitch.stores.opening import open_given
+
+# The note that holds what came and is no reply.
+UNREAD = "reply"
+_REFUSED = 400
+_DECODE = msgspec.json.Decoder().decode
+
+
+class ReceivedReply(Struct, frozen=True):
+    """A reply, or a note of what came instead; ``messages`` are those that a client hands back."""
+
+    event: Replied | Partial | Noted
+    messages: list[Any]
+    response: str = ""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether nothing came that anybody said."""
+        return isinstance(self.event, Noted) and self.event.payload == NOTHING
+
+
+def read_reply(
+    dialect: str, data: bytes, status: int, model: str, *, complete: bool
+) -> ReceivedReply:
+    """Return what came as the fact to keep; of a refusal only that it was one is kept."""
+    if status >= _REFUSED:
+        return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
+    events = list(exchange_of(dialect).events_in(data))
+    if events:
+        gathered = accumulator_for(dialect)
+        for event in events:
+            gathered.feed(event)
+        if gathered.complete:
+            return _new_reply(reply_event(gathered.whole(), dialect), model)
+        message = gathered.closed()
+        if message is None:
+            return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
+        asked = calls_in(dialect, messages_in(dialect, message))
+        part = Partial(
+            payload=json_payload(message),
+            dialect=dialect,
+            provider=provider_of(dialect),
+            model=_text(gathered.whole(), "model") or model,
+            calls=tuple(AskedCall(*call) for call in asked),
+        )
+        return _new_reply(part, model)
+    try:
+        return _new_reply(reply_event(data, dialect), model)
+    except UsageError:
+        how = f"status {status}" if complete else f"status {status}, cut off"
+        text = text_payload(data.decode("utf-8", "replace"))
+        return ReceivedReply(Noted(name=UNREAD, label=how, payload=text), [])
+
+
+def _new_reply(event: Replied | Partial, model: str) -> ReceivedReply:
+    named = event if event.model or not model else structs.replace(event, model=model)
+    value = value_of(event.payload, inner=True)
+    response = _text(value, "id") if VIEWS[event.dialect].previous_key else ""
+    return ReceivedReply(named, messages_in(event.dialect, value), response)
+
+
+def _text(value: Any, key: str) -> str:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+TAG = "proxy"
+# Values from here on are kept once for all sessions: instructions and tools repeat.
+_SHARED = 1024
+_LONGEST_TITLE = 60
+_LONGEST_NAME = 200
+_LAST_CALLS = 256
+
+
+class KeptRequest(Struct, frozen=True):
+    """Where a request was kept: its reply belongs behind a record of a session."""
+
+    session: str
+    seq: int
+    chain: HashChain
+    dialect: str
+    model: str = ""
+    step: Relation = Relation.NEW
+
+
+def keep_request(keeper: Keeper, asking: ParsedRequest, client: str = "") -> KeptRequest:
+    """Keep a request durably; where it is there already, nothing is written."""
+    return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).kept())
+
+
+def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
+    """Keep a request in which no messages can be read, as the text that it is."""
+    text = text_payload(body.decode("utf-8", "replace"))
+    described = _describe("", (TAG,), {"dialect": dialect, "client": client})
+    entries = [_entry(described), _shared(Noted(name=FIELD, label="unread", payload=text))]
+    name = new_session_name()
+
+    def kept() -> KeptRequest:
+        if keeper.backend.head(name) is None:
+            keeper.backend.add(name, entries, NEW)
+        return KeptRequest(name, len(entries), beginning(dialect, f"unread {name}"), dialect)
+
+    return keeper.patiently(kept)
+
+
+def keep_reply(keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> str:
+    """Keep a reply durably behind its request; return the name of its session."""
+    return keeper.patiently(_ReplyRecording(keeper, kept, came).kept)
+
+
+class _RequestRecording:
+    """One request on its way into the store."""
+
+    def __init__(self, keeper: Keeper, asking: ParsedRequest, client: str) -> None:
+        self.keeper = keeper
+        self.asking = asking
+        self.client = client
+        self.instructions = digest_of_instructions(asking.instructions)
+        links = (linked.links for linked in asking.linked)
+        # the end of the response that the provider goes on from, if that is known
+        self.base: tuple[SessionBranch, bytes] | None = None
+        if asking.previous:
+            response = digest_of_response(asking.previous)
+            self.base = keeper.answered(response, _response_tag(response))
+        if self.base is None:
+            self.chain = beginning(asking.dialect, asking.previous).extended(links)
+        else:
+            branch, end = self.base
+            self.chain = HashChain(end, branch.nodes[end].length).extended(links)
+
+    def kept(self) -> KeptRequest:
+        is_looked_for, is_held = False, False
+        while True:
+            decision = self._decide()
+            if not decision.is_sure and not is_looked_for:
+                self.keeper.look(self.chain)
+                is_looked_for = True
+                continue
+            try:
+                kept = self._write(decision, apart=is_held)
+            except Held:
+                is_held = True
+            except Moved:
+                if decision.branch is not None:
+                    self.keeper.refresh(decision.branch.name)
+            else:
+                if kept is not None:
+                    return kept
+
+    def _decide(self) -> SessionPlacement:
+        """Decide by the messages; those that only the provider has are known by its response."""
+        chain, replies = self.chain, self.asking.replies
+        if self.base is None:
+            return self.keeper.decide(chain, self.instructions, replies)
+        whole = structs.replace(chain, ends=[self.base[1], *chain.ends])
+        found = self.keeper.decide(whole, self.instructions, [True, *replies])
+        return structs.replace(found, matched=max(found.matched - 1, 0))
+
+    def _write(self, decision: SessionPlacement, *, apart: bool) -> KeptRequest | None:
+        """Write what is new; None if the session that was to hold it is gone."""
+        branch, step = decision.branch, decision.step
+        if branch is None:
+            return self._add(SessionBranch(new_session_name()), decision)
+        if step is Relation.REPEATS:
+            if self.keeper.backend.head(branch.name) is None:
+                self.keeper.refresh(branch.name)
+                return None
+            return self._kept(branch, decision.seq, step)
+        if step is Relation.CONTINUES and not apart:
+            return self._add(branch, decision)
+        fork = self.keeper.fork(branch, decision.seq, new_session_name())
+        forked = structs.replace(decision, step=Relation.FORKS, head=fork.head)
+        return self._add(fork, forked, branch.name)
+
+    def _add(
+        self, branch: SessionBranch, decision: SessionPlacement, source: str = ""
+    ) -> KeptRequest:
+        entries = self._entries(branch, decision, source)
+        seq = self.keeper.add(branch, entries, decision.head)
+        return self._kept(branch, seq, decision.step)
+
+    def _kept(self, branch: SessionBranch, seq: int, step: Relation) -> KeptRequest:
+        asking = self.asking
+        return KeptRequest(branch.name, seq, self.chain, asking.dialect, asking.model, step)
+
+    def _entries(
+        self, branch: SessionBranch, decision: SessionPlacement, source: str
+    ) -> list[JournalEntry]:
+        seq = decision.head.seq
+        entries = [_entry(Forked(source=source, at=decision.seq))] if source else []
+        described = self._description(branch, decision.step)
+        entries += [_entry(described)] if described is not None else []
+        if self.instructions != branch.instructions_at(seq):
+            instructions = _instruct(
+                self.asking.instructions, is_first=not branch.instructions_at(seq)
+            )
+            entries += [
+                _shared(event, instructions_key(self.instructions, new_name()))
+                for event in instructions
+            ]
+        entries += _fields(self.asking.beside, branch.fields_at(seq))
+        known = branch.calls_at(seq)[-_LAST_CALLS if self.asking.previous else 0 :]
+        facts = facts_of(self.asking, decision.matched, known, seq + len(entries) + 1)
+        return entries + self._marked(facts, branch)
+
+    def _description(self, branch: SessionBranch, step: Relation) -> Described | None:
+        tags = {TAG, *map(tag_of, self.chain.marks.values())}
+        had = about.about_from(branch.about)
+        if step is Relation.NEW:
+            names = {"dialect": self.asking.dialect, "model": self.asking.model}
+            return _describe(_title(self.asking), tags, {**names, "client": self.client})
+        if step is Relation.CONTINUES and tags <= set(had.tags):
+            return None
+        # what only the provider has of a conversation has its tags from before
+        kept = had.tags if step is Relation.CONTINUES or self.base else ()
+        return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
+
+    def _marked(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[JournalEntry]:
+        """Write facts; the last of each message carries where the chain is then."""
+        entries: list[JournalEntry] = []
+        chain, seen = self.chain, set(branch.nodes)
+        for fact in facts:
+            key = ""
+            if fact.ends >= 0 and chain.ends[fact.ends] not in seen:
+                seen.add(chain.ends[fact.ends])
+                key = node_key(chain.ends[fact.ends], chain.lengths[fact.ends])
+            entries.append(_entry(fact.event, key))
+        return entries
+
+
+class _ReplyRecording:
+    """One reply on its way into the store; tried again, it finds what it wrote before."""
+
+    def __init__(self, keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> None:
+        self.keeper = keeper
+        self.request = kept
+        self.came = came
+        self.fork = new_session_name()
+        links = links_of_reply(kept.dialect, came.messages)
+        self.chain = kept.chain.extended(links)
+        self.response = digest_of_response(came.response) if came.response else ""
+        self.facts = self._facts()
+        self.is_tried = False
+
+    def _facts(self) -> list[JournalEntry]:
+        if isinstance(self.came.event, Noted):
+            return [_entry(self.came.event)]
+        *first, last = facts_of_reply(self.came.event)
+        # a reply that says nothing is nowhere in the chain, so nothing can be recognized by it
+        is_said = self.chain.length > self.request.chain.length
+        key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
+        return [*map(_entry, first), _entry(last, key)]
+
+    def kept(self) -> str:
+        if self.is_tried:
+            for name in (self.request.session, self.fork):
+                backend, key = self.keeper.backend, self.facts[0].key
+                if backend.head(name) is not None and any(
+                    record.key == key for record in backend.read(name)
+                ):
+                    return name
+        self.is_tried = True
+        is_held = False
+        while True:
+            branch = self.keeper.branch(self.request.session)
+            if branch is None:
+                raise Moved(
+                    f"session {self.request.session}: it was removed while its reply was on its"
+                    " way, so the reply is not kept"
+                )
+            try:
+                return self._write(branch, apart=is_held)
+            except Held:
+                is_held = True
+            except Moved:
+                self.keeper.refresh(branch.name)
+
+    def _write(self, branch: SessionBranch, *, apart: bool) -> str:
+        seq = self.request.seq
+        end = None if apart else self.keeper.free_end(branch, seq)
+        if end is not None:
+            self.keeper.add(branch, [*self._description(branch, is_fork=False), *self.facts], end)
+            return branch.name
+        if self.came.is_refusal:
+            return branch.name  # nothing was said, and the conversation has gone on
+        self.fork = new_session_name()
+        fork = self.keeper.fork(branch, seq, self.fork)
+        came_from = _entry(Forked(source=branch.name, at=seq))
+        described = self._description(fork, is_fork=True)
+        self.keeper.add(fork, [came_from, *described, *self.facts], fork.head)
+        return fork.name
+
+    def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[JournalEntry]:
+        """Return what the session is found by; nothing where that is known already."""
+        event = branch.about or Described()
+        tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
+        if self.response:
+            tags = {tag for tag in tags if not tag.startswith(_RESPONSE)}
+            tags.add(_response_tag(self.response))
+        if not is_fork and tags <= set(event.tags):
+            return []
+        return [_entry(structs.replace(event, tags=_tags(tags)))]
+
+
+_RESPONSE = "proxy-response:"
+
+
+def _response_tag(digest: str) -> str:
+    return f"{_RESPONSE}{digest}"
+
+
+def _describe(title: str, tags: Iterable[str], names: dict[str, str]) -> Described:
+    metadata = {key: value[:_LONGEST_NAME] for key, value in names.items() if value}
+    return about.describe(about.NO_ABOUT, title, _tags(tags), metadata)
+
+
+def _tags(tags: Iterable[str]) -> tuple[str, ...]:
+    return about.check_tags(sorted(tags)[: about.MOST_TAGS])
+
+
+def _title(asking: ParsedRequest) -> str:
+    """Return the first words of the first message that a user wrote."""
+    view = new_dialect(asking.dialect)
+    for at, linked in enumerate(asking.linked):
+        if linked.role != USER:
+            continue
+        parts = view.read(asking.values(at, at + 1))[0].parts
+        texts = [part.text for part in parts if part.kind == TEXT and not is_wrapped(part)]
+        words = "".join(c if c.isprintable() else " " for c in " ".join(texts)[:1000]).split()
+        title = " ".join(words)
+        if title:
+            return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
+    return ""
+
+
+def _instruct(instructions: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
+    """Return the instructions from now on; an empty text takes back what is gone."""
+    by_role = {event.role: event for event in instructions}
+    if is_first:
+        return list(instructions)
+    return [by_role.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
+
+
+def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]:
+    """Write the fields of a request that are not what they were."""
+    events = [
+        Noted(name=FIELD, label=label, payload=Raw(value))
+        for label, value in beside.items()
+        if had.get(label) != blob_name(value)
+    ]
+    nothing = blob_name(bytes(NOTHING))
+    gone = [label for label, name in had.items() if label not in beside and name != nothing]
+    events += [Noted(name=FIELD, label=label) for label in gone]
+    return [_shared(event) for event in events]
+
+
+def _entry(event: Event, key: str = "") -> JournalEntry:
+    return entry_of(event, key or new_name(), now())
+
+
+def _shared(event: Event, key: str = "") -> JournalEntry:
+    """Write an event whose value many sessions have: that is kept once."""
+    value = bytes(event.payload)
+    if len(value) < _SHARED:
+        return _entry(event, key)
+    lean = structs.replace(event, payload=NOTHING, blob=blob_name(value))
+    return structs.replace(_entry(lean, key), blobs=(value,))
+
+
+def new_session_name() -> str:
+    """Make a session's name, which sorts by the time of day."""
+    return time.strftime("proxy-%Y-%m-%d-%H%M%S-", time.gmtime()) + new_name()[:6]
+
 
 T = TypeVar("T")
 # So many requests and replies are written together.

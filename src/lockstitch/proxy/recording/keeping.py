@@ -1,6 +1,6 @@
 """The sessions of a store as the recorder knows them: found, read again, added to and forked.
 
-Their tree tells which session holds how much of a request, and what follows from it. It is memory
+Their tree says which session holds how much of a request, and what follows from it. It is memory
 only, read back from the records of a store, in whose keys the hashes stand: ``p@HASH@LENGTH`` ends
 a message of the chain, with ``@RESPONSE`` where a provider keeps the conversation under a
 response's id, and ``i@DIGEST@…`` names its instructions.
@@ -38,7 +38,7 @@ from lockstitch.journal.records import (
     blob_name,
     chain_entries,
 )
-from lockstitch.proxy.recording.chains import HashChain, spell_hash, tag_of
+from lockstitch.proxy.recording.facts import HashChain, spell_hash, tag_of
 from lockstitch.stores.base import Backend, Listing
 
 # The notes that hold the fields of a request beside its messages, each under its label.
@@ -56,7 +56,7 @@ def node_key(end: bytes, length: int, response: str = "") -> str:
 
 
 def instructions_key(digest: str, salt: str) -> str:
-    """Return the key of a record that says what the model is told."""
+    """Return the key of a record that holds the instructions of the model."""
     return f"{_INSTRUCTIONS}{digest}@{salt}"
 
 
@@ -115,7 +115,7 @@ class SessionBranch:
         return self._said <= seq
 
     def instructions_at(self, seq: int) -> str:
-        """Return the digest of what the model is told at a record."""
+        """Return the digest of the model's instructions at a record."""
         return next((digest for at, digest in reversed(self._instructions) if at <= seq), "")
 
     def fields_at(self, seq: int) -> dict[str, str]:
