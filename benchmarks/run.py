@@ -40,7 +40,7 @@ CASES: tuple[tuple[str, str, str, Callable[[int], list[Any]], int, float], ...] 
 
 
 def measure(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, float]:
-    """Give the best time of each, in milliseconds, rounds alternating."""
+    """Return the best time of each, in milliseconds, rounds alternating."""
     best = [float("inf"), float("inf")]
     for _ in range(ROUNDS):
         for index, call in enumerate((ours, theirs)):
@@ -51,7 +51,7 @@ def measure(ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, 
 
 
 def peak(call: Callable[[], Any]) -> float:
-    """Give the peak of what a call allocates, in MiB."""
+    """Return the peak of what a call allocates, in MiB."""
     tracemalloc.start()
     call()
     _, most = tracemalloc.get_traced_memory()

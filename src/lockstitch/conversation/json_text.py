@@ -3,7 +3,7 @@
 An integer of thousands of digits, a number beyond a float and lists within a thousand lists are
 valid JSON, and other programs read them, but no decoder here does. Such a piece becomes a
 ``msgspec.Raw`` of its own bytes, which msgspec and ``dump`` write back as it was; all around it is
-decoded as ever. So what cannot be read here is told from what is damaged, and keeps its bytes.
+decoded as ever. So what cannot be read here does not count as damaged, and keeps its bytes.
 """
 
 from __future__ import annotations

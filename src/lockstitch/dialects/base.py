@@ -27,7 +27,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.placeholders import is_partial, is_placeholder
 
 _ENCODE = msgspec.json.Encoder(order="sorted").encode
-# Fields that tell a result from others, and those no model gets to see.
+# Fields that set a result apart from others, and those no model gets to see.
 _NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "cache_control"})
 
 ROLE_ALIASES = {
@@ -84,7 +84,7 @@ class Walker(QuickProof, Protocol):
 
 
 class Dialect(ABC):
-    """A lossless view over one wire format, and the marks by which it is told from others.
+    """A lossless view over one wire format, and the marks by which it is recognized.
 
     ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
     constructors make the few things a repair may have to add.
@@ -212,7 +212,7 @@ class Dialect(ABC):
         return isinstance(body.get("messages"), list) and not self.body_keys.isdisjoint(body)
 
     def is_response(self, value: dict[str, Any]) -> bool:
-        """Whether this is a whole response, told by its envelope."""
+        """Whether this is a whole response, recognized by its envelope."""
         return False
 
     def is_event(self, event: dict[str, Any]) -> bool:
@@ -220,7 +220,7 @@ class Dialect(ABC):
         return False
 
     def is_sdk_class(self, kind: type) -> bool:
-        """Whether a class is one of the vendor's SDK, told by where it was defined."""
+        """Whether a class is one of the vendor's SDK, recognized by where it was defined."""
         return any(f"{base.__module__}.".startswith(self.sdk_modules) for base in kind.__mro__)
 
     def fits(self, message: dict[str, Any]) -> bool:
@@ -331,7 +331,7 @@ class Dialect(ABC):
             return False
 
     def outcome(self, part: Part) -> Any:
-        """Return all that a result says, without the ids by which it is told from others."""
+        """Return all that a result says, without the ids that set it apart from others."""
         return {key: value for key, value in part.raw.items() if key not in _NAMES}
 
 

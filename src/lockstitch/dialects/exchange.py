@@ -260,7 +260,7 @@ class TextResult(NamedTuple):
 
 
 class Exchange(ABC):
-    """What a dialect's provider is told and what it answers.
+    """What a dialect's provider is sent and what it answers.
 
     ``provider`` serves the dialect where nobody says otherwise. ``results_by_id`` says that a
     result names its call by nothing but the id, ``marks_failures`` that it says whether the call

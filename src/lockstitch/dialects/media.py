@@ -146,7 +146,7 @@ def sniff(head: bytes) -> str:
 
 
 def pixels(head: bytes) -> int:
-    """Return the longer side of an image in pixels, 0 if it cannot be told."""
+    """Return the longer side of an image in pixels, 0 if that is unknown."""
     kind = sniff(head)
     if kind == "image/png":
         return _longer(head[16:20], head[20:24], "big")

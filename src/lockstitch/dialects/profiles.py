@@ -315,7 +315,7 @@ _ISSUERS = tuple(
 
 
 def issuer_of(model: object) -> str:
-    """Name the vendor that issues a model's reasoning, or "" if it cannot be told."""
+    """Name the vendor that issues a model's reasoning, or "" if that is unknown."""
     if not isinstance(model, str):
         return ""
     name = model.lower()

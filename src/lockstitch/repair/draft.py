@@ -170,11 +170,11 @@ def trace_draft(
 
     Numbers are those of the original list, also where ``raw`` is an excerpt of it.
     """
-    number = draft.origin.number
+    numbers = draft.origin.request.numbers or range(len(raw))
     traced: list[RepairedMessage] = []
     for view, message in zip(draft.messages, rendered, strict=True):
         if view.state == UNTOUCHED and view.index >= 0:
-            traced.append(RepairedMessage(message, number(view.index)))
+            traced.append(RepairedMessage(message, numbers[view.index]))
             continue
         index = view.index
         if index < 0:
@@ -182,10 +182,10 @@ def trace_draft(
             homes = (part.home for part in view.parts if part.home >= 0)
             index = next((home for home in homes if _kind(raw[home]) == _kind(message)), -1)
         parts = [
-            RepairedPart(part.raw, number(part.home) if part.home >= 0 else None, part.at)
+            RepairedPart(part.raw, numbers[part.home] if part.home >= 0 else None, part.at)
             for part in view.parts
         ]
-        traced.append(RepairedMessage(message, number(index) if index >= 0 else None, parts))
+        traced.append(RepairedMessage(message, numbers[index] if index >= 0 else None, parts))
     return traced
 
 

@@ -50,16 +50,16 @@ def diff(
     ``earlier`` is the record of a repair: what each changed message and part was before, by the
     ``id`` of the new one, None for what is new. What it does not name is compared by its place.
     """
-    comparison = _EditSearch(earlier or {})
-    comparison.compare(before, after, root)
+    edits: list[Edit] = []
+    _compare(before, after, root, earlier or {}, edits)
     # Turn a delete and an insert of the same object into one move.
     gone: dict[int, list[Edit]] = {}
-    for edit in comparison.edits:
+    for edit in edits:
         if edit.op == DELETE and isinstance(edit.value, _NESTED):
             gone.setdefault(id(edit.value), []).append(edit)
     moved: set[int] = set()
     result: list[Edit] = []
-    for edit in comparison.edits:
+    for edit in edits:
         sources = gone.get(id(edit.value)) if edit.op == INSERT else None
         if sources:
             source = sources.pop(0)
@@ -79,82 +79,82 @@ def diff(
 Span = tuple[int, int]
 
 
-class _EditSearch:
-    """Walks over two values side by side and collects the edits."""
-
-    def __init__(self, earlier: Mapping[int, Any]) -> None:
-        self.earlier = earlier
-        self.edits: list[Edit] = []
-
-    def compare(self, before: Any, after: Any, path: Path) -> None:
-        """Add the edits that turn what stands at a path into something else."""
-        if before is after:
-            return
-        if type(before) is dict and type(after) is dict:
-            self._compare_dicts(before, after, path)
-        elif type(before) is list and type(after) is list:
-            self._compare_lists(before, after, path)
-        elif not _same(before, after):
-            self.edits.append(_edit(REPLACE, path, after))
-
-    def _compare_dicts(self, before: dict[Any, Any], after: dict[Any, Any], path: Path) -> None:
+def _compare(
+    before: Any, after: Any, path: Path, earlier: Mapping[int, Any], edits: list[Edit]
+) -> None:
+    """Add the edits that turn what stands at a path into something else."""
+    if before is after:
+        return
+    if type(before) is dict and type(after) is dict:
         kept = [key for key in before if key in after]
         if kept != [key for key in after if key in before]:
             # keys in another order cannot be said in smaller edits
-            self.edits.append(_edit(REPLACE, path, after))
+            edits.append(_edit(REPLACE, path, after))
             return
-        self.edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
+        edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
         for key, value in after.items():
             if key in before:
-                self.compare(before[key], value, (*path, key))
+                _compare(before[key], value, (*path, key), earlier, edits)
             else:
-                self.edits.append(_edit(INSERT, (*path, key), value))
+                edits.append(_edit(INSERT, (*path, key), value))
+    elif type(before) is list and type(after) is list:
+        _compare_lists(before, after, path, earlier, edits)
+    elif not _same(before, after):
+        edits.append(_edit(REPLACE, path, after))
 
-    def _compare_lists(self, before: list[Any], after: list[Any], path: Path) -> None:
-        most = min(len(before), len(after))
-        head = min(most, _count_same(zip(before, after, strict=False)))
-        most -= head
-        tail = min(most, _count_same(zip(reversed(before), reversed(after), strict=False)))
-        stop_old, stop_new = len(before) - tail, len(after) - tail
-        olds, fresh = before[head:stop_old], after[head:stop_new]
-        shared = {id(item) for item in olds if isinstance(item, _NESTED)} & set(map(id, fresh))
-        old = new = head
-        anchors = [(head + one, head + other) for one, other in _anchors(olds, fresh)]
-        for end_old, end_new in [*anchors, (stop_old, stop_new)]:
-            # between two anchors: what was changed where it stands, then the surplus of each side
-            fresh_old = [at for at in range(old, end_old) if id(before[at]) not in shared]
-            fresh_new = [at for at in range(new, end_new) if id(after[at]) not in shared]
-            pairs = self._pairs(before, after, fresh_old, fresh_new)
-            for at_old, at_new in [*pairs, (end_old, end_new)]:
-                self.edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, at_old)]
-                self.edits += [_edit(INSERT, (*path, at_old), after[i]) for i in range(new, at_new)]
-                if at_old < end_old:
-                    self.compare(before[at_old], after[at_new], (*path, at_old))
-                old, new = at_old + 1, at_new + 1
 
-    def _pairs(
-        self, before: list[Any], after: list[Any], olds: list[int], fresh: list[int]
-    ) -> list[Span]:
-        """Match elements that were changed where they stand with what they became."""
-        if any(id(after[new]) in self.earlier for new in fresh):
-            became: dict[int, int] = {}
-            for new in fresh:
-                became.setdefault(id(self.earlier.get(id(after[new]))), new)
-            found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
-        else:
-            # no record: the next one that keeps most of its fields, looking a little ahead
-            found, start = [], 0
-            for old in olds:
-                ahead = range(start, min(start + _AHEAD, len(fresh)))
-                near = next((at for at in ahead if _is_edited(before[old], after[fresh[at]])), None)
-                if near is not None:
-                    found.append((old, fresh[near]))
-                    start = near + 1
-        pairs: list[Span] = []
-        for old, new in found:
-            if _is_edited(before[old], after[new]) and (not pairs or new > pairs[-1][1]):
-                pairs.append((old, new))
-        return pairs
+def _compare_lists(
+    before: list[Any], after: list[Any], path: Path, earlier: Mapping[int, Any], edits: list[Edit]
+) -> None:
+    most = min(len(before), len(after))
+    head = min(most, _count_same(zip(before, after, strict=False)))
+    most -= head
+    tail = min(most, _count_same(zip(reversed(before), reversed(after), strict=False)))
+    stop_old, stop_new = len(before) - tail, len(after) - tail
+    olds, fresh = before[head:stop_old], after[head:stop_new]
+    shared = {id(item) for item in olds if isinstance(item, _NESTED)} & set(map(id, fresh))
+    old = new = head
+    anchors = [(head + one, head + other) for one, other in _anchors(olds, fresh)]
+    for end_old, end_new in [*anchors, (stop_old, stop_new)]:
+        # between two anchors: what was changed where it stands, then the surplus of each side
+        fresh_old = [at for at in range(old, end_old) if id(before[at]) not in shared]
+        fresh_new = [at for at in range(new, end_new) if id(after[at]) not in shared]
+        pairs = _pairs(before, after, fresh_old, fresh_new, earlier)
+        for at_old, at_new in [*pairs, (end_old, end_new)]:
+            edits += [_edit(DELETE, (*path, i), before[i]) for i in range(old, at_old)]
+            edits += [_edit(INSERT, (*path, at_old), after[i]) for i in range(new, at_new)]
+            if at_old < end_old:
+                _compare(before[at_old], after[at_new], (*path, at_old), earlier, edits)
+            old, new = at_old + 1, at_new + 1
+
+
+def _pairs(
+    before: list[Any],
+    after: list[Any],
+    olds: list[int],
+    fresh: list[int],
+    earlier: Mapping[int, Any],
+) -> list[Span]:
+    """Match elements that were changed where they stand with what they became."""
+    if any(id(after[new]) in earlier for new in fresh):
+        became: dict[int, int] = {}
+        for new in fresh:
+            became.setdefault(id(earlier.get(id(after[new]))), new)
+        found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
+    else:
+        # no record: the next one that keeps most of its fields, looking a little ahead
+        found, start = [], 0
+        for old in olds:
+            ahead = range(start, min(start + _AHEAD, len(fresh)))
+            near = next((at for at in ahead if _is_edited(before[old], after[fresh[at]])), None)
+            if near is not None:
+                found.append((old, fresh[near]))
+                start = near + 1
+    pairs: list[Span] = []
+    for old, new in found:
+        if _is_edited(before[old], after[new]) and (not pairs or new > pairs[-1][1]):
+            pairs.append((old, new))
+    return pairs
 
 
 def _count_same(pairs: Iterable[tuple[Any, Any]]) -> int:

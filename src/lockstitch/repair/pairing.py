@@ -83,6 +83,7 @@ class _PairRepair:
             pending: list[Part] = []
             where = list(zip(paired.results, paired.result_at, strict=True))
             messages = self.draft.messages
+            holders = set(paired.result_at)
             # a result that was alone in its message takes that along
             homes = {
                 id(result): messages[position]
@@ -99,7 +100,7 @@ class _PairRepair:
                 touched.update(range(len(messages)))
             for position, message in enumerate(self.draft.messages):
                 reused = id(message) in self.reused
-                if pending and (reused or message.role != USER or not message.has(RESULT)):
+                if pending and (reused or message.role != USER or position not in holders):
                     laid.append(self._message_with(pending))
                     pending = []
                 if reused:

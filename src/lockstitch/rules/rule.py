@@ -78,6 +78,8 @@ def rule(*, counted: tuple[str, str], **fields: Any) -> Rule:
     entry = Rule(**fields)
     RULES[entry.code] = entry
     COUNTED[entry.code] = counted
+    # of several texts that somebody has for a rule, the first one counts
+    _SAID[entry.code] = dict(reversed(entry.errors))
     return entry
 
 
@@ -95,6 +97,7 @@ class Finder(Struct, frozen=True):
 
 RULES: dict[str, Rule] = {}
 COUNTED: dict[str, tuple[str, str]] = {}
+_SAID: dict[str, dict[str, str]] = {}
 FINDERS: list[Finder] = []
 
 
@@ -264,15 +267,12 @@ class Case:
         How bad it is, whether it can be repaired, and whether that loses anything, is the rule's
         word unless this very place is known to be different.
         """
+        said = _SAID[rule.code]
         who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
         if wording:
             who = (*(f"{name} ({wording})" for name in who), *who)
-        text = None
-        for name in who:
-            for issuer, said in rule.errors:
-                if issuer == name and text is None:
-                    text = said
-        if text is not None:
+        text = next((said[name] for name in who if name in said), None)
+        if text is not None and "<" in text:
             # fill the provider's error text with what it would name here
             numbers = [str(step) for step in place.steps if type(step) is int]
             known = {**dict(zip(("N", "M", "K"), numbers, strict=False)), "place": place, **fills}

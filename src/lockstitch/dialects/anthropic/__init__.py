@@ -370,9 +370,10 @@ class AnthropicWalker:
     def ids_in(self, message: Any) -> list[str]:
         """Return the ids of calls and results in a message."""
         content = message.get("content") if type(message) is dict else None
-        blocks = content if type(content) is list else []
+        if type(content) is not list:
+            return []
         ids = [
-            block.get("id") or block.get("tool_use_id") for block in blocks if type(block) is dict
+            block.get("id") or block.get("tool_use_id") for block in content if type(block) is dict
         ]
         return [call for call in ids if type(call) is str]
 

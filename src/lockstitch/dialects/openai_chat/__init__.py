@@ -335,7 +335,9 @@ class ChatWalker:
 
     def ids_in(self, message: Any) -> list[str]:
         """Return the ids of calls and results in a message."""
-        if type(message) is not dict:
+        if type(message) is not dict or (
+            "tool_calls" not in message and "tool_call_id" not in message
+        ):
             return []
         calls = message.get("tool_calls")
         calls = calls if type(calls) is list else []
