@@ -120,7 +120,7 @@ class Chat:
 
     def _history(self) -> History:
         """Build the contents; messages of the model in a row are one, as they are sent."""
-        history = History(GEMINI, [], [], [])
+        history = History(GEMINI)
         for message in self.messages.values():
             for role, found in self._contents(message):
                 sent = [(place, part) for place, part in found if not part.get("thought")]
@@ -228,14 +228,7 @@ class Patch(Struct):
     values: dict[Path, Any] = field(default_factory=dict)
 
 
-def write_back(
-    transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
-) -> list[Record]:
-    """Return the records of the file whose contents are the repaired ones."""
-    return _GeminiWriteBack(transcript, ledger).write_back(repaired)
-
-
-class _GeminiWriteBack:
+class GeminiWriteBack:
     """Lays repaired contents out over the messages of a chat."""
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
@@ -252,6 +245,7 @@ class _GeminiWriteBack:
         self.made = 0
 
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
+        """Return the records of the file whose contents are the repaired ones."""
         slots = [slot for sourced in repaired for slot in self._slots(sourced)]
         self._place_parts(slots)
         self._remove_the_rest(slots)

@@ -31,7 +31,7 @@ from lockstitch.formats.opencode.history import (
     repaired_time,
     without_keys,
 )
-from lockstitch.formats.opencode.write_back import write_back
+from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.interface import (
@@ -140,7 +140,7 @@ class OpenCode(RowFormat):
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _RowEditor(transcript.records)
-        write_back(transcript.state, repaired, editor)
+        OpenCodeWriteBack(transcript.state, repaired, editor).write_back()
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
@@ -381,7 +381,7 @@ class OpenCodeExport(Format):
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _DocumentEditor(transcript)
-        write_back(transcript.state, repaired, editor)
+        OpenCodeWriteBack(transcript.state, repaired, editor).write_back()
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:

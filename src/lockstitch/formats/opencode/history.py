@@ -94,7 +94,7 @@ class OpenCodeThread(Struct):
 def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCodeThread:
     """Return what a resume sends of stored messages."""
     sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
-    thread = OpenCodeThread(History(ANTHROPIC, [], [], [], _model(sent)), sent)
+    thread = OpenCodeThread(History(ANTHROPIC, model=_model(sent)), sent)
     thread.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
