@@ -1,8 +1,8 @@
 """goose: ``~/.local/share/goose/sessions/sessions.db``, and the files it kept before 1.10.
 
 A message is a row, or a line, with a list of items, for each of which a provider gets a block; the
-order is that of the seconds in which they were made. Old messages that a compaction has put aside
-are marked as not for the agent.
+order is that of the seconds in which they were made. Old messages that a compaction stands
+for are marked as not for the agent.
 """
 
 from __future__ import annotations

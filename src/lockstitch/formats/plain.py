@@ -5,7 +5,7 @@ as the ``history`` of a SWE-agent trajectory. The dialect is recognized by the m
 
 Or every line is a request, as in logs of a gateway and examples for fine-tuning: each is checked
 and repaired on its own, and the others keep their bytes. All are of one dialect, which some of them
-tell; those that say nothing of it are read as the others.
+show; those that show none are read as the others.
 """
 
 from __future__ import annotations

@@ -387,7 +387,7 @@ class Format(ABC):
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        """Put a healed history into the records: change, add, move and take out what differs."""
+        """Put a repaired history into the records: change, add, move and take out what differs."""
 
     def forced(self, transcript: Transcript) -> Transcript:
         """Return a transcript in which a person is asked as if nobody were."""

@@ -182,7 +182,7 @@ def place_messages(
     repaired: Sequence[SourcedMessage],
     make: Make,
 ) -> list[Record]:
-    """Return the records that hold the healed messages; ``make`` makes the record of a new one."""
+    """Return the records with the repaired messages; ``make`` makes the record of a new one."""
     return _MessagePlacement(transcript, homes, repaired, make).records()
 
 

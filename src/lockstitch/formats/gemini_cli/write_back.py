@@ -380,7 +380,7 @@ class GeminiWriteBack:
         gone: set[int] = set()
         for owner, patch in self.patches.items():
             message = self.owners[owner]
-            fields = patched(message.value, patch)
+            fields = patch_fields(message.value, patch)
             if not (fields.get("content") or fields.get("toolCalls")):
                 gone |= self._removed(owner, lists)
                 continue
@@ -391,7 +391,7 @@ class GeminiWriteBack:
             records[owner.number] = record
         behind = self._behind(lists)
         for (number, path), edits in lists.items():
-            records[number] = self._relisted(records[number], path, edits)
+            records[number] = self._change_list(records[number], path, edits)
         first = self._first()
         front = first.first if first else NEW
         out: list[Record] = []
@@ -433,7 +433,7 @@ class GeminiWriteBack:
             lists.setdefault((near.number, near.path[:-1]), []).extend((at, v) for v in values)
         return found
 
-    def _relisted(self, record: Record, path: Path, edits: Sequence[tuple[Any, Any]]) -> Record:
+    def _change_list(self, record: Record, path: Path, edits: Sequence[tuple[Any, Any]]) -> Record:
         old = value_at(record.value, path)
         gone = {place for place, value in edits if value is _GONE}
         new = [value for place, value in edits if place == NEW]
@@ -449,7 +449,7 @@ def _key(named: dict[str, Any]) -> Any:
     return name if type(name) is str else (named.get("name"),)
 
 
-def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
+def patch_fields(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
     """Return the content and the calls of a message with some values changed or gone."""
     fields: dict[str, Any] = {}
     for key in ("content", "toolCalls"):

@@ -24,7 +24,7 @@ from lockstitch.formats.opencode.history import (
     OpenCodePiece,
     OpenCodeThread,
     build_thread,
-    evidence,
+    find_evidence,
     message_flaw,
     part_flaw,
     repaired_part,
@@ -112,7 +112,7 @@ class OpenCode(RowFormat):
         # the last states of parts in the log, by part
         logged = _logged(records, "part").items()
         states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
-        return transcript_of(
+        return complete_transcript(
             Transcript(
                 context,
                 records,
@@ -147,11 +147,11 @@ class OpenCode(RowFormat):
         return severity(found, transcript)
 
 
-def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
+def complete_transcript(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
     """Complete a transcript by what is the same for a database and for an export."""
     thread: OpenCodeThread = transcript.state
     transcript.turns = thread.turns
-    transcript.evidence = evidence(thread, events)
+    transcript.evidence = find_evidence(thread, events)
     for own in transcript.evidence:
         piece = thread.calls[own]
         place = ".".join(map(str, (transcript.records[piece.number].place, *piece.path, "state")))
@@ -375,7 +375,7 @@ class OpenCodeExport(Format):
             version=str(info.get("version") or ""),
             state=thread,
         )
-        return transcript_of(transcript, {})
+        return complete_transcript(transcript, {})
 
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger

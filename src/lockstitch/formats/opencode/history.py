@@ -301,7 +301,7 @@ def _metadata(state: Fields) -> Fields:
 # Results that survived
 
 
-def evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
+def find_evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
     """Return results of open calls that were stored, by the call's id in the history.
 
     Open is also a call that was closed with a text in place of its result. ``events`` are the

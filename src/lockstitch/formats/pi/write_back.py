@@ -89,7 +89,7 @@ class PiWriteBack:
                 if first is not None and unit.number == session.path[session.cut]:
                     path = ("firstKeptEntryId",)
                     unit.record = amend_record(self.data, _record(unit), path, first.id)
-        # What goes with an entry although pi never sent it is kept aside.
+        # What goes with an entry although pi never sent it is put in quarantine.
         for number in sorted(self._lost()):
             value = session.value(number)
             content = message_of(value).get("content")
