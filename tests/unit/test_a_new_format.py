@@ -31,7 +31,7 @@ class ToyFormat(Format):
         return "toy" in value
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        history = History(self.dialect, [], [], [])
+        history = History(self.dialect)
         found = [number for number, record in enumerate(records) if record.is_record]
         homes = [MessageHome(number, ("message",)) for number in found]
         for home in homes:

@@ -100,16 +100,16 @@ def open_backup_folder(
             yield None
             return
         so = "what is in it is not believed and nothing was changed"
-        vault = BackupFolder(folder, known, _require_ours(folder, known, so))
+        backups = BackupFolder(folder, known, _require_ours(folder, known, so))
         if beside.handle is not None:
-            mode, around = vault.status.st_mode, os.fstat(beside.handle).st_mode
+            mode, around = backups.status.st_mode, os.fstat(beside.handle).st_mode
             # Those may write to it who may not write to the folder around it.
             if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
                 raise UsageError(
                     f"has a folder {FOLDER} beside it that other users may write to: {so}; "
                     "look into it, and close it with `chmod 700`"
                 )
-        yield vault
+        yield backups
 
 
 @contextmanager
@@ -135,15 +135,15 @@ def make_backup_folder(
                 raise
             raise UsageError(f"cannot be backed up: {FOLDER} next to it is not a folder") from None
         so = f"no backup is put there and nothing was written; {_COPY}"
-        vault = BackupFolder(folder, owner, _require_ours(folder, owner, so))
+        backups = BackupFolder(folder, owner, _require_ours(folder, owner, so))
         if folder.handle is not None and is_new:
-            vault.hand_over(folder.handle)
-        elif folder.handle is not None and vault.status.st_mode & 0o077:
+            backups.hand_over(folder.handle)
+        elif folder.handle is not None and backups.status.st_mode & 0o077:
             os.fchmod(folder.handle, 0o700)
         if is_new:
             beside.sync()
         os_files.remove_stale_drafts(folder)
-        yield vault
+        yield backups
 
 
 def _require_ours(folder: Folder, owner: Owner, so: str) -> os.stat_result:
@@ -243,7 +243,7 @@ def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
     run: str,
     now: datetime,
     token: str,
-    vault: BackupFolder,
+    backups: BackupFolder,
     *,
     before: Snapshot | None = None,
 ) -> Backup:
@@ -252,21 +252,21 @@ def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
     What was read ``before`` is durable when it returns; a file that exists is never touched.
     """
     label = backup_label(Path(path).name)
-    latest = [_time_of(match) + timedelta(microseconds=1) for match in _stems(vault, label)[:1]]
+    latest = [_time_of(match) + timedelta(microseconds=1) for match in _stems(backups, label)[:1]]
     time = max([now.astimezone(UTC), *latest])
     stem = f"{label}.{time.strftime(_STAMP)}-{run}-{token}"
     known = ("", 0) if before is None else (before.digest, before.size)
     manifest = Manifest(VERSION, run, Path(path).name, time.isoformat(), *known)
     if before is not None:
         name = f"{stem}.bak"
-        handle = vault.folder.open(name, os_files.CREATING)
+        handle = backups.folder.open(name, os_files.CREATING)
         try:
             os_files.write_all(handle, before.data)
-            vault.hand_over(handle)
+            backups.hand_over(handle)
             os_files.sync_file(handle)
-            vault.folder.sync()
+            backups.folder.sync()
         except BaseException:
-            vault.folder.remove(name)
+            backups.folder.remove(name)
             raise
         finally:
             os.close(handle)
@@ -284,20 +284,20 @@ def delete_backup(backup: Backup) -> None:
 
     Raises UsageError if its folder is not ours, as reading it does.
     """
-    with open_backup_folder(backup.path) as vault:
-        if vault is None:
+    with open_backup_folder(backup.path) as backups:
+        if backups is None:
             return
         for name in dict.fromkeys((backup.file.name, f"{backup.stem}.json")):
-            vault.folder.remove(name)
-        vault.folder.sync()
+            backups.folder.remove(name)
+        backups.folder.sync()
 
 
-def write_manifest(backup: Backup, vault: BackupFolder, **changes: Any) -> Backup:
+def write_manifest(backup: Backup, backups: BackupFolder, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)
     # what was valid JSON and could not be read here is kept as the text that it was
     data = encode_manifest(msgspec.to_builtins(changed, builtin_types=(msgspec.Raw,)))
-    replace.write_file_in(vault.folder, f"{backup.stem}.json", data, vault.hand_over)
+    replace.write_file_in(backups.folder, f"{backup.stem}.json", data, backups.hand_over)
     return msgspec.structs.replace(backup, manifest=changed)
 
 
@@ -312,10 +312,10 @@ def encode_manifest(value: Any) -> bytes:
 def read_original(backup: Backup) -> bytes:
     """Return the bytes of before; raises Unreadable if they are not what was written down."""
     try:
-        with open_backup_folder(backup.path) as vault:
-            if vault is None:
+        with open_backup_folder(backup.path) as backups:
+            if backups is None:
                 raise Unreadable("no such file")
-            found = vault.read(backup.file.name)
+            found = backups.read(backup.file.name)
     except LockstitchError as error:
         raise Unreadable(f"has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
@@ -328,12 +328,12 @@ def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
     known = {backup_label(name): name for name in names}
     found: list[Backup] = []
     around = folder.stat()
-    with open_backup_folder(folder / FOLDER, Owner(around.st_uid, around.st_gid)) as vault:
-        if vault is None:
+    with open_backup_folder(folder / FOLDER, Owner(around.st_uid, around.st_gid)) as backups:
+        if backups is None:
             return []
-        for match in _stems(vault):
+        for match in _stems(backups):
             name = known.get(match["label"], match["label"])
-            backup = _read_backup(folder / name, match, vault)
+            backup = _read_backup(folder / name, match, backups)
             # The name of the file may be longer than its label; the manifest has all of it.
             target = backup.manifest.target
             if backup_label(target) == backup_label(name):
@@ -342,9 +342,9 @@ def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
     return found
 
 
-def _stems(vault: BackupFolder, label: str | None = None) -> list[re.Match[str]]:
+def _stems(backups: BackupFolder, label: str | None = None) -> list[re.Match[str]]:
     """Return the names of the backups in a folder, all or those with a label, newest first."""
-    folder = vault.folder
+    folder = backups.folder
     names = os.listdir(folder.path if folder.handle is None else folder.handle)  # noqa: PTH208
     stems = {stem for stem, end in map(os.path.splitext, names) if end in (".bak", ".json")}
     found = []
@@ -360,16 +360,16 @@ def _time_of(match: re.Match[str]) -> datetime:
     return datetime.strptime(match["time"], _STAMP).replace(tzinfo=UTC)
 
 
-def _read_backup(path: str | Path, match: re.Match[str], vault: BackupFolder) -> Backup:
+def _read_backup(path: str | Path, match: re.Match[str], backups: BackupFolder) -> Backup:
     """Return a backup with its manifest, or with the little that is known without one."""
     stem, time = match[0], _time_of(match)
     with suppress(LockstitchError, RecursionError, ValueError):
         # what was taken out may be what no decoder here takes, and was kept as it is
-        written = json_text.decode(vault.read(f"{stem}.json").data.decode())
+        written = json_text.decode(backups.read(f"{stem}.json").data.decode())
         manifest = msgspec.convert(written, Manifest)
         if _is_as_written(manifest, match):
             return Backup(str(path), stem, time, manifest)
-    found = vault.folder.look(f"{stem}.bak")
+    found = backups.folder.look(f"{stem}.bak")
     size = 0 if found is None else found.st_size
     bare = Manifest(VERSION, match["run"], Path(path).name, time.isoformat(), before_size=size)
     return Backup(str(path), stem, time, bare)
@@ -455,19 +455,19 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
     owner = Owner(before.uid, before.gid)
     with (
         replace.reopen_locked(before) as old,
-        make_backup_folder(before.path, owner, old.old.folder) as vault,
+        make_backup_folder(before.path, owner, old.old.folder) as backups,
     ):
-        backup = new_backup(before.path, run, now(), token(), vault, before=before)
+        backup = new_backup(before.path, run, now(), token(), backups, before=before)
         try:
             replaced = old.replace(data)
         except BaseException:
             if not old.is_replaced:
-                vault.folder.remove(f"{backup.stem}.bak")
+                backups.folder.remove(f"{backup.stem}.bak")
             raise
         try:
             done = write_manifest(
                 backup,
-                vault,
+                backups,
                 after_digest=replaced.digest,
                 after_size=replaced.size,
                 carried=replaced.carried,
@@ -493,26 +493,26 @@ def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with 
     """Back up the images of a session's rows, as JSON values, instead of the whole database."""
     if not _RUN.fullmatch(run):
         raise UsageError(_NO_RUN)
-    with replace.naming_file(str(path)), make_backup_folder(path, owner_of(path)) as vault:
-        backup = new_backup(path, run, now(), token(), vault)
-        return write_manifest(backup, vault, rows=rows, session=session)
+    with replace.naming_file(str(path)), make_backup_folder(path, owner_of(path)) as backups:
+        backup = new_backup(path, run, now(), token(), backups)
+        return write_manifest(backup, backups, rows=rows, session=session)
 
 
 def finish_rows(backup: Backup, details: dict[str, Any]) -> Backup:
     """Write down that a repair of rows is done."""
-    with make_backup_folder(backup.path, owner_of(backup.path)) as vault:
-        return write_manifest(backup, vault, finished=True, details=details)
+    with make_backup_folder(backup.path, owner_of(backup.path)) as backups:
+        return write_manifest(backup, backups, finished=True, details=details)
 
 
 def list_backups(path: str | Path) -> list[Backup]:
     """Return the backups of one file, newest first, also the unfinished ones."""
     if not Path(path).parent.is_dir():
         return []
-    with open_backup_folder(path) as vault:
-        if vault is None:
+    with open_backup_folder(path) as backups:
+        if backups is None:
             return []
-        stems = _stems(vault, backup_label(Path(path).name))
-        return [_read_backup(path, match, vault) for match in stems]
+        stems = _stems(backups, backup_label(Path(path).name))
+        return [_read_backup(path, match, backups) for match in stems]
 
 
 def list_runs(
@@ -613,12 +613,12 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
             present, data, again, {}, of=backup.stem, now=now, token=token
         )
     others = list_backups(backup.path)
-    with make_backup_folder(backup.path, owner_of(backup.path)) as vault:
+    with make_backup_folder(backup.path, owner_of(backup.path)) as backups:
         for other in others:
             # What an undone undo had taken back is in force again.
             if other.stem == backup.manifest.of:
-                write_manifest(other, vault, undone=None)
-        restored = write_manifest(backup, vault, undone=now().isoformat())
+                write_manifest(other, backups, undone=None)
+        restored = write_manifest(backup, backups, undone=now().isoformat())
     return Undone(str(path), restored, kept)
 
 

@@ -1,8 +1,8 @@
 """goose: ``~/.local/share/goose/sessions/sessions.db``, and the files it kept before 1.10.
 
 A message is a row, or a line, with a list of items, for each of which a provider gets a block; the
-order is that of the seconds in which they were made. Old messages that a compaction has put aside
-are marked as not for the agent.
+order is that of the seconds in which they were made. Old messages that a compaction stands
+for are marked as not for the agent.
 """
 
 from __future__ import annotations
@@ -229,14 +229,9 @@ class GooseLine(Struct, eq=False):
     blocks: list[Any]
 
 
-def write_back(
-    transcript: Transcript, repaired: Sequence[SourcedMessage], table: ProgramTable
-) -> list[Record]:
-    """Return the records in which the conversation is the healed one."""
-    return _GooseWriteBack(transcript, table).write_back(repaired)
-
-
 class _GooseWriteBack:
+    """Lays a repaired history out over the rows or the lines of a session."""
+
     def __init__(self, transcript: Transcript, table: ProgramTable) -> None:
         talk: Talk = transcript.state
         self.data = transcript.context.data
@@ -435,7 +430,7 @@ class Goose(RowFormat):
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back(transcript, repaired, _MESSAGE)
+        return _GooseWriteBack(transcript, _MESSAGE).write_back(repaired)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code in _STARTS:
@@ -467,7 +462,7 @@ def _is_head(record: Record) -> bool:
 
 
 def _talk(records: Sequence[Record]) -> Talk:
-    talk = Talk(History(ANTHROPIC, [], [], []), [])
+    talk = Talk(History(ANTHROPIC), [])
     last = ""
     for number, record in enumerate(records):
         turn = _turn(number, record)
@@ -479,9 +474,7 @@ def _talk(records: Sequence[Record]) -> Talk:
         blocks = [block for _, block in turn.blocks]
         paths = [(*turn.path, at) for at, _ in turn.blocks]
         if turn.kind == last:
-            talk.history.messages[-1]["content"] += blocks
-            talk.history.sources[-1] += [number] * len(blocks)
-            talk.history.paths[-1] += paths
+            talk.history.extend(blocks, number, paths)
         else:
             message = {"role": turn.role, "content": blocks}
             talk.history.add(message, [number] * len(blocks), [*paths])

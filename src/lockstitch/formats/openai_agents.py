@@ -40,7 +40,7 @@ class OpenAIAgents(RowFormat):
         return {"agent_sessions", "agent_messages"} <= tables and "message_structure" not in tables
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        history = History(OPENAI_RESPONSES, [], [], [])
+        history = History(OPENAI_RESPONSES)
         homes: list[int] = []
         findings: list[Finding] = []
         for number, row in enumerate(records):

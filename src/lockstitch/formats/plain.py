@@ -5,7 +5,7 @@ as the ``history`` of a SWE-agent trajectory. The dialect is recognized by the m
 
 Or every line is a request, as in logs of a gateway and examples for fine-tuning: each is checked
 and repaired on its own, and the others keep their bytes. All are of one dialect, which some of them
-tell; those that say nothing of it are read as the others.
+show; those that show none are read as the others.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PlainList(Format):
         stored, homes, around = _opened(records)
         dialect = named or _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
-        history = History(dialect, [], [], [], model if type(model) is str else None)
+        history = History(dialect, model=model if type(model) is str else None)
         key = profile_named(dialect).list_key
         is_body = type(around) is dict and type(around.get(key)) is list
         if is_body and not _REQUEST.isdisjoint(around):
@@ -298,7 +298,7 @@ class Requests(Format):
         return Transcript(
             context,
             records,
-            History(dialect, [], [], []),
+            History(dialect),
             findings=[f for line in lines.values() for f in repair.findings_in(_PLAIN, line)],
             turns=sum(line.turns for line in lines.values()),
             messages=sum(len(line.history.messages) for line in lines.values()),

@@ -46,9 +46,9 @@ class History(Struct):
     """
 
     dialect: str
-    messages: list[dict[str, Any]]
-    sources: list[list[int]]
-    paths: list[list[Path]]
+    messages: list[dict[str, Any]] = []
+    sources: list[list[int]] = []
+    paths: list[list[Path]] = []
     model: str | None = None
     body: dict[str, Any] | None = None
 
@@ -57,6 +57,12 @@ class History(Struct):
         self.messages.append(message)
         self.sources.append(sources)
         self.paths.append(paths)
+
+    def extend(self, parts: list[Any], number: int, paths: list[Path]) -> None:
+        """Add parts of one record to the content of the last message."""
+        self.messages[-1]["content"] += parts
+        self.sources[-1] += [number] * len(parts)
+        self.paths[-1] += paths
 
     def home(self, place: Place) -> tuple[int, Path]:
         """Return the record and the path in it of a place such as ``messages.3.content.1.text``."""
@@ -381,7 +387,7 @@ class Format(ABC):
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        """Put a healed history into the records: change, add, move and take out what differs."""
+        """Put a repaired history into the records: change, add, move and take out what differs."""
 
     def forced(self, transcript: Transcript) -> Transcript:
         """Return a transcript in which a person is asked as if nobody were."""

@@ -193,7 +193,7 @@ def _selected(
     """Return the rows of a session, with their numbers, in the order of its program.
 
     They are sorted here: SQLite would have to see all of them before it gives the first one, and
-    nobody counts what it writes aside meanwhile.
+    nobody counts what it stores meanwhile.
     """
     names = sqlite.names_of(base, table.name)
     wanted = ", ".join(map(quoted, ("rowid", *names)))

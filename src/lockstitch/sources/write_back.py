@@ -182,7 +182,7 @@ def place_messages(
     repaired: Sequence[SourcedMessage],
     make: Make,
 ) -> list[Record]:
-    """Return the records that hold the healed messages; ``make`` makes the record of a new one."""
+    """Return the records with the repaired messages; ``make`` makes the record of a new one."""
     return _MessagePlacement(transcript, homes, repaired, make).records()
 
 
@@ -457,12 +457,13 @@ class RecordTree:
 class TreeRepair:
     """One round of repairs on a session's records: what changes, by the numbers of the records.
 
-    A program's repair has one step for each kind of trouble. The first one that changes anything
-    ends the round, since the records have to be understood anew before the next can be judged.
-    ``link`` is the key under which a record names its parent.
+    A program's repair has one step for each kind of trouble, in the order of ``steps``. The first
+    one that changes anything ends the round, since the records have to be parsed again before the
+    next can be judged. ``link`` is the key under which a record names its parent.
     """
 
     link = ""
+    steps: tuple[Callable[[Any], None], ...] = ()
 
     def __init__(
         self, transcript: Transcript, ledger: Ledger, tree: RecordTree | None = None
@@ -478,16 +479,11 @@ class TreeRepair:
         self.order: list[int] = []
         self.head: list[Record] = []
 
-    @property
-    def changed(self) -> bool:
-        """Whether a step had anything to do."""
-        return bool(self.values or self.gone or self.moves or self.order or self.head)
-
-    def run(self, steps: Sequence[Callable[[], None]]) -> list[Record]:
-        """Take the first step that changes anything; the same records if there is none."""
-        for step in steps:
-            step()
-            if self.changed:
+    def run(self) -> list[Record]:
+        """Take the first step that changes anything; return the same records if there is none."""
+        for step in self.steps:
+            step(self)
+            if self.values or self.gone or self.moves or self.order or self.head:
                 break
         moved = {number for numbers in self.moves.values() for number in numbers}
         order: list[int] = []

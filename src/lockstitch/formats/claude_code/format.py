@@ -28,7 +28,7 @@ from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import LockstitchError
 from lockstitch.files import os_files, read
 from lockstitch.files.os_files import SLACK, SessionUser, working_in_folder
-from lockstitch.formats.claude_code import fast, tree, write_back
+from lockstitch.formats.claude_code import fast, write_back
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
@@ -44,7 +44,7 @@ from lockstitch.formats.claude_code.chain import (
     results_in,
 )
 from lockstitch.formats.claude_code.evidence import CLIENT_WORDS, words_of
-from lockstitch.formats.claude_code.tree import Fault, find_faults
+from lockstitch.formats.claude_code.tree import ClaudeTreeRepair, Fault, find_faults
 from lockstitch.formats.claude_code.unreachable import (
     CLEARED,
     LEFT,
@@ -223,7 +223,7 @@ class ClaudeCode(Format):
         state: ClaudeState = transcript.state
         if not state.faults:
             return list(transcript.records)
-        return tree.repair_tree(transcript, state.chain, state.faults, ledger)
+        return ClaudeTreeRepair(transcript, state.chain, state.faults, ledger).run()
 
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
@@ -289,7 +289,8 @@ class ClaudeCode(Format):
         return write_back.sorting(transcript, transcript.state.chain)
 
     def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        return write_back.compacted(transcript, transcript.state.chain, out)
+        writer = write_back.CompactionWriter(transcript, transcript.state.chain, out)
+        return [*transcript.records, *writer.records()]
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
         """Name a result whose call stands before the compaction in force for what it is."""
@@ -415,7 +416,7 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
     Lines of one message of the model are one message, and so are lines of results in a row. What
     was typed while tools ran waits until all their results are there.
     """
-    history = History(ANTHROPIC, [], [], [])
+    history = History(ANTHROPIC)
     group = ""
     queued: list[int] = []
     for number in numbers:
@@ -440,9 +441,7 @@ def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
         if key and key == group and type(content) is list and type(last) is list:
             if parts and not last:
                 history.sources[-1], history.paths[-1] = [], []
-            last += parts
-            history.sources[-1] += [number] * len(parts)
-            history.paths[-1] += paths
+            history.extend(parts, number, paths)
         else:
             group, paths = key, paths or [_CONTENT]
             content = list(content) if type(content) is list else content

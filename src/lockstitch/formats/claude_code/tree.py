@@ -48,7 +48,7 @@ from lockstitch.formats.claude_code.unreachable import (
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.sources.interface import Transcript, new_finding
-from lockstitch.sources.records import SLIM, Record, decode_json, encode_record, record_bytes
+from lockstitch.sources.records import SLIM, decode_json, encode_record, record_bytes
 from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 # Kinds of faults, in the order in which they are repaired.
@@ -337,31 +337,7 @@ def _without(missing: set[str], names: list[str]) -> list[str]:
     return [name for name in names if str(name) not in missing]
 
 
-def repair_tree(
-    transcript: Transcript, chain: ClaudeChain, faults: Sequence[Fault], ledger: Ledger
-) -> list[Record]:
-    """Repair one kind of fault."""
-    repair = _ClaudeTreeRepair(transcript, chain, faults, ledger)
-    return repair.run(
-        [
-            repair.drop_copies,
-            repair.drop_malformed,
-            repair.wrap_replies,
-            repair.rename_repeats,
-            repair.link_danglers,
-            repair.open_circles,
-            repair.leave_side_chain,
-            repair.undo_torn_compaction,
-            repair.follow_compaction,
-            repair.shorten_kept,
-            repair.bring_back,
-            repair.address_results,
-            repair.date_leaf,
-        ]
-    )
-
-
-class _ClaudeTreeRepair(TreeRepair):
+class ClaudeTreeRepair(TreeRepair):
     """One round of repairs on the tree of a file."""
 
     link = "parentUuid"
@@ -657,3 +633,19 @@ class _ClaudeTreeRepair(TreeRepair):
                 self.set(fault.number, ("timestamp",), stamp(time + TICK))
                 text = "got a time right after the newest one"
                 self.note(fault.finding.code, "dated", fault.number, text)
+
+    steps = (
+        drop_copies,
+        drop_malformed,
+        wrap_replies,
+        rename_repeats,
+        link_danglers,
+        open_circles,
+        leave_side_chain,
+        undo_torn_compaction,
+        follow_compaction,
+        shorten_kept,
+        bring_back,
+        address_results,
+        date_leaf,
+    )

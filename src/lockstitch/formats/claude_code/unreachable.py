@@ -409,7 +409,7 @@ class _BranchFinder:
                 return REWOUND
         if following.get("type") == ASSISTANT or results_in(following):
             return WRITER
-        # A tool that was left running may still end; only words tell that somebody went on.
+        # A tool that was left running may still end; only words show that somebody went on.
         solid = [n for n in solid if not results_in(chain.values[n])]
         at = bisect_left(self._solid, chain.places[onward])
         rivals = self._solid[at:]

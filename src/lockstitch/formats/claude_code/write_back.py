@@ -1,4 +1,4 @@
-"""What is written into a Claude Code file: a healed history, a branch of its own, a compaction.
+"""What is written into a Claude Code file: a repaired history, a branch of its own, a compaction.
 
 Only what differs is written. Where something is added to or moved into a batch of calls, the
 whole batch is laid out in one line: all calls in a row, then all results, in file order and with
@@ -73,7 +73,7 @@ class ClaudeUnit(Struct, eq=False):
 
 
 class ClaudeWriteBack:
-    """Lays a healed history out over the records of a file."""
+    """Lays a repaired history out over the records of a file."""
 
     def __init__(self, transcript: Transcript, chain: ClaudeChain) -> None:
         self.data = transcript.context.data
@@ -92,7 +92,7 @@ class ClaudeWriteBack:
         self.kept_behind: dict[str, str] = {}
 
     def lay_out(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
-        """Return the records of the file in which the conversation is the healed one."""
+        """Return the records of the file in which the conversation is the repaired one."""
         units: list[ClaudeUnit] = []
         batch = 0
         message_ids: set[str] = set()
@@ -390,12 +390,7 @@ def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
     )
 
 
-def compacted(transcript: Transcript, chain: ClaudeChain, out: Shortened) -> list[Record]:
-    """Return the records of the file with the compaction behind them."""
-    return [*transcript.records, *_CompactionWriter(transcript, chain, out).records()]
-
-
-class _CompactionWriter:
+class CompactionWriter:
     """Writes one compaction behind the last record."""
 
     def __init__(self, transcript: Transcript, chain: ClaudeChain, out: Shortened) -> None:
@@ -411,8 +406,22 @@ class _CompactionWriter:
         self.minted = 0
 
     def records(self) -> Iterator[Record]:
-        yield self._boundary()
-        yield self._summary()
+        """Return a boundary, the summary, and copies of what is kept."""
+        done = self.out.done
+        figures = {"preTokens": done.before.tokens, "postTokens": done.after.tokens}
+        yield self._line(
+            None,
+            "system",
+            subtype=BOUNDARY,
+            content="Conversation compacted",
+            isMeta=False,
+            level="info",
+            logicalParentUuid=self.leaf.get("uuid"),
+            compactMetadata={"trigger": "manual", **figures},
+        )
+        message = {"role": "user", "content": self.out.summary}
+        flags = {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
+        yield self._line(self.tip, "user", message=message, **flags)
         names: dict[str, str] = {}
         for number, message in self.out.kept:
             named = derived_uuid(*self.seed, "message", str(number)).replace("-", "")
@@ -436,25 +445,6 @@ class _CompactionWriter:
         tail = {key: self.leaf[key] for key in _BEHIND if key in self.leaf}
         value = {"parentUuid": parent, **head, "type": kind, **fields, **self._next(), **tail}
         return new_record("", value)
-
-    def _boundary(self) -> Record:
-        done = self.out.done
-        figures = {"preTokens": done.before.tokens, "postTokens": done.after.tokens}
-        return self._line(
-            None,
-            "system",
-            subtype=BOUNDARY,
-            content="Conversation compacted",
-            isMeta=False,
-            level="info",
-            logicalParentUuid=self.leaf.get("uuid"),
-            compactMetadata={"trigger": "manual", **figures},
-        )
-
-    def _summary(self) -> Record:
-        message = {"role": "user", "content": self.out.summary}
-        flags = {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
-        return self._line(self.tip, "user", message=message, **flags)
 
     def _sources(self, number: int, message: Any) -> Iterator[tuple[int, list[Any] | None]]:
         """Return the records of a message, with the blocks that are kept; None for all."""

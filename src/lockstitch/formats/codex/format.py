@@ -146,7 +146,7 @@ class Codex(Format):
         hidden, meta = thread.hidden, thread.meta
         values = (record.value for record in reversed(records) if record.is_record)
         turns = (payload_of(value) for value in values if value.get("type") == "turn_context")
-        history = History(OPENAI_RESPONSES, [], [], [], as_str(next(turns, {}).get("model")))
+        history = History(OPENAI_RESPONSES, model=as_str(next(turns, {}).get("model")))
         for item, home in zip(thread.items, thread.homes, strict=True):
             enter_message(history, item, home)
         notes = []
@@ -179,17 +179,7 @@ class Codex(Format):
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         """Repair one kind of trouble with the lines; the same records if there is none."""
-        repair = _CodexRepair(transcript, ledger)
-        return repair.run(
-            [
-                repair.drop_repeats,
-                repair.give_times,
-                repair.spell,
-                repair.drop_spare_metas,
-                repair.put_meta_first,
-                repair.number_anew,
-            ]
-        )
+        return _CodexRepair(transcript, ledger).run()
 
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
@@ -278,7 +268,7 @@ def _is_of_first_versions(value: dict[str, Any]) -> bool:
 
 def _asides(thread: CodexThread) -> Iterator[Aside]:
     for kind, reason, numbers in thread.unsent():
-        history = History(OPENAI_RESPONSES, [], [], [])
+        history = History(OPENAI_RESPONSES)
         for number in numbers:
             enter_message(
                 history, payload_of(thread.records[number].value), MessageHome(number, ("payload",))
@@ -508,6 +498,15 @@ class _CodexRepair(TreeRepair):
             self.note("LS610", "rewritten", min(wrong), text)
         for number, ordinal in wrong.items():
             self.set(number, ("ordinal",), ordinal)
+
+    steps = (
+        drop_repeats,
+        give_times,
+        spell,
+        drop_spare_metas,
+        put_meta_first,
+        number_anew,
+    )
 
 
 def renumber(thread: CodexThread, data: bytes) -> list[Record]:

@@ -13,10 +13,10 @@ from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
 from lockstitch.files.os_files import SessionUser, working_in_folder
-from lockstitch.formats.gemini_cli import write_back
 from lockstitch.formats.gemini_cli.write_back import (
     USER,
     Chat,
+    GeminiWriteBack,
     is_header,
     is_message,
     is_prompt,
@@ -129,7 +129,7 @@ class GeminiCli(Format):
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        return write_back.write_back(transcript, repaired, ledger)
+        return GeminiWriteBack(transcript, ledger).write_back(repaired)
 
 
 def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:

@@ -120,7 +120,7 @@ class Chat:
 
     def _history(self) -> History:
         """Build the contents; messages of the model in a row are one, as they are sent."""
-        history = History(GEMINI, [], [], [])
+        history = History(GEMINI)
         for message in self.messages.values():
             for role, found in self._contents(message):
                 sent = [(place, part) for place, part in found if not part.get("thought")]
@@ -228,14 +228,7 @@ class Patch(Struct):
     values: dict[Path, Any] = field(default_factory=dict)
 
 
-def write_back(
-    transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
-) -> list[Record]:
-    """Return the records of the file whose contents are the repaired ones."""
-    return _GeminiWriteBack(transcript, ledger).write_back(repaired)
-
-
-class _GeminiWriteBack:
+class GeminiWriteBack:
     """Lays repaired contents out over the messages of a chat."""
 
     def __init__(self, transcript: Transcript, ledger: Ledger) -> None:
@@ -252,6 +245,7 @@ class _GeminiWriteBack:
         self.made = 0
 
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
+        """Return the records of the file whose contents are the repaired ones."""
         slots = [slot for sourced in repaired for slot in self._slots(sourced)]
         self._place_parts(slots)
         self._remove_the_rest(slots)
@@ -386,7 +380,7 @@ class _GeminiWriteBack:
         gone: set[int] = set()
         for owner, patch in self.patches.items():
             message = self.owners[owner]
-            fields = patched(message.value, patch)
+            fields = patch_fields(message.value, patch)
             if not (fields.get("content") or fields.get("toolCalls")):
                 gone |= self._removed(owner, lists)
                 continue
@@ -397,7 +391,7 @@ class _GeminiWriteBack:
             records[owner.number] = record
         behind = self._behind(lists)
         for (number, path), edits in lists.items():
-            records[number] = self._relisted(records[number], path, edits)
+            records[number] = self._change_list(records[number], path, edits)
         first = self._first()
         front = first.first if first else NEW
         out: list[Record] = []
@@ -439,7 +433,7 @@ class _GeminiWriteBack:
             lists.setdefault((near.number, near.path[:-1]), []).extend((at, v) for v in values)
         return found
 
-    def _relisted(self, record: Record, path: Path, edits: Sequence[tuple[Any, Any]]) -> Record:
+    def _change_list(self, record: Record, path: Path, edits: Sequence[tuple[Any, Any]]) -> Record:
         old = value_at(record.value, path)
         gone = {place for place, value in edits if value is _GONE}
         new = [value for place, value in edits if place == NEW]
@@ -455,7 +449,7 @@ def _key(named: dict[str, Any]) -> Any:
     return name if type(name) is str else (named.get("name"),)
 
 
-def patched(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
+def patch_fields(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
     """Return the content and the calls of a message with some values changed or gone."""
     fields: dict[str, Any] = {}
     for key in ("content", "toolCalls"):

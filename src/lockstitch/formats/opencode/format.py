@@ -24,14 +24,14 @@ from lockstitch.formats.opencode.history import (
     OpenCodePiece,
     OpenCodeThread,
     build_thread,
-    evidence,
+    find_evidence,
     message_flaw,
     part_flaw,
     repaired_part,
     repaired_time,
     without_keys,
 )
-from lockstitch.formats.opencode.write_back import write_back
+from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 from lockstitch.sources.interface import (
@@ -112,7 +112,7 @@ class OpenCode(RowFormat):
         # the last states of parts in the log, by part
         logged = _logged(records, "part").items()
         states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
-        return transcript_of(
+        return complete_transcript(
             Transcript(
                 context,
                 records,
@@ -140,18 +140,18 @@ class OpenCode(RowFormat):
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _RowEditor(transcript.records)
-        write_back(transcript.state, repaired, editor)
+        OpenCodeWriteBack(transcript.state, repaired, editor).write_back()
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return severity(found, transcript)
 
 
-def transcript_of(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
+def complete_transcript(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
     """Complete a transcript by what is the same for a database and for an export."""
     thread: OpenCodeThread = transcript.state
     transcript.turns = thread.turns
-    transcript.evidence = evidence(thread, events)
+    transcript.evidence = find_evidence(thread, events)
     for own in transcript.evidence:
         piece = thread.calls[own]
         place = ".".join(map(str, (transcript.records[piece.number].place, *piece.path, "state")))
@@ -375,13 +375,13 @@ class OpenCodeExport(Format):
             version=str(info.get("version") or ""),
             state=thread,
         )
-        return transcript_of(transcript, {})
+        return complete_transcript(transcript, {})
 
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         editor = _DocumentEditor(transcript)
-        write_back(transcript.state, repaired, editor)
+        OpenCodeWriteBack(transcript.state, repaired, editor).write_back()
         return editor.records
 
     def severity(self, found: Finding, transcript: Transcript) -> str:

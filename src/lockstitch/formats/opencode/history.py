@@ -94,7 +94,7 @@ class OpenCodeThread(Struct):
 def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCodeThread:
     """Return what a resume sends of stored messages."""
     sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
-    thread = OpenCodeThread(History(ANTHROPIC, [], [], [], _model(sent)), sent)
+    thread = OpenCodeThread(History(ANTHROPIC, model=_model(sent)), sent)
     thread.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
@@ -301,7 +301,7 @@ def _metadata(state: Fields) -> Fields:
 # Results that survived
 
 
-def evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
+def find_evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
     """Return results of open calls that were stored, by the call's id in the history.
 
     Open is also a call that was closed with a text in place of its result. ``events`` are the

@@ -42,14 +42,9 @@ class OpenCodeEditor(Protocol):
         """Put a new message with one part behind another message, or in front."""
 
 
-def write_back(
-    thread: OpenCodeThread, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
-) -> None:
-    """Let an editor change what has to change so that the repaired history is what is sent."""
-    _OpenCodeWriteBack(thread, repaired, editor).write_back()
+class OpenCodeWriteBack:
+    """Lets an editor change what has to change so that the repaired history is what is sent."""
 
-
-class _OpenCodeWriteBack:
     def __init__(
         self, thread: OpenCodeThread, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
     ) -> None:
@@ -60,6 +55,7 @@ class _OpenCodeWriteBack:
         self.ends: dict[str, int] = {}
 
     def write_back(self) -> None:
+        """Go through the repaired messages, and then take out what is left over."""
         last: OpenCodeEntry | None = None
         for sourced in self.repaired:
             entry = self._entry(sourced)

@@ -1,17 +1,12 @@
-"""The head of a file of pi: the first line, without which pi does not read the file.
-
-What pi cannot do without is the id of the session, which is in the name of the file, too. Without
-the folder that a head names, pi takes the one that it is started in.
-
-pi's messages as Anthropic's, the way pi sends them, and back.
-
-What pi leaves out of a request (blank texts, thinking of another provider, messages that ended in
-an error) is left out here, too; it stays in the file whatever happens to the rest.
-
-The conversation in a file of pi: the way from the last entry to the root, after a compaction.
+"""The conversation in a file of pi: the way from the last entry to the root, after a compaction.
 
 pi stops at a parent that is not in the file, so that all before it is left behind; an id that is
-there twice means the later entry.
+there twice means the later entry. What pi leaves out of a request (blank texts, thinking of another
+provider, messages that ended in an error) is left out here, too, and stays in the file.
+
+pi does not read a file whose first line is not its head. What it cannot do without is the id of the
+session, which is in the name of the file, too. Without a folder in the head, pi takes the one that
+it is started in.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from lockstitch.conversation.parts import Path
@@ -327,7 +323,7 @@ class PiSession:
 
     def _history(self) -> History:
         """Build what is sent; results in a row are one message, as pi sends them."""
-        history = History(ANTHROPIC, [], [], [], self._model())
+        history = History(ANTHROPIC, model=self._model())
         results = False
         for number in self.sent:
             value = self.value(number)
@@ -338,9 +334,7 @@ class PiSession:
             for path, block in found:
                 self.kept[id(block)] = (number, path)
             if is_result and results:
-                history.messages[-1]["content"] += [block for _, block in found]
-                history.sources[-1] += [number] * len(found)
-                history.paths[-1] += [path for path, _ in found]
+                history.extend([b for _, b in found], number, [path for path, _ in found])
             else:
                 message = {"role": role_of(value), "content": [block for _, block in found]}
                 history.add(message, [number] * len(found), [path for path, _ in found])
@@ -373,7 +367,7 @@ class PiSession:
 
     def _history_of(self, numbers: list[int]) -> History:
         """Build what entries say that are not sent."""
-        history = History(ANTHROPIC, [], [], [])
+        history = History(ANTHROPIC)
         for number in numbers:
             found = list(blocks_in(self.value(number)))
             if found and role_of(self.value(number)):
@@ -414,3 +408,14 @@ class PiSession:
 def is_result(block: Block) -> bool:
     """Whether a block is a result."""
     return block.get("type") == TOOL_RESULT
+
+
+def new_id(session: PiSession, *names: object) -> str:
+    """Make an id as pi does, the same in every run of the same repair, that no entry has."""
+    known = session.graph.by_id
+    for count in range(len(known) + 1):
+        text = ":".join(map(str, ("lockstitch", session.head.get("id"), *names, count)))
+        name = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        if name not in known:
+            return name
+    raise AssertionError("more ids than entries were tried")

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
-from lockstitch.formats.pi.repair_tree import new_id
 from lockstitch.formats.pi.session import (
     ASSISTANT,
     COMPACTION,
@@ -21,6 +20,7 @@ from lockstitch.formats.pi.session import (
     item_of,
     items_of,
     message_of,
+    new_id,
     result_block,
     result_of,
 )
@@ -55,15 +55,8 @@ class PiUnit(Struct, eq=False):
         return self.number == NEW
 
 
-def write_back(
-    transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
-) -> list[Record]:
-    """Return the records of the file in which the conversation is the healed one."""
-    return _PiWriteBack(transcript).write_back(repaired, ledger)
-
-
-class _PiWriteBack:
-    """Lays a healed history out over the entries of a file."""
+class PiWriteBack:
+    """Lays a repaired history out over the entries of a file."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.data = transcript.context.data
@@ -77,6 +70,7 @@ class _PiWriteBack:
         self.made = 0
 
     def write_back(self, repaired: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
+        """Return the records of the file in which the conversation is the repaired one."""
         session = self.session
         units = [unit for sourced in repaired for unit in self._units(sourced)]
         # What is new is like the old entry before it, or like the first that there is.
@@ -95,7 +89,7 @@ class _PiWriteBack:
                 if first is not None and unit.number == session.path[session.cut]:
                     path = ("firstKeptEntryId",)
                     unit.record = amend_record(self.data, _record(unit), path, first.id)
-        # What goes with an entry although pi never sent it is kept aside.
+        # What goes with an entry although pi never sent it is put in quarantine.
         for number in sorted(self._lost()):
             value = session.value(number)
             content = message_of(value).get("content")
