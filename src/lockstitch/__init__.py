@@ -28,9 +28,10 @@ from lockstitch.errors import (
     Unsure,
     UsageError,
 )
-from lockstitch.heal import Plan, check, detect, explain, heal, plan
+from lockstitch.heal import check, detect, explain, heal, plan
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.repair.edits import Edit
+from lockstitch.repair.plan import Plan
 from lockstitch.rules import RULES, Finding, Rule
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from lockstitch.dialects.registry import (
     new_dialect,
 )
 from lockstitch.errors import AmbiguousDialect, UsageError
-from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Ledger, RepairedMessage
+from lockstitch.repair.plan import plan_stored
 from lockstitch.sources import repair
 from lockstitch.sources.interface import (
     DOCUMENT,

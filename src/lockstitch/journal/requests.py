@@ -23,7 +23,7 @@ from lockstitch.dialects.profiles import Profile, profile_named, traits_of
 from lockstitch.dialects.registry import VIEWS, new_dialect
 from lockstitch.dialects.script import Ids
 from lockstitch.errors import Unreadable
-from lockstitch.heal import Original, Plan, plan
+from lockstitch.heal import plan
 from lockstitch.journal.events import Compacted, Partial, Replied
 from lockstitch.journal.projection import (
     Mark,
@@ -45,6 +45,7 @@ from lockstitch.journal.state import (
     leading,
     texts_in,
 )
+from lockstitch.repair.plan import Original, Plan
 from lockstitch.rules import Case, RequestContext, examine
 
 # A request with more bytes than its provider takes, and how many characters of each result are

@@ -21,8 +21,8 @@ from lockstitch.conversation.json_text import decode
 from lockstitch.dialects.profiles import PROFILES, profile_named
 from lockstitch.dialects.registry import VIEWS
 from lockstitch.errors import UsageError
-from lockstitch.heal import Plan, plan_sent
 from lockstitch.proxy.writing import EditedDocument, rewrite
+from lockstitch.repair.plan import Plan, plan_sent
 from lockstitch.rules import ERROR, RULES
 
 Body = dict[str, Any]

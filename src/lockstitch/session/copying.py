@@ -21,7 +21,6 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.dialects.script import SYSTEM_LABEL
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
-from lockstitch.heal import plan_stored
 from lockstitch.journal.events import (
     Ended,
     Event,
@@ -43,6 +42,7 @@ from lockstitch.journal.queries import said_in
 from lockstitch.journal.records import NEW, Head, JournalRecord, check_name, check_session_name
 from lockstitch.journal.salvage import large_names
 from lockstitch.journal.state import Checkpoint, Fact, JournalState
+from lockstitch.repair.plan import plan_stored
 from lockstitch.session import decisions
 from lockstitch.session.decisions import PAUSED
 from lockstitch.session.listing import THREAD_RECORDS, begins_thread, companions, refuse_internal

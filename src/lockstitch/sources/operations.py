@@ -31,8 +31,8 @@ from lockstitch.files import backup as manifests
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import Backup, Declined, Undone
 from lockstitch.files.replace import snapshot
-from lockstitch.heal import plan_stored
 from lockstitch.repair.draft import Change, Quarantined
+from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources import source as places
 from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module

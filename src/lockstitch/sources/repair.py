@@ -22,9 +22,9 @@ from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, P
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.heal import Plan, plan_request, plan_stored
 from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
 from lockstitch.repair.edits import diff
+from lockstitch.repair.plan import Plan, plan_request, plan_stored
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 from lockstitch.sources.interface import (
     NEW,

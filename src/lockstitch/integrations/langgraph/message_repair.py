@@ -26,7 +26,7 @@ from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
 from lockstitch.formats.langgraph.decisions import add_ids, make_distinct, repeated_ids
-from lockstitch.heal import plan_stored
+from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources.interface import new_finding
 
