@@ -25,7 +25,6 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import (
     ThreadScope,
     current_folder,
-    find_each,
     last_used_session,
     naming_target,
     process_threads,
@@ -64,7 +63,14 @@ from lockstitch.sources.source import (
     pasted,
     status_of_findings,
 )
-from lockstitch.sources.targets import THREADS, classify, searched_folders, session_paths
+from lockstitch.sources.targets import (
+    THREADS,
+    classify,
+    resolve,
+    resolve_sources,
+    searched_folders,
+    session_paths,
+)
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -218,13 +224,21 @@ def _has_backup(path: str, run: str) -> bool:
 
 
 def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
-    """Yield the sessions that the targets name, each with the name that it is spoken of by."""
-    for target, found in find_each(request.targets, request.form, request.session):
-        if isinstance(found, LockstitchError):
+    """Yield the sessions that the targets name, each under the name that a person knows it by."""
+    if not request.targets:
+        raise UsageError("nothing to do: give a file, a folder or the id of a session")
+    # a store is repaired only if it was named
+    find = resolve_sources if request.every else resolve
+    for target in request.targets:
+        try:
+            found = find(target, format=request.form, session=request.session)
+        except LockstitchError as error:
             # of all files of this machine, those of other programs are nobody's business
-            if not (request.every and isinstance(found, UnknownFormat)):
-                yield target, found
+            if not (request.every and isinstance(error, UnknownFormat)):
+                yield target, error
             continue
+        if not found:
+            yield target, Unreadable("holds no session")
         if request.output is not None and len(found) > 1:
             name = render.target_name(target)
             raise UsageError(f"{name}: holds {len(found)} sessions; -o takes one")

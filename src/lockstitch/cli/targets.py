@@ -177,24 +177,6 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def find_each(
-    targets: Sequence[str], form: str | None, session: str | None, most: int | None = None
-) -> Iterator[tuple[str, list[Source] | LockstitchError]]:
-    """Yield each target with its sessions, or with the error that says why there are none."""
-    from lockstitch.sources.targets import resolve
-
-    if not targets:
-        raise UsageError("nothing to do: give a file, a folder or the id of a session")
-    for target in targets:
-        try:
-            found = resolve(target, format=form, session=session, most=most)
-            if not found:
-                raise Unreadable("holds no session")
-            yield target, found
-        except LockstitchError as error:
-            yield target, error
-
-
 def last_used_session(target: str | None, session: str | None) -> tuple[str, str | None]:
     """Return the target and the id of the session that was used last, for ``--last``.
 
@@ -227,10 +209,16 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     """Return the only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    [(_, found)] = find_each([target], form, session, _SHOWN)
+    from lockstitch.sources.targets import resolve
+
     name = public(target)
-    if isinstance(found, LockstitchError):
-        raise found.about(name)
+    try:
+        found = resolve(target, format=form, session=session, most=_SHOWN)
+    except LockstitchError as error:
+        error.about(name)
+        raise
+    if not found:
+        raise Unreadable("holds no session").about(name)
     found = [source for source in found if source.session == session] or found
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)

@@ -61,7 +61,7 @@ def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for (item, whole), (_, short) in pairs:
         if whole != short and not view.hides(item.seq):
-            _put(story, found, item, _pointed(item, short))
+            _put(story, found, item, _point_to_original(item, short))
     return found
 
 
@@ -75,10 +75,12 @@ def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -
     if len(made) < len(homes) or (kind == "said" and len(messages) != len(homes)):
         return
     for number, message in zip(homes, made, strict=True):
-        found[number] = _joined(story, found.get(number, story.history.messages[number]), message)
+        found[number] = _join_parts(
+            story, found.get(number, story.history.messages[number]), message
+        )
 
 
-def _joined(story: Story, old: Any, new: Any) -> Any:
+def _join_parts(story: Story, old: Any, new: Any) -> Any:
     """Return a message with new results, or new words, and the other of both as it was."""
     [before], [after] = story.dialect.read([old]), story.dialect.read([new])
     is_result = {part.kind == RESULT for part in after.parts}
@@ -89,7 +91,7 @@ def _joined(story: Story, old: Any, new: Any) -> Any:
     return story.dialect.rebuild(structs.replace(before, parts=parts))
 
 
-def _pointed(item: Item, messages: list[Any]) -> list[Any]:
+def _point_to_original(item: Item, messages: list[Any]) -> list[Any]:
     """Let the notes on what is left out lead to where it still is."""
     if not isinstance(item, ModelReply):
         return messages
@@ -142,24 +144,23 @@ class Story:
         self._numbers = [n for n in range(len(self.messages)) if n not in spared]
         said = import_events([history.messages[n] for n in self._numbers], history.dialect)
         self._shift = 0 if sorting.summary == NEW else 2
-        self._events = [*self._before(), *map(self._moved, said.events)]
+        self._events: list[Event] = []
+        if self._shift:
+            # the summary that is in force is a fact behind what it stands for
+            text = sorting.previous.removeprefix(SUMMARY).strip()
+            in_force = Compacted(through=1, payload=text_payload(text))
+            self._events += [Noted(name="before"), in_force]
+        self._events += [
+            structs.replace(event, reply=event.reply + self._shift)
+            if isinstance(event, Finished)
+            else event
+            for event in said.events
+        ]
         self.view = JournalState().snapshot(*self._events)
-        self.owners = self._owned(said)
-        self.counter = self._counter()
+        self.owners = self._find_owners(said)
+        self.counter = self._choose_counter()
 
-    def _before(self) -> list[Event]:
-        """Return the summary that is in force, as a fact behind what it stands for."""
-        if self.sorting.summary == NEW:
-            return []
-        text = self.sorting.previous.removeprefix(SUMMARY).strip()
-        return [Noted(name="before"), Compacted(through=1, payload=text_payload(text))]
-
-    def _moved(self, event: Event) -> Event:
-        if not isinstance(event, Finished):
-            return event
-        return structs.replace(event, reply=event.reply + self._shift)
-
-    def _owned(self, said: Imported) -> dict[int, list[ItemOwner]]:
+    def _find_owners(self, said: Imported) -> dict[int, list[ItemOwner]]:
         """Say of every message which items of the view stand in it, and what of them."""
         found: dict[int, list[ItemOwner]] = {}
         events = self._events[self._shift :]
@@ -176,7 +177,7 @@ class Story:
                 owners[number] = last
         return owners
 
-    def _counter(self) -> Counter:
+    def _choose_counter(self) -> Counter:
         """Return a counter that grows as the figures of the provider did, if they say enough.
 
         Instructions and tools, which no file holds, are in all of the figures alike.
@@ -209,7 +210,7 @@ class Story:
             CompactionTask(
                 view=self.view,
                 dialect=self.history.dialect,
-                budget=self._scaled(left),
+                budget=self._scale(left),
                 blobs={},
                 has_model=has_model,
                 counter=self.counter,
@@ -238,7 +239,7 @@ class Story:
         stored = [self.history.messages[number] for number in self.owners]
         return self._cost(stored), self._cost(facts)
 
-    def _scaled(self, left: TokenBudget) -> TokenBudget:
+    def _scale(self, left: TokenBudget) -> TokenBudget:
         """Return a budget that is to the facts as this one is to the messages, which hold more."""
         stored, sent = self._sizes()
         return TokenBudget(
@@ -253,17 +254,26 @@ class Story:
             same = structs.replace(done, before=before, after=before)
             return Shortened([], None, [*enumerate(self.history.messages)], 0, same)
         view = JournalState().snapshot(*self._events, done.event)
-        kept = [*self._kept(view)]
+        kept = [*self._kept_messages(view)]
+        text = None
+        if done.event.through:
+            value = value_of(done.event.payload)
+            text = value if isinstance(value, str) else ""
         first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
         out = Shortened(
             setup=[n for n in sorted(self.setup) if n < first],
-            text=_text_of(done.event) if done.event.through else None,
+            text=text,
             kept=[(n, message) for n, message in kept if n >= first],
             turns=sum(isinstance(item, Spoken) and view.hides(item.seq) for item in view.items),
             done=done,
         )
         after = self._cost(self.listed(out))
-        _require_gain(before, after, budget)
+        is_less = after.tokens < before.tokens or (budget.bytes and after.bytes < before.bytes)
+        if not is_less or not budget.holds(after):
+            raise Unmet(
+                f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that"
+                f" can be left out {after.tokens} and {after.bytes}; the budget is {budget}"
+            )
         return structs.replace(out, done=structs.replace(done, before=before, after=after))
 
     def listed(self, out: Shortened) -> list[Any]:
@@ -277,7 +287,7 @@ class Story:
         words = self.dialect.text_part(text, USER)
         return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
 
-    def _kept(self, view: JournalView) -> Iterator[tuple[int, Any]]:
+    def _kept_messages(self, view: JournalView) -> Iterator[tuple[int, Any]]:
         """Return the messages that no summary stands for; of some only a part."""
         is_cut = view.summary is not None and view.summary.cut > 0
         frees = is_cut and traits_of(self.history.model).binds_reasoning
@@ -286,13 +296,13 @@ class Story:
             if number in self.setup:
                 yield number, message
             elif number in self.owners:
-                left = self._left_of(number, view, less.get(number, message))
+                left = self._rest_of(number, view, less.get(number, message))
                 # another past than it was thought in makes thinking void for some models
                 bare = frees and self.messages[number].role == ASSISTANT
                 freed = without_reasoning(self.history.dialect, left) if bare else left
                 yield from ((number, one) for one in freed)
 
-    def _left_of(self, number: int, view: JournalView, message: Any) -> list[Any]:
+    def _rest_of(self, number: int, view: JournalView, message: Any) -> list[Any]:
         owners = self.owners[number]
         shown = {kind for seq, kind in owners if not view.hides(seq)}
         hidden = {kind for seq, kind in owners if view.hides(seq)}
@@ -303,20 +313,6 @@ class Story:
         [read] = self.dialect.read([message])
         parts = [part for part in read.parts if (part.kind == RESULT) == (FOUND in shown)]
         return [self.dialect.rebuild(structs.replace(read, parts=parts))] if parts else []
-
-
-def _text_of(event: Compacted) -> str:
-    text = value_of(event.payload)
-    return text if isinstance(text, str) else ""
-
-
-def _require_gain(before: Cost, after: Cost, budget: TokenBudget) -> None:
-    fewer = after.tokens < before.tokens or bool(budget.bytes and after.bytes < before.bytes)
-    if not fewer or not budget.holds(after):
-        raise Unmet(
-            f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that can be"
-            f" left out {after.tokens} and {after.bytes}; the budget is {budget}"
-        )
 
 
 class CompactionDraft(Struct, frozen=True):
@@ -337,7 +333,7 @@ class Condensed(Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Return whether there is anything to write."""
+        """Whether there is anything to write."""
         return self.left.done.event is not None
 
 
@@ -361,7 +357,7 @@ def run_compaction(
     on_progress: Progress,
 ) -> Condensed:
     """Make it shorter; raises ``Unmet`` if the budget cannot be met. Nothing is written here."""
-    left = _left(draft, summarizer, clock, known, on_progress)
+    left = _shorten(draft, summarizer, clock, known, on_progress)
     before = draft.repaired.after
     if left.done.event is None:
         return Condensed(draft, left, before)
@@ -373,7 +369,7 @@ def run_compaction(
     return Condensed(draft, left, after)
 
 
-def _left(
+def _shorten(
     draft: CompactionDraft,
     summarizer: Summarizer | None,
     clock: Clock,
@@ -393,7 +389,7 @@ def _left(
         if summarizer is None:
             raise
     # the model was asked for less than it wrote; a digest is as short as it has to be
-    left = _left(draft, None, clock, {}, on_progress)
+    left = _shorten(draft, None, clock, {}, on_progress)
     failures = (*done.failures, "the summary was too long")
     return structs.replace(
         left, done=structs.replace(left.done, asked=done.asked, failures=failures)

@@ -452,9 +452,9 @@ def _judge(
 class StoreSource(Source, frozen=True):
     """A session in a store of Lockstitch's own; its path is the address or the path of that.
 
-    It is read as the request that it makes. Without an id it is the only session of its store. A
-    repair of it writes what can be read anew and keeps the damaged one beside it, which is what
-    ``undo`` goes back to.
+    It is read as the request that it makes. Without an id it is the only session of its store.
+    ``repair_store`` writes what can be read of it anew and keeps the damaged one beside it, which
+    is what ``undo_store`` goes back to.
     """
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
@@ -474,11 +474,3 @@ class StoreSource(Source, frozen=True):
 
     def examine(self) -> tuple[Report, Transcript | None]:
         return self.check(), None
-
-    def repair(self) -> Exchanged:
-        """Write the session anew from what can be read of it, as :func:`repair_store` does."""
-        return repair_store(self.path, self.session)
-
-    def undo(self) -> Exchanged:
-        """Take the last repair back, as :func:`undo_store` does."""
-        return undo_store(self.path, self.session)

@@ -519,7 +519,7 @@ def pasted(path: str, home: str | None = None) -> str:
 
 @contextmanager
 def psycopg_hint() -> Iterator[None]:
-    """Return what to install where psycopg is missing."""
+    """Turn a missing psycopg into an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -220,7 +220,12 @@ def public(target: str) -> str:
     if target.startswith(LIBPQ):
         found = parsed(target)
         scheme = target[: target.index("://") + 3]
-        return f"{scheme}{HIDDEN}" if found is None else f"{scheme}{_rest_of(found)}"
+        if found is None:
+            return f"{scheme}{HIDDEN}"
+        place = bare(found.values).removeprefix("postgresql://")
+        shown = [(n, found.values[n]) for n in public_parts(found.values) if n in _HARMLESS]
+        query = "&".join(f"{name}={_quoted(value, ',')}" for name, value in [*shown, *found.ours])
+        return f"{scheme}{place}?{query}" if query else f"{scheme}{place}"
     match = re.match(_SCHEME, target)
     if match is not None:
         rest = target[match.end() :]
@@ -256,14 +261,6 @@ def bare(values: dict[str, str]) -> str:
     return f"postgresql://{_place_of(values)}{database}"
 
 
-def _rest_of(found: Parsed) -> str:
-    values = found.values
-    place = bare(values).removeprefix("postgresql://")
-    shown = [(name, values[name]) for name in public_parts(values) if name in _HARMLESS]
-    query = "&".join(f"{name}={_quoted(value, ',')}" for name, value in [*shown, *found.ours])
-    return f"{place}?{query}" if query else place
-
-
 def public_parts(values: dict[str, str]) -> list[str]:
     """Name those values of an address that may be shown."""
     patterns = {"user": _USER, "host": _HOST, "hostaddr": _HOST, "dbname": _DATABASE}
@@ -272,12 +269,11 @@ def public_parts(values: dict[str, str]) -> list[str]:
         name
         for name, value in values.items()
         if name in patterns
-        and all(re.fullmatch(patterns[name], one) for one in _single(name, value))
+        and all(
+            re.fullmatch(patterns[name], one)
+            for one in (value.split(",") if name in {"host", "hostaddr"} else [value])
+        )
     ]
-
-
-def _single(name: str, value: str) -> list[str]:
-    return value.split(",") if name in {"host", "hostaddr"} else [value]
 
 
 def _place_of(values: dict[str, str]) -> str:
@@ -285,16 +281,13 @@ def _place_of(values: dict[str, str]) -> str:
     hosts = (values.get("host") or values.get("hostaddr") or "").split(",")
     ports = values.get("port", "").split(",")
     ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
-    places = (_host(host) + _port(port) for host, port in zip(hosts, ports, strict=True))
+    places: list[str] = []
+    for host, port in zip(hosts, ports, strict=True):
+        is_ipv6 = ":" in host and re.fullmatch(_HOST, host)
+        place = f"[{host}]" if is_ipv6 else _shown_part(host, _HOST)
+        is_number = port.isascii() and port.isdigit()
+        places.append(f"{place}:{port if is_number else HIDDEN}" if port else place)
     return f"{user}{','.join(places)}"
-
-
-def _host(host: str) -> str:
-    return f"[{host}]" if ":" in host and re.fullmatch(_HOST, host) else _shown_part(host, _HOST)
-
-
-def _port(port: str) -> str:
-    return "" if not port else f":{port}" if port.isascii() and port.isdigit() else f":{HIDDEN}"
 
 
 def _shown_part(text: str, pattern: str) -> str:
