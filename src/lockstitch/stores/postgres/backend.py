@@ -595,7 +595,7 @@ class PostgresBackend(Backend):
         if self._closing.is_set():
             raise Closed(f"{self.url}: the store was closed")
         if os.getpid() != self._pid:
-            raise Closed(f"{self.url}: belongs to the process that this one was forked from")
+            raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
 
 
 def _columns(

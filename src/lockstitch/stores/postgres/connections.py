@@ -192,14 +192,13 @@ def address_of(dsn: str) -> ServerAddress:
     read = addresses.parsed(dsn)
     if given is None or read is None:
         # What libpq says about it quotes it, and with it a password.
-        raise UsageError(f"{addresses.public(dsn)} {addresses.UNREAD}")
+        raise UsageError(addresses.UNREAD).about(addresses.public(dsn))
     if read.is_odd:
         # libpq would say that there is no host of that name, and name it.
         raise UsageError(
-            f"{addresses.public(dsn)}: the host, the port or the database of this address is none,"
-            " as when a password is not encoded: write %40 for an @ in it, %2F for a /, %3A for"
-            " a :, and %25 for a %"
-        )
+            "the host, the port or the database of this address is none, as when a password is not"
+            " encoded: write %40 for an @ in it, %2F for a /, %3A for a :, and %25 for a %"
+        ).about(addresses.public(dsn))
     defaults = dict(_DEFAULTS)
     if "," in str(given.get("host", "")):
         defaults["target_session_attrs"] = "read-write"

@@ -129,7 +129,7 @@ class SqliteWriter:
                 self._drop()
                 if connections.is_busy(error):
                     raise self._busy() from error
-                raise Unreadable(f"{self.path}: cannot be written anew: {error}") from error
+                raise Unreadable(f"{self.path}: it cannot be written anew: {error}") from error
             if self._must_scrub:
                 raise Busy(
                     f"{self.path}: somebody has been reading from it for longer than this would"
@@ -345,7 +345,7 @@ class SqliteWriter:
         except sqlite3.Error as error:
             raise connections.translate_error(error, self.path) from error
         except OSError as error:
-            raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
+            raise Unreadable(f"{self.path}: it cannot be opened: {reason_of(error)}") from error
         self._connection, self._patience = connection, seconds
         return connection
 
