@@ -47,7 +47,7 @@ class CommitJob:
 
     ``until`` is the moment up to which it waits to be begun, None for as long as the committer
     would have it. One that is ``alone`` is in no batch with others. For ``patience`` seconds it
-    does not lead, but waits for another job to take it along; ``has_led`` tells whether none did.
+    does not lead, but waits for another job to take it along; ``has_led`` says that none did.
     """
 
     __slots__ = (

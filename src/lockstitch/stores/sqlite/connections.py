@@ -248,7 +248,7 @@ def prepare(connection: Connection, path: Path) -> None:
 
 
 def ask(connection: Connection, question: str) -> Any:
-    """Return the first value that a statement gives."""
+    """Return the first value that a statement returns."""
     row = connection.execute(question).fetchone()
     return None if row is None else row[0]
 

@@ -98,7 +98,7 @@ class SqliteWriter:
         connections.forget_in_children(self)
 
     def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
-        """Run something in a transaction, perhaps with others', and give what it gives.
+        """Run something in a transaction, perhaps with others', and return what it returns.
 
         It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
         ``Busy`` if it could not begin ``until`` then.
