@@ -35,7 +35,7 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command"
 # DESIGN wants 200 / 30 / 40 for `repair` and 120 / 22 for `run_tools`.
 LIMITS = {
     "repair": (312, 46, 113),
-    "run_tools": (110, 24, 30),
+    "run_tools": (104, 23, 28),
     "heal": (99, 19, 38),
     "guard": (60, 8, 4),
 }

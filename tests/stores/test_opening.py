@@ -157,9 +157,9 @@ def test_only_the_store_that_is_named_is_loaded() -> None:
         (None, "the address of a store is a text, not of type NoneType"),
         (5, "not of type int"),
         (Path("agent.db"), "sqlite:///file.db"),
-        ("agent.db", "^agent.db is no address of a store; write sqlite:///file.db"),
-        ("sqlite:///a.db?leese=3", "^sqlite:///a.db has no option 'leese'"),
-        ("mysql://ada:secret@host/x", "^mysql://… is no address"),
+        ("agent.db", "^agent.db: this is not the address of a store; write sqlite:///file.db"),
+        ("sqlite:///a.db?leese=3", "^sqlite:///a.db: there is no option 'leese' here"),
+        ("mysql://ada:secret@host/x", "^mysql://…: this is not the address"),
     ],
     ids=str,
 )

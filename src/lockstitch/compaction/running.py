@@ -269,9 +269,9 @@ class Clock:
         return self.left if self._each is None else min(self._each, self.left)
 
 
-def _seconds(given: object, name: str) -> float:
-    if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
-        return given
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return value
     raise UsageError(f"{name} is a number of seconds, 0 or more")
 
 

@@ -159,7 +159,7 @@ _QUESTION = re.compile(r"[^.!?\n]{8,}\?")
 _MOST_FILES = 60
 _MOST_TOOLS = 20
 _LONGEST_PATH = 300
-NOTHING_SAID = "Nothing was said that can be told in words."
+NOTHING_SAID = "Nothing was said that can be put in words."
 _MOST_ERRORS = 5
 _FEWEST = 20
 # From here on down nothing but the user's requests has any length.

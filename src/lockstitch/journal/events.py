@@ -97,7 +97,7 @@ class Partial(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Started(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A call is about to run; ``effect`` is the idempotency key that the tool is given."""
+    """A call is about to run; ``effect`` is the idempotency key that the tool gets."""
 
     reply: int
     index: int = 0

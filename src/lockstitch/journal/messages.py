@@ -106,7 +106,7 @@ def shorten_large_text(
 ) -> ResultContent | None:
     """Return a few characters of a text that is kept apart, if it is much longer than that.
 
-    How many are left out is told by its bytes: nobody counts what is not read.
+    How many are left out is said in bytes: nobody counts what is not read.
     """
     size = large.sizes([fact.blob])[fact.blob]
     head, tail = _ends(limit)
@@ -170,8 +170,11 @@ def with_results(
     pairs = zip(call_parts(dialect.read(messages)), answers, strict=False)
     made = (_result(dialect, call, answer) for call, answer in pairs)
     results = [result for result in made if result is not None]
-    made_messages = _result_messages(dialect, results)
-    return [*messages, *map(dialect.rebuild, made_messages)]
+    if dialect.layout != GROUPED:
+        added = [dialect.result_message(result) for result in results]
+    else:
+        added = [dialect.new_message(USER, results)] if results else []
+    return [*messages, *map(dialect.rebuild, added)]
 
 
 def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) -> list[Any]:
@@ -192,12 +195,6 @@ def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) ->
         ]
     )
     return writer.messages
-
-
-def _result_messages(dialect: Dialect, results: list[Part]) -> list[Message]:
-    if dialect.layout == GROUPED:
-        return [dialect.new_message(USER, results)] if results else []
-    return [dialect.result_message(result) for result in results]
 
 
 def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
@@ -296,7 +293,10 @@ class _Import:
         if len(parts) == 1 and isinstance(parts[0].raw, str):
             self._put(Said(payload=text_payload(parts[0].raw)), message.index)
             return
-        blocks = [p.raw if isinstance(p.raw, dict) else _text(self.dialect, p) for p in parts]
+        note = self.dialect.note_block
+        blocks = [
+            p.raw if isinstance(p.raw, dict) else note(p.text or as_text(p.raw)) for p in parts
+        ]
         self._put(Said(payload=_payload(blocks), dialect=self.dialect.name), message.index)
 
     def _spoken(self, part: Part) -> list[Part]:
@@ -342,10 +342,6 @@ class _Import:
             payload=text_payload(self.dialect.result_text(part)) if is_text else _payload(payload),
         )
         self._put(fact, part.home)
-
-
-def _text(dialect: Dialect, part: Part) -> Any:
-    return dialect.note_block(part.text or as_text(part.raw))
 
 
 def _payload(value: Any) -> Raw:

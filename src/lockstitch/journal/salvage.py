@@ -288,16 +288,13 @@ def _makes_sense(record: JournalRecord) -> bool:
 def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
     """Put the one bit back that changed in a record behind ``link``; None if it was not one."""
     right = digest_of(link, record.seq, record.epoch, record)
-    if len(record.digest) == DIGEST_SIZE and _distance(right, record.digest) == 1:
+    changed_bits = (int.from_bytes(right) ^ int.from_bytes(record.digest)).bit_count()
+    if len(record.digest) == DIGEST_SIZE and changed_bits == 1:
         return structs.replace(record, digest=right)
     for one in _small_variants(record):
         if digest_of(link, one.seq, one.epoch, one) == record.digest:
             return one
     return _with_body(link, record) if len(record.body) <= SEARCHED else None
-
-
-def _distance(one: bytes, other: bytes) -> int:
-    return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
 
 
 def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
@@ -418,7 +415,7 @@ def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
     name = MISSING if one.proof == "missing" else DAMAGED
     label = f"record {seq}" if seq else "left over"
     event = Noted(name=name, label=label, payload=Raw(msgspec.json.encode(left)))
-    # Pieces that have no number are told apart by what they are.
+    # Pieces that have no number differ by what they are.
     return entry_of(event, f"{name}-{seq or blob_name(raw)}", at)
 
 

@@ -532,19 +532,15 @@ def _resumed(view: JournalView, _fact: Fact, _event: Resumed) -> None:
 
 def _ended(view: JournalView, fact: Fact, _event: Ended) -> None:
     view.checkpoints.append(Checkpoint(fact.seq, fact.at, "turn"))
-    view.turn = _unanswered(view)
-    view.interrupted = 0
-
-
-def _unanswered(view: JournalView) -> int:
-    """Return where the user spoke first while the last reply was under way, 0 for nowhere."""
+    view.turn = view.interrupted = 0
+    # A turn is open still if the user spoke while the last reply was under way.
     said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, ModelReply):
-            return min((seq for seq in said if seq < item.seq), default=0) if said else 0
+            view.turn = min((seq for seq in said if seq < item.seq), default=0)
+            return
         if isinstance(item, Spoken):
             said.append(item.seq)
-    return 0
 
 
 def _compacted(view: JournalView, fact: Fact, event: Compacted) -> None:

@@ -95,7 +95,7 @@ def copy_session(
         raise Unreadable(f"session {name}: there is none in {source.url}")
     # A thread of LangGraph is found by its id, which its journal holds, too.
     if new != name and begins_thread(source.read(name, upto=1)):
-        raise UsageError(f"session {name}: is a thread of LangGraph, which keeps its name")
+        raise UsageError(f"session {name}: it is a thread of LangGraph, which keeps its name")
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)

@@ -364,7 +364,7 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
         raise UsageError(f"session {session}: every record is what was written; nothing to repair")
     if (found.holes or found.lost) and is_thread(found):
         raise UsageError(
-            f"session {session}: is a thread of LangGraph, and what is lost of it may be part of"
+            f"session {session}: it is a thread of LangGraph, and what is lost of it may be part of"
             " every later checkpoint: restore a backup, or delete the thread"
         )
     fresh = _named(session, "salvaged")
@@ -379,7 +379,7 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     except (Unsure, Damaged) as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"session {session}: cannot be written anew where it is ({error}). Next: `lockstitch"
+            f"session {session}: it cannot be written anew where it is ({error}). Next: `lockstitch"
             f" repair {url} -o NEW` writes all that can be read into a new store"
         ) from error
     return Exchanged(session, aside)

@@ -1,4 +1,4 @@
-"""A store of sessions: what ``lockstitch.open`` gives."""
+"""A store of sessions: what ``lockstitch.open`` returns."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Store:
 
         ``call`` is what the tool was given as ``current_call().effect``, the call itself, or an
         id that no other call of the session has; ``result`` is a value, ``Result`` or an
-        exception. The same again, told by ``key`` or else by the call, is delivered already.
+        exception. The same again, known by ``key`` or else by the call, is delivered already.
         A session that waits for it is woken, and one that is not open has it when it is opened.
         """
         return deliver(self._backend, session, call, result, key=key)
@@ -193,7 +193,7 @@ class Store:
         at. One that somebody holds stays, and so does one whose turn is open or waits, unless
         ``including_open`` says otherwise. Everything that is removed is written down first, see
         :meth:`audit`; ``by`` is who did it, if not this user and process. With ``dry_run`` nothing
-        is removed, and what would be is given.
+        is removed, and what would be is returned.
         """
         rule = rule_of(older_than, keep, tags, including_open=including_open)
         return apply_retention(self._backend, rule, dry_run=dry_run, by=by)

@@ -58,7 +58,7 @@ class Listing(Struct, frozen=True):
     """Which sessions are listed: by name, or ``newest`` first, from behind a place.
 
     That place is a session's name, and for ``newest`` also when it was changed. ``tag`` is "" for
-    all sessions, and only those that were changed later than ``since`` are meant.
+    all sessions, and only those are listed that were changed later than ``since``.
     """
 
     name: str = ""
@@ -113,7 +113,7 @@ class IncomingSession(Struct, frozen=True):
 class StoreFault(Struct, frozen=True):
     """Something in a store that is not as it was written; ``session`` is "" for the store itself.
 
-    ``seq`` is the first record that cannot be trusted, 0 where no single one is meant.
+    ``seq`` is the first record that cannot be trusted, 0 where it is about no single one.
     """
 
     session: str
@@ -152,7 +152,7 @@ class Backend(ABC):
         """Add entries behind record ``after``, all or none, and give the new head.
 
         Raises ``Fenced`` if the lease is not the session's last one, and ``Moved`` if the session
-        does not end at ``after``; but if exactly these entries, told by their keys, stand behind
+        does not end at ``after``; but if exactly these entries, known by their keys, stand behind
         ``after`` already under this lease's epoch, that counts as done.
         """
 
@@ -180,8 +180,8 @@ class Backend(ABC):
 
         Nothing of what was there before can be read any more, and large values that no record of
         any session names are gone, too: those that the entries name are sent along. Raises as
-        ``append`` does, but a second time is not told from the first. Whoever reads the session
-        meanwhile reads all of the old or all of the new, or is told to read again.
+        ``append`` does, but the same replacement again is done again. Whoever reads the session
+        meanwhile reads all of the old or all of the new, or gets an error that says to read again.
         """
 
     @abstractmethod
@@ -319,7 +319,7 @@ def moved(where: str, end: int | None, expected: int) -> Moved:
 
 
 def are_there(behind: Iterable[JournalRecord], entries: Sequence[JournalEntry], epoch: int) -> bool:
-    """Whether an append was done before: its entries, told by their keys, and nothing else.
+    """Whether an append was done before: its entries, known by their keys, and nothing else.
 
     ``behind`` are the records where they would be.
     """

@@ -47,7 +47,7 @@ class CommitJob:
 
     ``until`` is the moment up to which it waits to be begun, None for as long as the committer
     would have it. One that is ``alone`` is in no batch with others. For ``patience`` seconds it
-    does not lead, but waits for another job to take it along; ``has_led`` tells whether none did.
+    does not lead, but waits for another job to take it along; ``has_led`` says that none did.
     """
 
     __slots__ = (
@@ -262,7 +262,7 @@ class LockFile:
                     " is doing"
                 ) from error
             except OSError as error:
-                raise Unreadable(f"{self.path}: cannot be locked: {reason_of(error)}") from error
+                raise Unreadable(f"{self.path}: it cannot be locked: {reason_of(error)}") from error
             # The lock is worth nothing if another file has the name by now.
             with suppress(FileNotFoundError):
                 found = os.lstat(self._name)
@@ -363,10 +363,10 @@ def _open_lock_file(path: Path) -> int:
     try:
         handle = os.open(path, _FLAGS, 0o600)
     except OSError as error:
-        raise Unreadable(f"{path}: cannot be opened for locking: {reason_of(error)}") from error
+        raise Unreadable(f"{path}: it cannot be opened for locking: {reason_of(error)}") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise Unreadable(f"{path}: is not a plain file and cannot be locked")
+        raise Unreadable(f"{path}: it is not a plain file and cannot be locked")
     return handle
 
 

@@ -57,6 +57,14 @@ def myself() -> Holder:
     return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
 
 
+def read_holder(text: bytes) -> Holder | None:
+    """Read who holds a session, as a store keeps it; one that cannot be read is nobody."""
+    try:
+        return msgspec.json.decode(text, type=Holder)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
 def is_gone(holder: Holder) -> bool:
     """Whether a holder is surely dead; False where it may be alive."""
     if not holder.boot or not _boot():

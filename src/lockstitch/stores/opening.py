@@ -22,12 +22,7 @@ def open_given(url: object) -> Backend:
     try:
         return open_backend(url)
     except UsageError as error:
-        # a sentence without a subject is for those who have said the address already
-        text = str(error)
-        has_subject = not text.startswith(("is ", "has "))
-        raise UsageError(
-            text if has_subject else f"{public(url).partition('?')[0]} {text}"
-        ) from None
+        raise error.about(error.target or public(url).partition("?")[0]) from None
 
 
 def open_backend(url: str, *, create: bool = True) -> Backend:
@@ -43,7 +38,7 @@ def open_backend(url: str, *, create: bool = True) -> Backend:
     """
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _OPENERS:
-        raise UsageError(f"is no address of a store; write {KNOWN}")
+        raise UsageError(f"this is not the address of a store; write {KNOWN}")
     return _OPENERS[scheme](url, create)
 
 
@@ -60,7 +55,7 @@ def _sqlite(url: str, create: bool) -> Backend:
     options = _options(url, {"lease", "compress", "timeout"})
     path = _path(url)
     if path.name == ":memory:":
-        raise UsageError("is no file; write memory: for a store that lives in this process only")
+        raise UsageError("this is not a file; write memory: for a store in this process only")
     if not create and not path.exists():
         raise Unreadable("no such file")
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415
@@ -92,7 +87,7 @@ def _postgres(url: str, create: bool) -> Backend:
     if found.last("compress") is not None:
         raise UsageError("compress is an option of SQLite stores; PostgreSQL compresses by itself")
     if found.last("schema") is not None:
-        raise UsageError("has no option 'schema': a store is kept in the schema lockstitch")
+        raise UsageError("there is no option 'schema': a store is kept in the schema lockstitch")
     try:
         from lockstitch.stores.postgres import TIMEOUT, PostgresBackend  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -126,18 +121,19 @@ def _path(url: str) -> Path:
     path = unquote(parts.path)
     if parts.netloc or not path.startswith("/") or "\0" in path or path == "/" or parts.fragment:
         raise UsageError(
-            f"is no address of a store; write {scheme}:///relative/path"
+            f"this is not the address of a store; write {scheme}:///relative/path"
             f" or {scheme}:////absolute/path"
         )
     return Path(path[1:])
 
 
 def _options(url: str, known: set[str]) -> dict[str, str]:
-    options = dict(parse_qsl(split(url).query, keep_blank_values=True))
-    for name in options:
+    found = dict(parse_qsl(split(url).query, keep_blank_values=True))
+    for name in found:
         if name not in known:
-            raise UsageError(f"has no option {name!r}; known here: {', '.join(sorted(known))}")
-    return options
+            options = ", ".join(sorted(known))
+            raise UsageError(f"there is no option {name!r} here; the options are: {options}")
+    return found
 
 
 def _lease(options: dict[str, str]) -> float:

@@ -231,15 +231,15 @@ def test_a_source_is_not_removed_while_it_is_forked(
         lease = backend.acquire("s")
         backend.append(lease, [entry("a", b"{}", LARGE)], 0)
         removing = threading.Thread(target=backend.delete, args=(lease,))
-        real = forks._made  # noqa: SLF001
+        real = forks.place_file
 
-        def made(*arguments: object) -> bool:
+        def place(draft: Path, target: Path) -> bool:
             removing.start()
             # It would be done long before that; but it has to wait.
             removing.join(0.3)
-            return real(*arguments)
+            return real(draft, target)
 
-        monkeypatch.setattr(forks, "_made", made)
+        monkeypatch.setattr(forks, "place_file", place)
         other.fork("s", 1, "t")
         removing.join(600)
         assert backend.head("s") is None

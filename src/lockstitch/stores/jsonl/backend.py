@@ -84,7 +84,7 @@ class JsonlBackend(Backend):
             if not self.folder.is_dir():
                 self._files.ensure(self.folder)
         except OSError as error:
-            raise Unreadable(f"{self.folder}: cannot be made: {reason_of(error)}") from error
+            raise Unreadable(f"{self.folder}: it cannot be made: {reason_of(error)}") from error
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         self._require_open()
@@ -387,7 +387,7 @@ class JsonlBackend(Backend):
                 self._blobs.drop_unnamed()
             return max(before - self._files.size(), 0)
         except OSError as error:
-            raise Unreadable(f"{self.folder}: cannot be tidied: {reason_of(error)}") from error
+            raise Unreadable(f"{self.folder}: it cannot be tidied: {reason_of(error)}") from error
 
     def close(self) -> None:
         if os.getpid() != self._pid:

@@ -151,7 +151,7 @@ class Files:
             raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise Unreadable(f"{self.log(session)}: is not a regular file")
+            raise Unreadable(f"{self.log(session)}: it is not a regular file")
         return handle
 
     def walk(self, session: str, handle: int, *, upto: int | None = None) -> LogWalk:

@@ -60,7 +60,7 @@ from lockstitch.stores.base import (
     moved,
     require_lines,
 )
-from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch
+from lockstitch.stores.leases import Heartbeat, HolderSighting, HolderWatch, read_holder
 from lockstitch.stores.postgres import reading, schema
 from lockstitch.stores.postgres.connections import (
     LISTENING,
@@ -244,7 +244,7 @@ class PostgresBackend(Backend):
             # Without the note, the next one on this machine begins to watch anew.
             with suppress(LockstitchError, psycopg.Error):
                 self._server.run(schema.WATCH, (session, seen.token, seen.beats, note))
-        return Held(f"session {session}: {_label(_holder(seen.holder))} holds it")
+        return Held(f"session {session}: {_label(read_holder(seen.holder.encode()))} holds it")
 
     def release(self, lease: Lease) -> None:
         if self._closing.is_set() or os.getpid() != self._pid:
@@ -415,7 +415,7 @@ class PostgresBackend(Backend):
     def _described(self, row: Row) -> Listed:
         """List a session, with its holder unless that is surely dead."""
         name, seq, epoch, created, changed, text, *body = row
-        holder = _holder(text)
+        holder = read_holder(text.encode())
         is_gone = not text or (holder is not None and self._is_gone(holder))
         about = about_of(bytes(body[0])) if body and body[0] is not None else NO_ABOUT
         head = (name, seq, epoch, created, changed, "" if is_gone else _label(holder))
@@ -539,7 +539,7 @@ class PostgresBackend(Backend):
 
     def _knows_gone(self, session: str, seen: HolderSighting) -> bool:
         """Whether a holder is surely dead; then the next try passes it by."""
-        other = _holder(seen.holder)
+        other = read_holder(seen.holder.encode())
         if other is None or not self._is_gone(other):
             return False
         self._leases.give_up(session, seen.token)
@@ -595,7 +595,7 @@ class PostgresBackend(Backend):
         if self._closing.is_set():
             raise Closed(f"{self.url}: the store was closed")
         if os.getpid() != self._pid:
-            raise Closed(f"{self.url}: belongs to the process that this one was forked from")
+            raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
 
 
 def _columns(
@@ -634,13 +634,6 @@ def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> Locksti
     if outcome == "missing":
         return Fenced(f"{where}: it is no longer in this store")
     return Fenced(f"{where}: another writer took it over, or the lease was given back")
-
-
-def _holder(text: str) -> leases.Holder | None:
-    try:
-        return msgspec.json.decode(text.encode(), type=leases.Holder)
-    except (msgspec.MsgspecError, UnicodeError):
-        return None
 
 
 def _label(holder: leases.Holder | None) -> str:

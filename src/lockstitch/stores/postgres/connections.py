@@ -1,6 +1,6 @@
 """Connections to one PostgreSQL, statements over them, and what became of each.
 
-A server that was stopped, or a network that swallows what it is given, closes nothing: the one's
+A server that was stopped, or a network that swallows all that is sent, closes nothing: the one's
 machine still acknowledges every packet, so no timeout of TCP's ends the wait, and no timeout of
 the server's own, since it does not run. So a connection here does not wait for ever.
 
@@ -170,11 +170,11 @@ class ServerAddress(Struct, frozen=True):
 
         With ``patience`` it gives a server up that is silent for so many seconds.
         """
-        given: dict[str, Any] = {**self.parameters, "client_encoding": "UTF8"}
+        options: dict[str, Any] = {**self.parameters, "client_encoding": "UTF8"}
         if patience is not None and patience < _CONNECTING:
-            given["connect_timeout"] = str(math.ceil(patience))
+            options["connect_timeout"] = str(math.ceil(patience))
         try:
-            made = Connection.connect(**given, autocommit=True, prepare_threshold=None)
+            made = Connection.connect(**options, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             reason = reason_of(error, [*self.secrets])
         else:
@@ -186,24 +186,23 @@ class ServerAddress(Struct, frozen=True):
 def address_of(dsn: str) -> ServerAddress:
     """Read a connection string, as a URL or as ``name=value`` pairs."""
     try:
-        given = conninfo_to_dict(dsn)
+        found = conninfo_to_dict(dsn)
     except psycopg.Error:
-        given = None
+        found = None
     read = addresses.parsed(dsn)
-    if given is None or read is None:
+    if found is None or read is None:
         # What libpq says about it quotes it, and with it a password.
-        raise UsageError(f"{addresses.public(dsn)} {addresses.UNREAD}")
+        raise UsageError(addresses.UNREAD).about(addresses.public(dsn))
     if read.is_odd:
         # libpq would say that there is no host of that name, and name it.
         raise UsageError(
-            f"{addresses.public(dsn)}: the host, the port or the database of this address is none,"
-            " as when a password is not encoded: write %40 for an @ in it, %2F for a /, %3A for"
-            " a :, and %25 for a %"
-        )
+            "the host, the port or the database of this address is none, as when a password is not"
+            " encoded: write %40 for an @ in it, %2F for a /, %3A for a :, and %25 for a %"
+        ).about(addresses.public(dsn))
     defaults = dict(_DEFAULTS)
-    if "," in str(given.get("host", "")):
+    if "," in str(found.get("host", "")):
         defaults["target_session_attrs"] = "read-write"
-    return ServerAddress(addresses.bare(read.values), defaults | given, tuple(read.secrets))
+    return ServerAddress(addresses.bare(read.values), defaults | found, tuple(read.secrets))
 
 
 class FairSemaphore:

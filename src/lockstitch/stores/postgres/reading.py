@@ -189,7 +189,10 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
     last = 0
     ((end,),) = ask(sql.CHECK_END, ())
     while page := ask(sql.CHECK_HEADS, (last, end, PAGE)):
-        sessions = [_session(row, listed) for row in page]
+        sessions: list[_CheckedSession] = []
+        for number, name, seq, digest, epoch, created, changed, holder, has_more, base in page:
+            one = listed((name, seq, epoch, created, changed, holder))
+            sessions.append(_CheckedSession(number, digest, one, has_more, base))
         yield from _page(ask, sessions, last)
         last = sessions[-1].id
     yield from _guarded(
@@ -199,13 +202,6 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
         ]
     )
     yield from _blobs(ask)
-
-
-def _session(row: Row, listed: Callable[[Row], Listed]) -> _CheckedSession:
-    number, name, seq, digest, epoch, created, changed, holder, has_more, base = row
-    return _CheckedSession(
-        number, digest, listed((name, seq, epoch, created, changed, holder)), has_more, base
-    )
 
 
 def _guarded(check: Callable[[], Iterable[StoreFault | Listed]]) -> list[StoreFault | Listed]:

@@ -431,12 +431,14 @@ class SqliteBackend(Backend):
 
     def _for_writing(self) -> SqliteWriter:
         if self._process != os.getpid():
-            raise Closed(f"{self.path}: was opened by another process, before a fork")
+            raise Closed(f"{self.path}: it was opened by another process, before a fork")
         if self._is_closed:
             raise Closed(f"{self.path}: the store was closed")
         if self._writer is None:
             why = ", because this process may not write to it" if self._is_protected else ""
-            raise UsageError(f"{self.path}: was opened for reading only{why}; nothing was written")
+            raise UsageError(
+                f"{self.path}: it was opened for reading only{why}; nothing was written"
+            )
         return self._writer
 
     def _where(self, session: str) -> str:

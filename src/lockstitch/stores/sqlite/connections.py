@@ -248,7 +248,7 @@ def prepare(connection: Connection, path: Path) -> None:
 
 
 def ask(connection: Connection, question: str) -> Any:
-    """Return the first value that a statement gives."""
+    """Return the first value that a statement returns."""
     row = connection.execute(question).fetchone()
     return None if row is None else row[0]
 
@@ -319,12 +319,12 @@ def _statements(script: str) -> list[str]:
 def check_kind(connection: Connection, path: Path) -> None:
     """Refuse a database that is not a store, or one of a later version."""
     if ask(connection, "pragma application_id") != APPLICATION:
-        raise Unreadable(f"{path}: is a database of another program, not a store of sessions")
+        raise Unreadable(f"{path}: it is a database of another program, not a store of sessions")
     newest = migrations()[-1][0]
     version = version_of(connection)
     if version > newest:
         raise Unreadable(
-            f"{path}: was written by a later version of Lockstitch (format {version}, this one"
+            f"{path}: it was written by a later version of Lockstitch (format {version}, this one"
             f" reads up to {newest}); nothing was changed"
         )
     check_schema(connection, path)
@@ -338,8 +338,8 @@ def check_schema(connection: Connection, path: Path) -> None:
             continue
         shown = str(name).encode("ascii", "replace").decode()
         raise Unreadable(
-            f"{path}: has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and which"
-            " would run when the store is used; nothing was read or changed"
+            f"{path}: it has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and"
+            " which would run when the store is used; nothing was read or changed"
         )
 
 
@@ -369,7 +369,7 @@ def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
         return Damaged(f"{path}: the database is damaged or not one: {error}")
     if kind == sqlite3.SQLITE_BUSY:
         return Busy(f"{path}: another program holds the database: {error}")
-    return Unreadable(f"{path}: cannot be read: {error}")
+    return Unreadable(f"{path}: it cannot be read: {error}")
 
 
 def unsure_error(error: BaseException, path: Path) -> Unsure:
@@ -485,7 +485,7 @@ class Readers:
     def require_open(self) -> None:
         """Raise ``Closed`` if nothing is read any more, or this is a forked child."""
         if self._process != os.getpid():
-            raise Closed(f"{self.path}: was opened by another process, before a fork")
+            raise Closed(f"{self.path}: it was opened by another process, before a fork")
         if self._is_closed:
             raise Closed(f"{self.path}: the store was closed")
 
@@ -528,10 +528,10 @@ class Onlookers(Readers):
                 yield connection
         except LockstitchError as error:
             if self._is_disturbed():
-                raise Unreadable(f"{self.path}: was written while it was read") from error
+                raise Unreadable(f"{self.path}: it was written while it was read") from error
             raise
         if self._is_disturbed():
-            raise Unreadable(f"{self.path}: was written while it was read: read it again")
+            raise Unreadable(f"{self.path}: it was written while it was read: read it again")
 
     def open(self) -> Connection:
         """Open one more connection; what lies there may change its form in that moment."""

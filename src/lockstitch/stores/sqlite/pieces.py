@@ -138,7 +138,7 @@ def as_short(data: bytes, seq: int) -> JournalRecord | None:
 def as_long(data: bytes, seq: int, length: int = 0) -> JournalRecord | None:
     """Read bytes as one record with a long head, whatever tag and length say.
 
-    Its key has the ``length`` that is given, or the one that is said; it is of ASCII in any case.
+    Its key has this ``length``, or the one that the head says; it is of ASCII in any case.
     """
     if len(data) < _LONG_SIZE:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from lockstitch.errors import Damaged
 from lockstitch.journal.events import About, about_of
 from lockstitch.journal.records import DIGEST_SIZE, Head, JournalRecord
 from lockstitch.stores.base import Listing
-from lockstitch.stores.leases import Holder
+from lockstitch.stores.leases import Holder, read_holder
 from lockstitch.stores.sqlite.connections import (
     MOST,
     MOST_OF_RECORDS,
@@ -108,18 +107,13 @@ def decode_session(row: Sequence[Any], where: str) -> SessionHeadRow:
     if not is_right:
         shown = number if isinstance(number, int) else "unknown"
         raise Damaged(f"{where}: the row of session number {shown} is not what was written")
-    # A holder that cannot be read is none.
-    held_by = None
-    if isinstance(holder, bytes):
-        with suppress(msgspec.MsgspecError, ValueError):
-            held_by = msgspec.json.decode(holder, type=Holder)
     return SessionHeadRow(
         number,
         name.decode("ascii", "replace"),
         Head(seq, digest, epoch),
         created,
         changed,
-        held_by,
+        read_holder(holder) if isinstance(holder, bytes) else None,
         _number(deadline),
         _number(term),
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +56,7 @@ class _PieceRun(Struct):
 
 
 class PieceRecovery:
-    """Reads what is kept under one number; ``is_torn`` tells whether pages could not be read."""
+    """Reads what is kept under one number; ``is_torn`` says that pages could not be read."""
 
     def __init__(self, connection: Connection, number: int, last: int) -> None:
         self._connection = connection
@@ -318,17 +319,13 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
         found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
         start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
     if not found and head is not None and head.seq:
-        found = _under_another_number(connection, head)
+        # The session's own number may have changed: its records are those that end as it says.
+        for other in records.unneeded_numbers(connection):
+            found = [*PieceRecovery(connection, other, head.seq).remnants()]
+            if any(one.record is not None and one.record.digest == head.digest for one in found):
+                return found, is_torn
+        found = []
     return found, is_torn
-
-
-def _under_another_number(connection: Connection, head: Head) -> list[Remnant]:
-    """Find the records of a session whose own number has changed, by the one that it ends with."""
-    for number in records.unneeded_numbers(connection):
-        found = [*PieceRecovery(connection, number, head.seq).remnants()]
-        if any(one.record is not None and one.record.digest == head.digest for one in found):
-            return found
-    return []
 
 
 def list_row(row: Raw, describe: Callable[[SessionHeadRow], Listed], where: str) -> Listed:
@@ -352,7 +349,9 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
     old = _row(connection, session, where)
     new = _row(connection, successor, where)
     for name in (session, successor, aside):
-        row = _decoded(connection, name, where)
+        row = None
+        with suppress(Damaged):
+            row = rows.session_named(connection, name, where)
         if row is not None and (name == aside or is_held(row)):
             raise Held(f"{where}: session {name} is there already, or held by somebody")
     require_stamp(stamp, _stamp(*old[:3]), session)
@@ -365,13 +364,6 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
         "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
         (session, old[3] if isinstance(old[3], int) else 0, new[0]),
     )
-
-
-def _decoded(connection: Connection, name: str, where: str) -> SessionHeadRow | None:
-    try:
-        return rows.session_named(connection, name, where)
-    except Damaged:
-        return None
 
 
 def _stamp(number: object, seq: object, digest: object) -> str:
@@ -411,7 +403,10 @@ class _Rows:
         for row in indexed:
             own.setdefault(row[0], row)
         others: dict[int, list[Raw]] = {}
-        known = self._numbers()
+        known = {self._number}
+        with suppress(sqlite3.DatabaseError):
+            found = self._connection.execute("select number from sessions").fetchall()
+            known = {number for (number,) in found}
         for place, session in self._places():
             if place not in own and (session == self._number or session not in known):
                 for row in self._tried("where rowid = ?", place):
@@ -419,21 +414,16 @@ class _Rows:
                         own[place] = row
                     else:
                         others.setdefault(session, []).append(row)
-        lost = self._own_of(others) if not own else None
-        if lost is not None:
-            own = {row[0]: row for row in others.pop(lost)}
+        if not own:
+            # The session's own number may have changed: its rows are those that end as it says.
+            digest = None if self._head is None else self._head.digest
+            ends = [n for n, group in others.items() if any(r[_DIGEST] == digest for r in group)]
+            if len(ends) == 1:
+                own = {row[0]: row for row in others.pop(ends[0])}
         yield from (one for row in own.values() for one in _remnants(row))
         for row in (row for group in others.values() for row in group):
             for one in _remnants(row):
                 yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
-
-    def _own_of(self, others: dict[int, list[Raw]]) -> int | None:
-        """Find the rows of a session whose own number has changed, by the record it ends with."""
-        digest = None if self._head is None else self._head.digest
-        ends = [
-            number for number, group in others.items() if any(r[_DIGEST] == digest for r in group)
-        ]
-        return ends[0] if len(ends) == 1 else None
 
     def _asked(self, condition: str, *values: object, columns: str = _ALL) -> list[Raw]:
         asked = f"select {columns} from events {condition}"  # noqa: S608
@@ -454,13 +444,6 @@ class _Rows:
             except sqlite3.DatabaseError:
                 self.is_torn = True
         return []
-
-    def _numbers(self) -> set[int]:
-        try:
-            found = self._connection.execute("select number from sessions").fetchall()
-        except sqlite3.DatabaseError:
-            return {self._number}
-        return {number for (number,) in found}
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """Return place and session of every row of the table that can be read."""

@@ -98,7 +98,7 @@ class SqliteWriter:
         connections.forget_in_children(self)
 
     def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
-        """Run something in a transaction, perhaps with others', and give what it gives.
+        """Run something in a transaction, perhaps with others', and return what it returns.
 
         It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
         ``Busy`` if it could not begin ``until`` then.
@@ -129,7 +129,7 @@ class SqliteWriter:
                 self._drop()
                 if connections.is_busy(error):
                     raise self._busy() from error
-                raise Unreadable(f"{self.path}: cannot be written anew: {error}") from error
+                raise Unreadable(f"{self.path}: it cannot be written anew: {error}") from error
             if self._must_scrub:
                 raise Busy(
                     f"{self.path}: somebody has been reading from it for longer than this would"
@@ -345,7 +345,7 @@ class SqliteWriter:
         except sqlite3.Error as error:
             raise connections.translate_error(error, self.path) from error
         except OSError as error:
-            raise Unreadable(f"{self.path}: cannot be opened: {reason_of(error)}") from error
+            raise Unreadable(f"{self.path}: it cannot be opened: {reason_of(error)}") from error
         self._connection, self._patience = connection, seconds
         return connection
 
