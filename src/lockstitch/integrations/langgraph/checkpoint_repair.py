@@ -96,10 +96,10 @@ class MessageChannel:
         """What the conversation is to be, once it was lined up."""
         return self._repair(self.aligned.messages)
 
-    def align(self, given: Sequence[Any] | None = None) -> None:
+    def align(self, wanted: Sequence[Any] | None = None) -> None:
         """Put together what is to be repaired: all that is known, or what an application holds."""
         whole = self.whole()
-        self.aligned = AlignedMessages(whole) if given is None else align(given, whole)
+        self.aligned = AlignedMessages(whole) if wanted is None else align(wanted, whole)
 
     def whole(self) -> list[BaseMessage]:
         """Return the conversation with all that hangs on the checkpoint.
@@ -306,13 +306,13 @@ class CheckpointRepair:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.work.returned else self._input()
         pending = (*self.work.returned, *self.work.commands)
-        given = [*inputs.items(), *(write[1:] for write in pending)]
+        updates = [*inputs.items(), *(write[1:] for write in pending)]
         fitting = pending_writes.is_convertible, pending_writes.is_written_as_messages
-        for name, value in given:
+        for name, value in updates:
             if not fitting[name not in holding](value):
                 self._refused.add(name)
-        for name in {name: None for name, _ in given}:
-            is_list = name == MESSAGES or all(type(v) is list for at, v in given if at == name)
+        for name in {name: None for name, _ in updates}:
+            is_list = name == MESSAGES or all(type(v) is list for at, v in updates if at == name)
             is_free = name not in self._strange and pending_writes.is_empty(self._values.get(name))
             if pending_writes.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
@@ -361,7 +361,7 @@ class CheckpointRepair:
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
     def bring(
-        self, node: str, space: str, child: CheckpointRepair, given: Collection[str | None]
+        self, node: str, space: str, child: CheckpointRepair, initial: Collection[str | None]
     ) -> None:
         """Take over what an unfinished subgraph already has, beyond what it was given.
 
@@ -371,12 +371,12 @@ class CheckpointRepair:
         said what is left there.
         """
         updates: dict[str, Any] = {}
-        left, is_shared = 0, bool(given)
+        left, is_shared = 0, bool(initial)
         for name, below in child.channels.items():
             own = self.channels.get(name)
             known = {message.id for message in own.whole()} if own is not None else set()
-            is_shared = is_shared and known.issuperset(given)
-            known |= set(given)
+            is_shared = is_shared and known.issuperset(initial)
+            known |= set(initial)
             new = [message for message in below.repaired.messages if message.id not in known]
             if own is None or pending_writes.ends_with_calls({name: own.held}):
                 left += sum(map(is_real, new))

@@ -62,8 +62,8 @@ def heal_hook(
     messages in the state.
     """
 
-    def hook(given: Any) -> dict[str, Any]:
-        held = given[channel] if isinstance(given, Mapping) else getattr(given, channel)
+    def hook(current: Any) -> dict[str, Any]:
+        held = current[channel] if isinstance(current, Mapping) else getattr(current, channel)
         search = ResultSearch(held, channel)
         search.look()
         done = search.repair()
@@ -172,9 +172,9 @@ def sendable(
     With ``is_opened`` it begins with words of the user's, behind those of the system.
     """
     whole, _ = drop_partial(messages)
-    given = messages if _are(whole, messages) else whole
-    made = plan(given, dialect or DIALECT, model=model)
-    sent = add_ids(made.messages, given, always=True) if made.healed and made.changed else given
+    kept = messages if _are(whole, messages) else whole
+    made = plan(kept, dialect or DIALECT, model=model)
+    sent = add_ids(made.messages, kept, always=True) if made.healed and made.changed else kept
     spoken = (n for n, one in enumerate(sent) if not isinstance(one, SystemMessage))
     first = next(spoken, len(sent)) if is_opened else len(sent)
     if first == len(sent) or isinstance(sent[first], HumanMessage):
