@@ -232,7 +232,7 @@ class Reconciler:
             _check_channel(graph, task.main or MESSAGES)
         # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
         if not is_past:
-            yield from self._bring_subgraphs(task, config, graph)
+            yield from self._take_over_subgraphs(task, config, graph)
         self._apply(task, graph)
         yield from self._search_ancestors(task)
         new = task.new_checkpoint(messages, force=self.force)
@@ -274,10 +274,10 @@ class Reconciler:
         new.report.after = (yield from self._store(step)) if self._store else (yield step)
         return new.report
 
-    def _bring_subgraphs(
+    def _take_over_subgraphs(
         self, task: CheckpointRepair, config: RunnableConfig, graph: Any
     ) -> Steps[None]:
-        """Bring what unfinished subgraphs of single calls have into the conversations above them.
+        """Take what unfinished subgraphs of single calls have into the conversations above them.
 
         Those that are at work below a checkpoint that waits for a person go on from there.
         """
@@ -299,13 +299,13 @@ class Reconciler:
                 delta=delta,
                 workflow=None if below is None else PREVIOUS in below.channels,
             )
-            yield from self._bring_subgraphs(child, place, below)
+            yield from self._take_over_subgraphs(child, place, below)
             self._apply(child, below)
             child.open_calls()
             for one in child.channels.values():
                 one.align()
             initial = yield from self._initial_ids(child)
-            task.bring(node, space, child, initial)
+            task.take_over(node, space, child, initial)
 
     def _unfinished(
         self, task: CheckpointRepair, config: RunnableConfig, graph: Any

@@ -82,7 +82,7 @@ class GraphRun:
     def __init__(
         self, graph: Any = None, argument: Any = None, config: Any = None, durability: Any = None
     ) -> None:
-        self.name = f"{_here()}{uuid4().hex}"
+        self.name = f"{_process_prefix()}{uuid4().hex}"
         self.graph = graph
         self.input = argument
         # What is to be done when the run has come to its end, however that is.
@@ -174,7 +174,7 @@ def announcing(run: GraphRun | None) -> Iterator[None]:
             _CURRENT.reset(token)
 
 
-def _here() -> str:
+def _process_prefix() -> str:
     """Return what the names of all runs of this process begin with; a fork is another process."""
     if _PROCESS[0] != os.getpid():
         _PROCESS[:] = [os.getpid(), uuid4().hex[:12]]
@@ -183,7 +183,7 @@ def _here() -> str:
 
 def is_here(name: str) -> bool:
     """Whether a run is, or was, one of this process."""
-    return name.startswith(_here())
+    return name.startswith(_process_prefix())
 
 
 def is_running(name: str) -> bool:
