@@ -97,9 +97,9 @@ def test_a_map_comes_apart_and_together_again(value: dict[str, Any]) -> None:
     coding = MsgpackCodec()
     data = packed(value)
     fields = coding.fields(data)
-    assert coding.mapped(fields) == data
+    assert coding.join_map(fields) == data
     assert [*fields] == [*value]
-    assert all(coding.encoded(coding.plain(part)) for part in fields.values())
+    assert all(coding.encode(coding.plain(part)) for part in fields.values())
     found = names_in(coding, data)
     assert found.fault == ""
     assert {name.module for name in unsafe_names(found.names)} <= {Note.__module__}
@@ -109,14 +109,14 @@ def test_a_map_comes_apart_and_together_again(value: dict[str, Any]) -> None:
 def test_a_list_comes_apart_and_together_again(value: list[Any]) -> None:
     coding = MsgpackCodec()
     data = packed(value)
-    assert coding.listed(coding.items(data) or []) == data
+    assert coding.join_list(coding.items(data) or []) == data
 
 
 @given(SAFE)
 def test_what_stands_for_an_object_is_written_as_that_object(value: Any) -> None:
     coding = MsgpackCodec()
     data = packed([value])
-    assert loaded(coding.encoded(coding.plain(data))) == loaded(data)
+    assert loaded(coding.encode(coding.plain(data))) == loaded(data)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.type)
@@ -134,9 +134,9 @@ def test_a_changed_message_keeps_all_but_the_change(message: BaseMessage) -> Non
     coding = MsgpackCodec()
     item = coding.message(packed([message])[1:])
     assert item is not None
-    written = coding.written({**item.view, "content": "other"}, item)
+    written = coding.write_message({**item.view, "content": "other"}, item)
     [own] = loaded(packed([message]))
-    assert loaded(coding.listed([written])) == [own.model_copy(update={"content": "other"})]
+    assert loaded(coding.join_list([written])) == [own.model_copy(update={"content": "other"})]
 
 
 @pytest.mark.parametrize(
@@ -151,25 +151,25 @@ def test_a_changed_message_keeps_all_but_the_change(message: BaseMessage) -> Non
 )
 def test_a_new_message_is_the_one_that_langchain_makes(message: BaseMessage) -> None:
     brief = message.model_dump(exclude_defaults=True, exclude_none=True)
-    written = MsgpackCodec().written({**brief, "type": message.type}, None)
-    [made] = loaded(MsgpackCodec().listed([written]))
+    written = MsgpackCodec().write_message({**brief, "type": message.type}, None)
+    [made] = loaded(MsgpackCodec().join_list([written]))
     assert (made, type(made)) == (message, type(message))
 
 
 def test_wrappings_are_told_and_taken_off() -> None:
     coding = MsgpackCodec()
     inner = packed(["a"])
-    assert coding.opened(packed(_DeltaSnapshot(["a"]))) == inner
-    assert loaded(coding.snapshot(inner)) == _DeltaSnapshot(["a"])
-    assert coding.opened(inner) == inner
+    assert coding.unwrap(packed(_DeltaSnapshot(["a"]))) == inner
+    assert loaded(coding.wrap(inner)) == _DeltaSnapshot(["a"])
+    assert coding.unwrap(inner) == inner
     for form in (
         Overwrite(["a"]),
         {"__overwrite__": ["a"]},
         {"type": "__overwrite__", "value": ["a"]},
     ):
-        assert coding.overwriting(packed(form)) == inner
+        assert coding.replacement_in(packed(form)) == inner
     for other in (["a"], {"value": ["a"]}, "a", None):
-        assert coding.overwriting(packed([other])[1:]) is None
+        assert coding.replacement_in(packed([other])[1:]) is None
 
 
 def test_names_of_an_application_are_told() -> None:
@@ -209,7 +209,7 @@ def test_what_runs_code_in_langgraph_does_nothing_here(how: str, tmp_path: Path)
     data = crafted(made)[how]
     coding = MsgpackCodec()
     found = unsafe_names(names_in(coding, data).names)
-    for step in (coding.plain, coding.message, coding.items, coding.opened, coding.is_plain):
+    for step in (coding.plain, coding.message, coding.items, coding.unwrap, coding.is_plain):
         step(data)
     assert not made.exists()
     assert "error" in found.values()
@@ -256,8 +256,8 @@ def steps(coding: Codec) -> list[Any]:
         coding.plain,
         coding.is_plain,
         coding.message,
-        coding.opened,
-        coding.overwriting,
+        coding.unwrap,
+        coding.replacement_in,
         coding.members,
         partial(names_in, coding),
     ]

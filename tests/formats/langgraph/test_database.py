@@ -26,8 +26,8 @@ from msgspec import structs
 from lockstitch import sessions
 from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
-from lockstitch.formats.langgraph.snapshot import branches, session_name
-from lockstitch.formats.langgraph.sqlite import LangGraph, seconds_of
+from lockstitch.formats.langgraph.snapshot import branches, seconds_of, session_name
+from lockstitch.formats.langgraph.sqlite import LangGraph
 from lockstitch.sources import operations, repair, rows
 from lockstitch.sources.interface import Context
 from lockstitch.sources.repair import RepairOptions

@@ -50,7 +50,7 @@ def merged(left: list[BaseMessage], *values: Any) -> list[BaseMessage]:
 
 
 def read(items: list[StoredMessage]) -> list[BaseMessage]:
-    whole = new_codecs()["msgpack"].listed(item.raw for item in items)
+    whole = new_codecs()["msgpack"].join_list(item.raw for item in items)
     return SERDE.loads_typed(("msgpack", whole))
 
 

@@ -64,7 +64,7 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
     stage.templates(dsn)
     database, reader, task = planned(dsn)
     with database:
-        [loaded] = reader.loaded([(stage.BROKEN, "")])
+        [loaded] = reader.load([(stage.BROKEN, "")])
         with work.SchemaWorker(task) as worker:
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
@@ -78,7 +78,7 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
     stage.templates(dsn)
     database, reader, task = planned(dsn)
     with database:
-        [loaded] = reader.loaded([(stage.BROKEN, "")])
+        [loaded] = reader.load([(stage.BROKEN, "")])
         stage.ask(
             dsn,
             "INSERT INTO checkpoint_writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, "

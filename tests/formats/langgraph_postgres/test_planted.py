@@ -316,23 +316,23 @@ def test_nothing_is_exchanged_while_it_is_read(planted: Planted) -> None:
             )
 
     with Database(planted.dsn, "public") as database:
-        database.reading(exchange)
-        database.writing(exchange)
+        database.read(exchange)
+        database.write(exchange)
 
 
 def test_what_was_exchanged_since_is_noticed(planted: Planted) -> None:
     """A look that was good for one transaction says nothing of the next one."""
     with Database(planted.dsn, "public") as database:
         reader = ThreadReader(database, LangGraphSchema("public"))
-        assert len(list(reader.loaded([(stage.BROKEN, "")]))) == 1
-        database.writing(lambda _: None)
+        assert len(list(reader.load([(stage.BROKEN, "")]))) == 1
+        database.write(lambda _: None)
         planted.as_superuser("GRANT TRIGGER ON public.checkpoints TO mallory")
         planted.as_mallory(
             "CREATE TRIGGER t BEFORE INSERT ON public.checkpoints FOR EACH ROW"
             " EXECUTE FUNCTION evil.fired()"
         )
         with pytest.raises(Untrusted, match="a trigger of it uses the function fired"):
-            database.writing(lambda _: None)
+            database.write(lambda _: None)
         planted.as_superuser(
             "ALTER TABLE public.checkpoint_blobs RENAME TO kept;"
             "GRANT SELECT ON public.kept TO mallory; GRANT CREATE ON SCHEMA public TO mallory"
@@ -341,7 +341,7 @@ def test_what_was_exchanged_since_is_noticed(planted: Planted) -> None:
             "CREATE VIEW public.checkpoint_blobs AS SELECT * FROM public.kept WHERE evil.shell()"
         )
         with pytest.raises(Untrusted, match="is a view of the role mallory"):
-            list(reader.loaded([(stage.BROKEN, "")]))
+            list(reader.load([(stage.BROKEN, "")]))
     assert not planted.has_run
 
 
@@ -352,7 +352,7 @@ def test_where_the_server_knows_how_to_it_reads_no_views(planted: Planted) -> No
     with Database(planted.dsn, "public") as database:
         if shared().execute(known) == [(True,)]:
             with pytest.raises(Unreadable, match="55000"):
-                database.reading(lambda connection: connection.execute("TABLE evil.seen"))
+                database.read(lambda connection: connection.execute("TABLE evil.seen"))
         with pytest.raises(UsageError, match="25006"):
-            database.reading(lambda connection: connection.execute("CREATE TABLE public.x ()"))
+            database.read(lambda connection: connection.execute("CREATE TABLE public.x ()"))
     assert not planted.has_run

@@ -72,7 +72,7 @@ def test_all_rows_are_found_by_the_primary_keys(full: str, monkeypatch: pytest.M
         pages = reader.pages(size=50)
         keys = next(pages)
         next(pages)
-        broken = [one for one in reader.loaded(keys) if one.key[0].startswith("broken")]
+        broken = [one for one in reader.load(keys) if one.key[0].startswith("broken")]
         assert reader.complete(broken[0])
         assert reader.of_session("healthy-00000100") == [("healthy-00000100", "")]
     plans = [plan for plan in seen if ours(plan)]
@@ -116,5 +116,5 @@ def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) 
     with Database(dsn, "public") as database:
         reader = ThreadReader(database, find_schema(dsn))
         [page] = reader.pages()
-        assert len(list(reader.loaded(page))) == 30
+        assert len(list(reader.load(page))) == 30
     assert max(groups) < 5

@@ -13,6 +13,7 @@ LangGraph.js writes JSON, as LangGraph for Python did before: there a message is
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -125,18 +126,18 @@ class Codec(ABC):
         """Read one message; None if it is something else."""
 
     @abstractmethod
-    def encoded(self, value: Any) -> bytes:
+    def encode(self, value: Any) -> bytes:
         """Write a value of which a part may be what ``plain`` gave."""
 
     @abstractmethod
-    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+    def write_message(self, view: Any, origin: StoredMessage | None) -> bytes:
         """Write a message; fields that are those of its origin keep their bytes."""
 
-    def listed(self, items: Iterable[bytes]) -> bytes:
+    def join_list(self, items: Iterable[bytes]) -> bytes:
         """Put a list together."""
         return self._pack([Raw(item) for item in items])
 
-    def mapped(self, fields: Mapping[str, bytes]) -> bytes:
+    def join_map(self, fields: Mapping[str, bytes]) -> bytes:
         """Put a map together."""
         return self._pack({key: Raw(value) for key, value in fields.items()})
 
@@ -144,18 +145,18 @@ class Codec(ABC):
     def _pack(self, value: Any) -> bytes:
         """Write a value that holds bytes of others."""
 
-    def _again(
+    def _write_fields(
         self, new: Mapping[str, Any], old: Mapping[str, Any], kept: Mapping[str, bytes]
     ) -> bytes:
         """Write fields, of which those that are the very ones of before keep their bytes."""
-        return self.mapped(
+        return self.join_map(
             {
-                key: kept[key] if key in kept and old.get(key) is value else self.encoded(value)
+                key: kept[key] if key in kept and old.get(key) is value else self.encode(value)
                 for key, value in new.items()
             }
         )
 
-    def _marked(self, fields: dict[str, bytes]) -> bytes | None:
+    def _marked_value(self, fields: dict[str, bytes]) -> bytes | None:
         """Return the value of an update that says in plain fields that it replaces all."""
         if [*fields] == [OVERWRITE]:
             return fields[OVERWRITE]
@@ -163,15 +164,15 @@ class Codec(ABC):
         return fields.get("value") if is_marked else None
 
     @abstractmethod
-    def snapshot(self, data: bytes) -> bytes:
+    def wrap(self, data: bytes) -> bytes:
         """Wrap a value as the full value of a channel that stores changes."""
 
     @abstractmethod
-    def opened(self, data: bytes) -> bytes:
+    def unwrap(self, data: bytes) -> bytes:
         """Take that wrapping off; the same bytes if there is none."""
 
     @abstractmethod
-    def overwriting(self, data: bytes) -> bytes | None:
+    def replacement_in(self, data: bytes) -> bytes | None:
         """Return the value of an update that takes the place of what there was; None for others."""
 
     @abstractmethod
@@ -234,28 +235,28 @@ class MsgpackCodec(Codec):
         self._kept: dict[int, tuple[str, Raw]] = {}
 
     def fields(self, data: bytes) -> dict[str, bytes]:
-        found = _decoded(data, dict[str, Raw])
+        found = _decode(data, dict[str, Raw])
         return {key: bytes(value) for key, value in found.items()}
 
     def items(self, data: bytes) -> list[bytes] | None:
         if not data or data[0] not in _LIST_CODES:
             return None
-        return [bytes(item) for item in _decoded(data, list[Raw])]
+        return [bytes(item) for item in _decode(data, list[Raw])]
 
     def plain(self, data: bytes) -> Any:
+        def stand_in(code: int, data: memoryview) -> str:
+            # A text of its own, by whose identity the bytes are found again.
+            text = f"<object {code}>"
+            self._kept[id(text)] = (text, Raw(msgpack.encode(Ext(code, bytes(data)))))
+            return text
+
         try:
-            return msgpack.decode(data, ext_hook=self._stand_in)
+            return msgpack.decode(data, ext_hook=stand_in)
         except _BAD as error:
             raise Undecodable.after(error, "msgpack") from None
 
-    def _stand_in(self, code: int, data: memoryview) -> str:
-        # A text of its own, by whose identity the bytes are found again.
-        text = f"<object {code}>"
-        self._kept[id(text)] = (text, Raw(msgpack.encode(Ext(code, bytes(data)))))
-        return text
-
     def is_plain(self, data: bytes) -> bool:
-        return not any(isinstance(value, Ext) for value in _walk(_decoded(data, Any)))
+        return not any(isinstance(value, Ext) for value in _walk(_decode(data, Any)))
 
     def message(self, data: bytes) -> StoredMessage | None:
         if data and data[0] in _MAP_CODES:
@@ -266,7 +267,7 @@ class MsgpackCodec(Codec):
         found = _ext(data)
         if found is None or found.code not in (_OLD_MODEL, _MODEL):
             return None
-        parts = [bytes(part) for part in _decoded(bytes(found.data), list[Raw])]
+        parts = [bytes(part) for part in _decode(bytes(found.data), list[Raw])]
         if len(parts) < _LEAST:
             return None
         module, name, *rest = (self.plain(part) for part in (*parts[:2], *parts[3:]))
@@ -276,13 +277,13 @@ class MsgpackCodec(Codec):
         frame = MessageFrame(found.code, module, name, tuple(rest))
         return StoredMessage(view, data, MSGPACK, frame, self.fields(parts[2]))
 
-    def encoded(self, value: Any) -> bytes:
+    def encode(self, value: Any) -> bytes:
         try:
-            return msgpack.encode(self._restored(value))
+            return msgpack.encode(self._restore(value))
         except _BAD as error:
             raise Undecodable.after(error, "msgpack") from None
 
-    def _restored(self, value: Any) -> Any:
+    def _restore(self, value: Any) -> Any:
         if type(value) is str:
             kept = self._kept.get(id(value))
             if kept is not None and kept[0] is value:
@@ -290,46 +291,46 @@ class MsgpackCodec(Codec):
             # Half a character, as JSON may have it, becomes a mark: msgpack cannot hold it.
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
         if type(value) is list:
-            return [self._restored(item) for item in value]
+            return [self._restore(item) for item in value]
         if type(value) is dict:
-            return {self._restored(key): self._restored(item) for key, item in value.items()}
+            return {self._restore(key): self._restore(item) for key, item in value.items()}
         return value
 
-    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+    def write_message(self, view: Any, origin: StoredMessage | None) -> bytes:
         if origin is not None and view is origin.view:
             return origin.raw
         if type(view) is not dict or (origin is None and not self.objects):
-            return self.encoded(view)
+            return self.encode(view)
         if envelope_of(view) != BARE:
             view = {**fields_of(view), "type": type_of(view)}
         kind = view.get("type")
         if origin is not None and origin.frame is None and origin.type in (kind, view.get("role")):
-            return self._again(view, origin.view, origin.fields)
+            return self._write_fields(view, origin.view, origin.fields)
         if origin is not None and origin.frame is not None and origin.type == kind:
-            return _framed(origin.frame, self._again(view, origin.view, origin.fields))
+            return _write_object(origin.frame, self._write_fields(view, origin.view, origin.fields))
         if kind not in MESSAGE_CLASSES:
-            return self.encoded(view)
+            return self.encode(view)
         module, name = MESSAGE_CLASSES[kind]
         frame = MessageFrame(
             _MODEL, f"langchain_core.messages.{module}", name, ("model_validate_json",)
         )
         whole = {"name": None, **_MSGPACK_DEFAULTS.get(kind, {}), **with_defaults(view, kind)}
-        return _framed(frame, self.encoded(whole))
+        return _write_object(frame, self.encode(whole))
 
     def _pack(self, value: Any) -> bytes:
         return msgpack.encode(value)
 
-    def snapshot(self, data: bytes) -> bytes:
+    def wrap(self, data: bytes) -> bytes:
         return msgpack.encode(Ext(_SNAPSHOT_CODE, data))
 
-    def opened(self, data: bytes) -> bytes:
+    def unwrap(self, data: bytes) -> bytes:
         found = _ext(data)
         return bytes(found.data) if found is not None and found.code == _SNAPSHOT_CODE else data
 
-    def overwriting(self, data: bytes) -> bytes | None:
+    def replacement_in(self, data: bytes) -> bytes | None:
         found = _ext(data)
         if found is not None and found.code == _KEYWORDS:
-            parts = [bytes(part) for part in _decoded(bytes(found.data), list[Raw])]
+            parts = [bytes(part) for part in _decode(bytes(found.data), list[Raw])]
             if len(parts) >= _LEAST and tuple(map(self.plain, parts[:2])) == _OVERWRITE:
                 return self.fields(parts[2]).get("value")
         if not data or data[0] not in _MAP_CODES:
@@ -338,23 +339,23 @@ class MsgpackCodec(Codec):
             fields = self.fields(data)
         except Undecodable:
             return None
-        return self._marked(fields)
+        return self._marked_value(fields)
 
     def members(self, data: bytes) -> set[Any]:
         found = _ext(data)
-        value = _decoded(bytes(found.data), Any) if found is not None and not found.code else None
+        value = _decode(bytes(found.data), Any) if found is not None and not found.code else None
         listed = value[2] if type(value) is list and len(value) == _LEAST else ()
         return {item for item in listed if type(item) is str}
 
     def fault(self, data: bytes) -> str:
         fault = ""
-        for value in _walk(_decoded(data, Any)):
+        for value in _walk(_decode(data, Any)):
             if isinstance(value, Undecodable):
                 fault = str(value)
         return fault
 
 
-def _framed(frame: MessageFrame, fields: bytes) -> bytes:
+def _write_object(frame: MessageFrame, fields: bytes) -> bytes:
     return msgpack.encode(
         Ext(frame.code, msgpack.encode([frame.module, frame.name, Raw(fields), *frame.rest]))
     )
@@ -363,7 +364,7 @@ def _framed(frame: MessageFrame, fields: bytes) -> bytes:
 def _ext(data: bytes) -> Ext | None:
     if not data or data[0] not in _EXT_CODES:
         return None
-    found = _decoded(data, Any)
+    found = _decode(data, Any)
     return found if isinstance(found, Ext) else None
 
 
@@ -384,12 +385,12 @@ def _walk(value: Any) -> Iterator[Any]:
             try:
                 if depth == DEEPEST:
                     raise Undecodable("it is nested too deep")  # noqa: TRY301
-                stack.append((_decoded(bytes(found.data), Any), depth + 1))
+                stack.append((_decode(bytes(found.data), Any), depth + 1))
             except Undecodable as error:
                 stack.append((error, depth + 1))
 
 
-def _decoded(data: bytes, kind: Any) -> Any:
+def _decode(data: bytes, kind: Any) -> Any:
     try:
         return msgpack.decode(data, type=kind)
     except _BAD as error:
@@ -398,7 +399,6 @@ def _decoded(data: bytes, kind: Any) -> Any:
 
 _SNAPSHOT_TYPE = "delta_snapshot"
 _ENGINE = 2
-_SPACE = " \t\r\n"
 _DECODER = json.JSONDecoder()
 # The only path that LangGraph.js finds its messages by.
 _PATH = ["langchain_core", "messages"]
@@ -454,43 +454,43 @@ class JsonCodec(Codec):
         self._path = self._path or [str(step) for step in view["id"][:-1]]
         return StoredMessage(view, data, JSON, fields, self.fields(fields[KWARGS]))
 
-    def encoded(self, value: Any) -> bytes:
+    def encode(self, value: Any) -> bytes:
         try:
             return records.encode_record(value)
         except _BAD as error:
             raise Undecodable.after(error, "JSON") from None
 
-    def written(self, view: Any, origin: StoredMessage | None) -> bytes:
+    def write_message(self, view: Any, origin: StoredMessage | None) -> bytes:
         if origin is not None and view is origin.view:
             return origin.raw
         if type(view) is not dict:
-            return self.encoded(view)
+            return self.encode(view)
         kind = type_of(view)
         if origin is not None and origin.type == kind:
             if envelope_of(view) != KWARGS or origin.frame is None:
-                return self._again(view, origin.view, origin.fields)
-            inner = self._again(view[KWARGS], origin.view[KWARGS], origin.fields)
+                return self._write_fields(view, origin.view, origin.fields)
+            inner = self._write_fields(view[KWARGS], origin.view[KWARGS], origin.fields)
             outer = {KWARGS: inner}
             for key, value in view.items():
                 if key != KWARGS:
                     is_same = origin.view.get(key) is value and key in origin.frame
-                    outer[key] = origin.frame[key] if is_same else self.encoded(value)
-            return self.mapped({key: outer[key] for key in view})
+                    outer[key] = origin.frame[key] if is_same else self.encode(value)
+            return self.join_map({key: outer[key] for key in view})
         if self.objects and kind in MESSAGE_CLASSES:
             # As its neighbours are written, so that their reader finds it.
             fields = {key: value for key, value in fields_of(view).items() if key != "type"}
             path = [*(self._path or _PATH), MESSAGE_CLASSES[kind][1]]
             whole = with_defaults(fields, kind)
             view = {"lc": 1, "type": "constructor", "id": path, KWARGS: whole}
-        return self.encoded(view)
+        return self.encode(view)
 
     def _pack(self, value: Any) -> bytes:
         return msgspec.json.encode(value)
 
-    def snapshot(self, data: bytes) -> bytes:
+    def wrap(self, data: bytes) -> bytes:
         return msgspec.json.encode({"lc": _ENGINE, "type": _SNAPSHOT_TYPE, "value": Raw(data)})
 
-    def opened(self, data: bytes) -> bytes:
+    def unwrap(self, data: bytes) -> bytes:
         if _SNAPSHOT_TYPE.encode() not in data[:60]:
             return data
         fields = self.fields(data)
@@ -498,10 +498,10 @@ class JsonCodec(Codec):
         is_one = kind == {"lc": _ENGINE, "type": _SNAPSHOT_TYPE} and "value" in fields
         return fields["value"] if is_one else data
 
-    def overwriting(self, data: bytes) -> bytes | None:
+    def replacement_in(self, data: bytes) -> bytes | None:
         if data.lstrip()[:1] != b"{" or OVERWRITE.encode() not in data:
             return None
-        return self._marked(self.fields(data))
+        return self._marked_value(self.fields(data))
 
     def members(self, data: bytes) -> set[Any]:
         found = self.plain(data)
@@ -515,44 +515,40 @@ class JsonCodec(Codec):
 
 
 def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
-    """Take apart what the quick way refuses: texts with half a character, as JavaScript has."""
+    """Take apart what the quick way refuses: texts with half a character, as JavaScript has.
+
+    The members come by their keys, those of a list by their numbers.
+    """
+    text = ""
+
+    def skip(at: int, mark: str = "") -> int:
+        """Return where the next sign is, behind a mark that has to stand there."""
+        found = re.compile(rf"[ \t\r\n]*{re.escape(mark)}[ \t\r\n]*").match(text, at)
+        if found is None:
+            raise ValueError("no valid JSON")
+        return found.end()
+
+    members: dict[str, bytes] = {}
     try:
         text = data.decode()
-        return {key: text[start:end].encode() for key, start, end in _spans(text, opening)}
+        at = skip(0, opening)
+        closing = "}" if opening == "{" else "]"
+        number = 0
+        while text[at : at + 1] != closing:
+            at = skip(at, ",") if number else at
+            key: Any = str(number)
+            if opening == "{":
+                key, at = _DECODER.raw_decode(text, at)
+                at = skip(at, ":")
+            _, end = _DECODER.raw_decode(text, at)
+            members[key] = text[at:end].encode()
+            number += 1
+            at = skip(end)
+        if skip(at + 1) < len(text):
+            raise ValueError("more than one value")
     except _BAD as error:
         raise Undecodable.after(error, "JSON") from None
-
-
-def _spans(text: str, opening: str) -> Iterator[tuple[str, int, int]]:
-    """Return the key, or the number, of each member with the place of its value."""
-    at = _behind(text, 0, opening)
-    closing = "}" if opening == "{" else "]"
-    number = 0
-    while text[at : at + 1] != closing:
-        at = _behind(text, at, ",") if number else at
-        key: Any = str(number)
-        if opening == "{":
-            key, at = _DECODER.raw_decode(text, at)
-            at = _behind(text, at, ":")
-        _, end = _DECODER.raw_decode(text, at)
-        yield key, at, end
-        number += 1
-        at = _skipped(text, end)
-    if text[at + 1 :].strip(_SPACE):
-        raise ValueError("more than one value")
-
-
-def _behind(text: str, at: int, mark: str) -> int:
-    at = _skipped(text, at)
-    if text[at : at + 1] != mark:
-        raise ValueError("no valid JSON")
-    return _skipped(text, at + 1)
-
-
-def _skipped(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
+    return members
 
 
 def new_codecs() -> dict[str, Codec]:

@@ -1,6 +1,6 @@
 """The conversation of a thread: that of its head, with what hangs on it merged in.
 
-What a run was told, what its finished tasks returned and what others failed with stays beside the
+The input of a run, what its finished tasks returned and what others failed with stays beside the
 checkpoint until the whole step is done. Updates are merged as LangGraph's own reducers do it, over
 stored messages.
 """
@@ -68,7 +68,7 @@ def apply_writes(
     for write in sorted(writes, key=lambda write: write.order):
         if write.value.tag not in _EMPTY:
             coding = codec_of(codings, write.value)
-            instead = coding.overwriting(write.value.data)
+            instead = coding.replacement_in(write.value.data)
             data = write.value.data if instead is None else instead
             updates.append((instead is not None, read_update(coding, data, write.record)))
     return fold_updates(left, updates)
@@ -91,7 +91,7 @@ def read_update(
                 continue
             view = _coerce(value)
             if view is not None and coding.is_plain(part):
-                raw = coding.written(view, None)
+                raw = coding.write_message(view, None)
                 item = coding.message(raw) or StoredMessage(view, raw, coding.tag)
             elif item is None:
                 raise Undecodable("it holds something that is no message")
@@ -120,7 +120,7 @@ def read_stored(
     coding: Codec, data: bytes, record: int, path: tuple[str | int, ...]
 ) -> list[StoredMessage]:
     """Read the value of a channel that holds a conversation; raises if it holds anything else."""
-    whole = coding.opened(data)
+    whole = coding.unwrap(data)
     parts = coding.items(whole)
     if parts is None:
         if coding.plain(whole) is None:
@@ -228,7 +228,7 @@ class ThreadReading(Struct):
 def read_messages(reading: ThreadReading, named: str | None) -> None:
     """Read the conversation of a snapshot; ``named`` is its channel, if that is known.
 
-    Raises ``Undecodable``, or ``BrokenChain``, if it cannot be told what it is.
+    Raises ``Undecodable``, or ``BrokenChain``, if nobody can say what it is.
     """
     snapshot = reading.snapshot
     head = snapshot.head
@@ -243,7 +243,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
     elif channel in head.values and head.values[channel].tag not in OPAQUE:
         value = head.values[channel]
         coding = codec_of(reading.codings, value)
-        reading.changes = coding.opened(value.data) is not value.data
+        reading.changes = coding.unwrap(value.data) is not value.data
         reading.base = read_stored(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _with_pending(reading, channel))
     if not reading.asked:
@@ -316,7 +316,7 @@ def _channel(reading: ThreadReading) -> str | None:
     value = head.values.get(MESSAGES)
     if value is not None and value.tag not in OPAQUE:
         coding = codec_of(reading.codings, value)
-        items = coding.items(coding.opened(value.data))
+        items = coding.items(coding.unwrap(value.data))
         if items is not None and all(coding.message(item) is not None for item in items):
             return MESSAGES
     written = {write.channel for write in head.writes}
@@ -333,7 +333,7 @@ def _holds(reading: ThreadReading, channel: str) -> bool:
     value = reading.snapshot.head.values[channel]
     try:
         coding = codec_of(reading.codings, value)
-        items = coding.items(coding.opened(value.data)) or []
+        items = coding.items(coding.unwrap(value.data)) or []
         return bool(items) and all(coding.message(item) is not None for item in items)
     except Undecodable:
         return False
@@ -356,7 +356,7 @@ def is_due(reading: ThreadReading, name: str) -> bool:
     version, seen = body.get("v"), body.get("versions_seen")
     is_old = type(version) is int and version < _NEW_NAMES
     if is_old and value.tag not in OPAQUE and type(seen) is dict and name in seen:
-        return value.data == codec_of(reading.codings, value).encoded(name)
+        return value.data == codec_of(reading.codings, value).encode(name)
     return False
 
 
@@ -414,7 +414,7 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
                 "name": tools.get(call),
                 "status": "error",
             }
-            raw = reading.coding.written(view, None)
+            raw = reading.coding.write_message(view, None)
             item = reading.coding.message(raw) or StoredMessage(view, raw, reading.coding.tag)
             item.record = write.record
             yield item

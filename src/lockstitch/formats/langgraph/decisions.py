@@ -47,7 +47,7 @@ REMOVE_ALL = "__remove_all__"
 _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
 _ANSWERS = frozenset({"tool", "ToolMessageChunk"})
-# The keys under which a task is given its call, in several versions.
+# The keys under which a task finds its call, in several versions.
 _CALL_KEYS = ("tool_call", "lg_tool_call", "toolCall")
 # What ends a tool from outside: whether it did its work is then not known.
 _BROKEN_OFF = frozenset(
@@ -129,7 +129,7 @@ def is_workflow(
 
 
 def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
-    """Whether a checkpoint holds an input and nothing else, so that nobody can tell whose it is.
+    """Whether a checkpoint holds an input and nothing else, so that nobody knows whose it is.
 
     A graph of states takes an input up at once. A workflow keeps it until it has ended, and can
     be resumed only as long as it is there.
@@ -206,7 +206,7 @@ def repeated_ids(messages: Sequence[Any]) -> list[int]:
 def make_distinct(messages: Sequence[M]) -> list[tuple[int, M]]:
     """Make ids distinct: equal copies of a message become one, others get a derived id.
 
-    Return each message that stays with its number among those given.
+    Return each message that stays with its number in the list.
     """
     seen: dict[str, M] = {}
     kept: list[tuple[int, M]] = []
@@ -318,7 +318,7 @@ def failed_call(
     *,
     is_batch: bool,
 ) -> str | None:
-    """Return the one of these calls that failed with a task; None if that cannot be told.
+    """Return the one of these calls that failed with a task; None if nobody knows.
 
     ``sent`` are the calls that the tasks of the step were sent, of which ``is_task`` knows the
     number; ``is_batch`` says that one node may have had all calls of a reply.
@@ -330,9 +330,9 @@ def failed_call(
     return next(iter(calls)) if is_batch and len(calls) == 1 else None
 
 
-def call_in(given: Any) -> str | None:
-    """Return the id of the one call that a task was given: alone, in a list, or with a state."""
-    found = given[0] if type(given) is list and len(given) == 1 else given
+def call_in(argument: Any) -> str | None:
+    """Return the id of the one call in a task's argument: alone, in a list, or with a state."""
+    found = argument[0] if type(argument) is list and len(argument) == 1 else argument
     if type(found) is not dict:
         return None
     found = next((found[key] for key in _CALL_KEYS if type(found.get(key)) is dict), found)

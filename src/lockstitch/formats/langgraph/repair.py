@@ -1,6 +1,6 @@
 """The repair of a stored thread: what a resume would send, what is wrong, and the new checkpoint.
 
-The conversation is that of the head, with what a run was told and what its finished tasks returned
+The conversation is that of the head, with the input of a run and what its finished tasks returned
 merged in, as far as LangGraph has it beside the checkpoint. Where a person is asked, all of that
 is still to be used by LangGraph itself, and nothing counts as wrong that the answer will resolve.
 
@@ -62,9 +62,7 @@ from lockstitch.formats.langgraph.snapshot import (
     START,
     Coded,
     RepairedCheckpoint,
-    StoredCheckpoint,
     ThreadSnapshot,
-    Version,
     is_control,
     next_version,
     successor,
@@ -139,8 +137,8 @@ def read_thread(
 def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tuple[str, set[str]]:
     """Return the channel of the conversation, and the calls in it that have no real result.
 
-    An earlier step may have left their results, which are then ``ThreadSnapshot.earlier``. None
-    where a person is asked, and where nothing can be told.
+    An earlier step may have left their results, which are then ``ThreadSnapshot.earlier``. There
+    are none where a person is asked, and where the conversation cannot be read.
     """
     reading = ThreadReading(snapshot, new_codecs())
     if snapshot.head.fault:
@@ -399,7 +397,7 @@ def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Findi
 
 def _loading(name: str) -> str:
     if name == PICKLED:
-        return f"LangGraph, where it is told to load it, loads {PICKLED}"
+        return f"LangGraph, where it is allowed to load it, loads {PICKLED}"
     return f"LangGraph imports and calls {shown(name)} when it loads this"
 
 
@@ -422,7 +420,7 @@ def read_others(reading: ThreadReading) -> None:
         other = ThreadReading(snapshot, new_codecs(), name)
         try:
             coding = codec_of(other.codings, value)
-            other.changes = coding.opened(value.data) is not value.data
+            other.changes = coding.unwrap(value.data) is not value.data
             other.base = read_stored(coding, value.data, snapshot.head.record, (name,))
         except Undecodable:
             continue
@@ -500,8 +498,14 @@ def repair_checkpoint(
     """
     reading: ThreadReading = transcript.state
     head = reading.snapshot.head
-    new, version = following_id(head.id), _version(head)
-    if new is None or version is None or reading.channel is None:
+    known = [found for found in head.versions.values() if isinstance(found, str | int | float)]
+    try:
+        new, version = following_id(head.id), next_version(known)
+    except (ValueError, OverflowError):
+        # Versions that cannot be counted.
+        return None
+    is_countable = isinstance(version, str) or math.isfinite(version)
+    if new is None or not is_countable or reading.channel is None:
         return None
     value = _value(reading, messages)
     if transcript.records[head.record].is_new:
@@ -549,7 +553,7 @@ def repair_checkpoint(
 def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
     """Return the first input of a thread as it is kept, with the ids of its messages; None if not.
 
-    Nobody can tell a graph of states that has not taken it up from a workflow, which cannot be
+    It may be that of a graph of states that has not taken it up, or of a workflow, which cannot be
     resumed without it. In a graph, messages that come twice under one id come once.
     """
     head, channel = reading.snapshot.head, str(reading.channel)
@@ -565,18 +569,18 @@ def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
     if old is None or new is None or len(old) != len(new):
         return None
     kept: list[bytes] = []
-    for given, made in zip(old, new, strict=True):
-        found, known = coding.message(given), coding.message(made)
+    for own, made in zip(old, new, strict=True):
+        found, known = coding.message(own), coding.message(made)
         if known is None or known.id is None:
             return None
         if found is not None and found.frame is not None:
-            kept.append(given if found.id == known.id else made)
+            kept.append(own if found.id == known.id else made)
             continue
-        plain = coding.plain(given) if coding.is_plain(given) else None
+        plain = coding.plain(own) if coding.is_plain(own) else None
         if type(plain) is not dict:
             return None
-        kept.append(coding.encoded({**plain, "id": known.id}))
-    return Coded(start.tag, coding.mapped({**fields, channel: coding.listed(kept)}))
+        kept.append(coding.encode({**plain, "id": known.id}))
+    return Coded(start.tag, coding.join_map({**fields, channel: coding.join_list(kept)}))
 
 
 def _repair_again(reading: ThreadReading, value: Coded, codes: Iterable[str]) -> RepairedCheckpoint:
@@ -606,16 +610,6 @@ def _value(reading: ThreadReading, messages: Sequence[SourcedMessage]) -> Coded:
     for view, one in zip(views, messages, strict=True):
         origin = reading.items[one.origin] if 0 <= one.origin < len(reading.items) else None
         fits = origin is not None and origin.tag == coding.tag
-        written.append(coding.written(view, origin if fits else None))
-    whole = coding.listed(written)
-    return Coded(coding.tag, coding.snapshot(whole) if reading.changes else whole)
-
-
-def _version(head: StoredCheckpoint) -> Version | None:
-    """Return the version behind all of the head's; None if they cannot be counted."""
-    known = [found for found in head.versions.values() if isinstance(found, str | int | float)]
-    try:
-        found = next_version(known)
-    except (ValueError, OverflowError):
-        return None
-    return found if isinstance(found, str) or math.isfinite(found) else None
+        written.append(coding.write_message(view, origin if fits else None))
+    whole = coding.join_list(written)
+    return Coded(coding.tag, coding.wrap(whole) if reading.changes else whole)

@@ -30,7 +30,7 @@ from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, Coded, UnsafeVa
 from lockstitch.rules import ERROR, WARNING
 
 COMPUTED = "<computed>"
-# The types that LangGraph itself builds even when it is told to be strict.
+# The types that LangGraph itself builds in its strict mode, too.
 SAFE = {
     "builtins": ("frozenset", "set"),
     "collections": ("deque",),
@@ -104,20 +104,16 @@ def unsafe_names(names: Iterable[CalledName]) -> dict[CalledName, str]:
     functions are, is an error; a class of an application or of a library is a warning, since only
     its owner knows what it does.
     """
-    return {name: _severity(name) for name in names if not _is_safe(name)}
-
-
-def _is_safe(name: CalledName) -> bool:
-    if name.method:
-        return name in _METHODS
-    return name.name in SAFE.get(name.module, ())
-
-
-def _severity(name: CalledName) -> str:
-    top = name.module.partition(".")[0]
-    if name.module == COMPUTED or top in sys.stdlib_module_names or name.method:
-        return ERROR
-    return WARNING if name.name.lstrip("_")[:1].isupper() else ERROR
+    found: dict[CalledName, str] = {}
+    for name in names:
+        is_safe = name in _METHODS if name.method else name.name in SAFE.get(name.module, ())
+        if is_safe:
+            continue
+        top = name.module.partition(".")[0]
+        is_of_application = name.module != COMPUTED and top not in sys.stdlib_module_names
+        is_class = not name.method and name.name.lstrip("_")[:1].isupper()
+        found[name] = WARNING if is_of_application and is_class else ERROR
+    return found
 
 
 # Extensions of msgpack that name something.
@@ -162,7 +158,7 @@ _SUSPECT = re.compile(
 )
 _LISTS = range(0x93, 0xA0)
 _STRETCH = 4096
-# How far from its first byte it can be told what an extension calls: two texts of 255 bytes.
+# How far from its first byte an extension says what it calls: two texts of 255 bytes.
 _FARTHEST = 600
 
 
@@ -378,23 +374,17 @@ def find_unsafe(values: Iterable[KeptValue]) -> list[UnsafeValue]:
         if not may_call(tag, data, harmless.get(tag, b"")):
             harmless[tag] = data
             continue
-        for step, name in _harmful(one.value):
-            place = ".".join((one.place, *step))
-            found.setdefault((one.namespace, name), []).append(place)
+        if tag == PICKLE:
+            found.setdefault((one.namespace, PICKLED), []).append(one.place)
+            continue
+        for name, severity in unsafe_names(called_names(tag, data)).items():
+            if severity == ERROR:
+                place = ".".join((one.place, *field_with(name, one.value)))
+                found.setdefault((one.namespace, str(name)), []).append(place)
     return [
         UnsafeValue(places[0], name, namespace, len(places))
         for (namespace, name), places in found.items()
     ]
-
-
-def _harmful(value: Coded) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Return what a value calls that is an error, each with the field that it is in."""
-    if value.tag == PICKLE:
-        yield (), PICKLED
-        return
-    for name, severity in unsafe_names(called_names(value.tag, value.data)).items():
-        if severity == ERROR:
-            yield field_with(name, value), str(name)
 
 
 def field_with(name: object, value: Coded) -> tuple[str, ...]:

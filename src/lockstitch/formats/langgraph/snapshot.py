@@ -50,6 +50,9 @@ BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
 _BY_TIME = 6
 _LOW = 0xFFF
+# 1970 in the ticks of such an id, of 100 nanoseconds, from 1582 on; and how many a second has.
+EPOCH = 0x01B21DD213814000
+_TICKS = 10_000_000
 _VERSION_WIDTH = 32
 
 Version = str | int | float
@@ -95,6 +98,12 @@ def ticks_of(checkpoint: str) -> int | None:
         return None
     # By its digit: the ids of LangGraph.js need not have the variant that makes it a version.
     return found >> 80 << 12 | found >> 64 & _LOW if found >> 76 & 0xF == _BY_TIME else None
+
+
+def seconds_of(checkpoint: str) -> float:
+    """Return when a checkpoint was made, as its id says; 0 for an id that is no time."""
+    ticks = ticks_of(checkpoint)
+    return 0.0 if ticks is None else max((ticks - EPOCH) / _TICKS, 0.0)
 
 
 def next_version(versions: Iterable[Version]) -> Version:
@@ -195,10 +204,10 @@ class UnsafeValue(Struct, frozen=True):
 class ThreadSnapshot(Struct):
     """One namespace of a thread: its head, and all that is needed to understand it.
 
-    ``ancestors`` are given, nearest first, only where ``wanted(head)`` names channels: up to the
+    ``ancestors`` are there, nearest first, only where ``wanted(head)`` names channels: up to the
     one that stores the last of these channels, with their writes on these channels. ``cut`` is the
     id of an ancestor whose row is gone. ``earlier`` are the writes of ancestors on the channel of
-    the conversation, nearest first; they are given only where ``understanding.unanswered`` names
+    the conversation, nearest first; they are there only where ``repair.unanswered_calls`` names
     calls that have no result, which may be among them; ``failed`` are ancestors on which errors of
     tasks hang, nearest first, with these and the list of their tasks. ``coding`` is that of the
     head's values: ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions.
@@ -242,7 +251,7 @@ def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
     """Return the channels of a head whose value its ancestors hold: a snapshot, and writes on it.
 
     A channel that has a version, but no value, is either empty or such a channel; which of them
-    it is, is told by what LangGraph counts for it. Only the conversation is wanted, if it is clear
+    it is, what LangGraph counts for it says. Only the conversation is wanted, if it is clear
     which channel that is.
     """
     if MESSAGES in head.values:
@@ -300,7 +309,7 @@ def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[
     """Return the branches that a head does not descend from, each from its last checkpoint back.
 
     ``parents`` are all checkpoints of one namespace, with what they hang on. A branch ends where
-    it leaves the line of the head, or that of a branch that was given before.
+    it leaves the line of the head, or that of a branch before it.
     """
     known = dict(parents)
     seen = set(_line(head, known, set()))

@@ -6,10 +6,8 @@ last checkpoint is read with the writes on it, and its ancestors only where the 
 stored as changes. A repair adds one checkpoint behind the last one of a thread; no row that
 LangGraph wrote is ever changed.
 
-Threads for the one doctor: a format whose store is a database of checkpoints.
-
-A store of such a kind gives two functions: records to a snapshot, and the records with one more
-checkpoint. All the rest is the same wherever the checkpoints are.
+``ThreadFormat`` is what the threads in SQLite share with those in PostgreSQL: all of a format but
+two functions, records to a snapshot, and the records with one more checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from msgspec import field, structs
@@ -53,6 +50,7 @@ from lockstitch.formats.langgraph.snapshot import (
     branches,
     hangs_on,
     is_run_in,
+    seconds_of,
     session_name,
     starts_of,
     wanted,
@@ -94,7 +92,7 @@ class ThreadFormat(Format):
         """Make a snapshot of the records of one namespace; the greatest id is the head."""
 
     @abstractmethod
-    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
+    def add_checkpoint(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         """Return the records with one more checkpoint.
 
         A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
@@ -144,7 +142,11 @@ class ThreadFormat(Format):
             )
         except Undecodable:
             return list(transcript.records)
-        return list(transcript.records) if new is None else self.added(transcript.records, new)
+        return (
+            list(transcript.records)
+            if new is None
+            else self.add_checkpoint(transcript.records, new)
+        )
 
 
 CHECKPOINTS = ProgramTable(
@@ -159,8 +161,6 @@ _LAST = "\U0010ffff"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
 _FAR = 1000
-_EPOCH = 0x01B21DD213814000
-_TICKS = 10_000_000
 
 
 class HeadRow(Row, eq=False):
@@ -169,16 +169,6 @@ class HeadRow(Row, eq=False):
     lost: list[LostBranch] = field(default_factory=list)
     below: tuple[str, ...] = ()
     unsafe: list[UnsafeValue] = field(default_factory=list)
-
-
-def seconds_of(checkpoint: str) -> float:
-    """Return when a checkpoint was made, as its id tells it; 0 for an id that is no time."""
-    try:
-        found = UUID(checkpoint)
-    except ValueError:
-        return 0.0
-    ticks = (found.int >> 80) << 12 | (found.int >> 64 & 0xFFF)
-    return max((ticks - _EPOCH) / _TICKS, 0.0)
 
 
 # Reading rows
@@ -236,7 +226,7 @@ class _Namespace:
             "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
             "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
         )
-        # Told apart here, not by SQLite, which keeps what it groups in a place that nobody counts.
+        # Sorted out here, not by SQLite, which keeps what it groups in a place that nobody counts.
         found = self._base.execute(query, bind_values((thread, min(starts_of(first)))))
         for own in sorted({name for (name,) in found if type(name) is str}):
             if is_run_in(own, namespace):
@@ -253,7 +243,7 @@ class _Namespace:
             seen.add(parent)
             hung = [*self._writes(parent, (channel, ERROR))]
             if any(row.stored.get("channel") == ERROR for row in hung):
-                # Which call failed is told by the tasks of the checkpoint itself.
+                # Which call failed, the tasks of the checkpoint itself say.
                 yield from self._checkpoint(parent)
             yield from hung
             found = self._base.execute(query, bind_values((*self._own, parent))).fetchone()
@@ -375,7 +365,7 @@ def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
     try:
         coding = codec_of(known, value)
         fields = coding.fields(value.data)
-        values = coding.fields(fields.pop("channel_values", coding.mapped({})))
+        values = coding.fields(fields.pop("channel_values", coding.join_map({})))
         stored.body = {
             name: coding.plain(data) if coding.is_plain(data) else Coded(value.tag, data)
             for name, data in fields.items()
@@ -441,7 +431,7 @@ class LangGraph(ThreadFormat, RowFormat):
             found = base.execute(beyond, bind_values((thread, namespace))).fetchone()
 
     def rows(self, base: GuardedConnection, session: str) -> list[Row]:
-        """Return the rows that tell the state of a thread: the head comes first."""
+        """Return the rows that make up the state of a thread: the head comes first."""
         space = _Namespace(base, session, "")
         head = space.head()
         if head is None and MARK in session:
@@ -465,7 +455,7 @@ class LangGraph(ThreadFormat, RowFormat):
         return _numbered(rows)
 
     def search(self, base: GuardedConnection, rows: list[Row]) -> None:
-        """Look for values that run code in all rows of a thread; the head of some is told them.
+        """Look for values that run code in all rows of a thread, and note them on the head of some.
 
         Those of single runs of subgraphs belong to the thread itself.
         """
@@ -508,17 +498,17 @@ class LangGraph(ThreadFormat, RowFormat):
             raise Unreadable("holds no such thread")
         return snapshot_of(rows)
 
-    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
+    def add_checkpoint(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         kept = [row for row in records if not row.is_new]
         head: Columns = kept[0].value
         codec = new_codecs()[coding_in(head)]
-        values = codec.mapped({name: value.data for name, value in new.values.items()})
+        values = codec.join_map({name: value.data for name, value in new.values.items()})
         fields: dict[str, bytes] = {}
         for name, value in new.body.items():
             if name == "channel_versions":
                 fields["channel_values"] = values
-            fields[name] = value.data if isinstance(value, Coded) else codec.encoded(value)
-        blob = codec.mapped({**fields, "channel_values": values})
+            fields[name] = value.data if isinstance(value, Coded) else codec.encode(value)
+        blob = codec.join_map({**fields, "channel_values": values})
         separators = (",", ":") if coding_in(head) == JSON else (", ", ": ")
         metadata = json.dumps(new.metadata, ensure_ascii=False, separators=separators)
         # Text where the head has text, bytes where it has bytes.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 _LOG = logging.getLogger("lockstitch.langgraph")
-_LENT = "__pregel_checkpointer"
+_CHECKPOINTER = "__pregel_checkpointer"
 _MOST_STEPS = 8
 DeltaHistories = Mapping[str, Mapping[str, Any]]
 
@@ -96,7 +96,7 @@ class CheckpointCopy(BaseCheckpointSaver[Any]):
     @property
     def config(self) -> RunnableConfig:
         """The config by which a graph works on the last checkpoint here."""
-        return {"configurable": {**self.line[-1].config["configurable"], _LENT: self}}
+        return {"configurable": {**self.line[-1].config["configurable"], _CHECKPOINTER: self}}
 
 
 def unfinished_tasks(
@@ -131,9 +131,9 @@ def apply_pending(
     try:
         first = graph.get_state(stage.config)
         due: tuple[str, ...] = first.next
-        paused = bool(due) and _stops_at(graph, saved, due)
+        paused = bool(due) and _is_at_breakpoint(graph, saved, due)
         closes = paused or bool(pending_writes.work_on(saved).asking)
-        due = _play(graph, stage, due, closes=closes or bool(brought))
+        due = _apply_finished(graph, stage, due, closes=closes or bool(brought))
         if brought:
             updates = [StateUpdate(values, node) for node, values in brought]
             graph.bulk_update_state(stage.config, [updates])
@@ -170,7 +170,7 @@ def apply_pending(
     return AppliedPending(checkpoint, metadata, whole, held, deltas, due, paused)
 
 
-def _play(
+def _apply_finished(
     graph: Any, stage: CheckpointCopy, due: tuple[str, ...], *, closes: bool
 ) -> tuple[str, ...]:
     """Take up an input that was not taken up, apply what is finished, and drop the rest.
@@ -233,7 +233,7 @@ def _open_calls(values: Mapping[str, Any]) -> set[pending_writes.AskedCall]:
     return {asked for name in names for asked in pending_writes.unanswered(values[name])}
 
 
-def _stops_at(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
+def _is_at_breakpoint(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
     """Whether a graph stops at this checkpoint to let a person look."""
     seen = saved.checkpoint["versions_seen"]
     looked = seen.get(INTERRUPT, {})

@@ -96,10 +96,10 @@ class MessageChannel:
         """What the conversation is to be, once it was lined up."""
         return self._repair(self.aligned.messages)
 
-    def align(self, given: Sequence[Any] | None = None) -> None:
+    def align(self, wanted: Sequence[Any] | None = None) -> None:
         """Put together what is to be repaired: all that is known, or what an application holds."""
         whole = self.whole()
-        self.aligned = AlignedMessages(whole) if given is None else align(given, whole)
+        self.aligned = AlignedMessages(whole) if wanted is None else align(wanted, whole)
 
     def whole(self) -> list[BaseMessage]:
         """Return the conversation with all that hangs on the checkpoint.
@@ -117,8 +117,8 @@ class MessageChannel:
         missing = (found for found in self.beside() if found.id not in ids)
         return [*self.applied, *missing, *self.failed]
 
-    def bring(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
-        """Merge what a subgraph already has, as if the node that it is had returned it.
+    def add_returned(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
+        """Add what a subgraph already has, as if the node that it is had returned it.
 
         ``synthetic`` is how many of its results were made up, which are new here, too.
         """
@@ -177,7 +177,7 @@ class MessageChannel:
     @property
     def is_behind(self) -> bool:
         """Whether the checkpoint holds something else than what the conversation is to be."""
-        return bool(self.writes) or not _are_same(self.repaired.messages, self.held)
+        return bool(self.writes) or not are_same(self.repaired.messages, self.held)
 
     @property
     def is_open(self) -> bool:
@@ -202,12 +202,12 @@ class MessageChannel:
 
     def _repair(self, messages: list[BaseMessage]) -> RepairedMessages:
         """Repair a list; the one that was repaired last is not looked at again."""
-        if self._last_repair is None or not _are_same(self._last_repair[0], messages, is_):
+        if self._last_repair is None or not are_same(self._last_repair[0], messages, is_):
             self._last_repair = messages, repair_messages(messages)
         return self._last_repair[1]
 
 
-def _are_same(
+def are_same(
     one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
 ) -> bool:
     """Whether two lists have the same messages, as objects or as what they say."""
@@ -274,7 +274,7 @@ class CheckpointRepair:
         self._values = {name: pending_writes.unwrap(value) for name, value in self.stored.items()}
         replayed = {name: pending_writes.replay(history) for name, history in self.delta.items()}
         self._values |= {name: found for name, found in replayed.items() if found is not None}
-        self._strange = {name for name, found in replayed.items() if found is None}
+        self._unreadable = {name for name, found in replayed.items() if found is None}
         # Channels for which something else than messages was written.
         self._refused: set[str] = set()
         # Channels of changes that the new checkpoint stores whole.
@@ -291,7 +291,7 @@ class CheckpointRepair:
         for name in self._find_channels():
             self._add(name, held.get(name, ()))
         self.main = pending_writes.main_channel(self._values, self.channels, channel)
-        if self.main in self._strange or self.main in self._refused:
+        if self.main in self._unreadable or self.main in self._refused:
             self.main = None
         elif self.main is not None:
             self._add(self.main, held.get(self.main, ()))
@@ -306,14 +306,16 @@ class CheckpointRepair:
             return [name for name in holding if name == PREVIOUS]
         inputs = {} if self.is_unknown or self.work.returned else self._input()
         pending = (*self.work.returned, *self.work.commands)
-        given = [*inputs.items(), *(write[1:] for write in pending)]
+        updates = [*inputs.items(), *(write[1:] for write in pending)]
         fitting = pending_writes.is_convertible, pending_writes.is_written_as_messages
-        for name, value in given:
+        for name, value in updates:
             if not fitting[name not in holding](value):
                 self._refused.add(name)
-        for name in {name: None for name, _ in given}:
-            is_list = name == MESSAGES or all(type(v) is list for at, v in given if at == name)
-            is_free = name not in self._strange and pending_writes.is_empty(self._values.get(name))
+        for name in {name: None for name, _ in updates}:
+            is_list = name == MESSAGES or all(type(v) is list for at, v in updates if at == name)
+            is_free = name not in self._unreadable and pending_writes.is_empty(
+                self._values.get(name)
+            )
             if pending_writes.is_state(name) and is_list and is_free and name not in holding:
                 holding.append(name)
         return [name for name in holding if name not in self._refused]
@@ -360,8 +362,8 @@ class CheckpointRepair:
         self.report.channel = self.main
         self.report.messages = self.channels[self.main].held if self.main is not None else []
 
-    def bring(
-        self, node: str, space: str, child: CheckpointRepair, given: Collection[str | None]
+    def take_over(
+        self, node: str, space: str, child: CheckpointRepair, initial: Collection[str | None]
     ) -> None:
         """Take over what an unfinished subgraph already has, beyond what it was given.
 
@@ -371,12 +373,12 @@ class CheckpointRepair:
         said what is left there.
         """
         updates: dict[str, Any] = {}
-        left, is_shared = 0, bool(given)
+        left, is_shared = 0, bool(initial)
         for name, below in child.channels.items():
             own = self.channels.get(name)
             known = {message.id for message in own.whole()} if own is not None else set()
-            is_shared = is_shared and known.issuperset(given)
-            known |= set(given)
+            is_shared = is_shared and known.issuperset(initial)
+            known |= set(initial)
             new = [message for message in below.repaired.messages if message.id not in known]
             if own is None or pending_writes.ends_with_calls({name: own.held}):
                 left += sum(map(is_real, new))
@@ -384,7 +386,7 @@ class CheckpointRepair:
                 updates[name] = new
         for name, new in updates.items():
             below = child.channels[name]
-            self.channels[name].bring(new, below.repaired.synthetic + below.synthetic)
+            self.channels[name].add_returned(new, below.repaired.synthetic + below.synthetic)
         if updates:
             self.brought.append((node, updates))
             self._again |= {f"{BRANCH}to:{node}"} if is_shared else set()
@@ -432,7 +434,7 @@ class CheckpointRepair:
             # The channel for a conversation of which the checkpoint has nothing.
             name = self._named or MESSAGES
             is_free = pending_writes.is_empty(self._values.get(name))
-            if not is_free or name in self._strange:
+            if not is_free or name in self._unreadable:
                 raise UsageError(f"channel {name!r} holds no list of messages")
             if self.is_workflow:
                 text = "this is a workflow that keeps no list of messages for its next run"
@@ -521,7 +523,7 @@ class CheckpointRepair:
             and name not in self.channels
             and pending_writes.looks_like_messages(value)
         }
-        strange = self._strange if self.applied is None else set()
+        strange = self._unreadable if self.applied is None else set()
         self.report.unread = tuple(sorted(unread | strange))
 
     def _note_hidden(self) -> None:
@@ -553,7 +555,7 @@ class CheckpointRepair:
         deltas = set(self.delta) if self.applied is None else self.applied.deltas
         for name, one in self.channels.items():
             messages = one.repaired.messages
-            if _are_same(messages, one.held if one.applied is None else one.applied):
+            if are_same(messages, one.held if one.applied is None else one.applied):
                 continue
             self._whole.add(name)
             is_delta = pending_writes.unwrap(values.get(name)) is not values.get(name)

@@ -179,7 +179,7 @@ class Guard(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         if config is not None:
-            self._guarding.runs.looked(config)
+            self._guarding.runs.note_look(config)
         for saved in self.saver.list(config, filter=filter, before=before, limit=limit):
             yield strip(saved)
 
@@ -192,7 +192,7 @@ class Guard(BaseCheckpointSaver[Any]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         if config is not None:
-            self._guarding.runs.looked(config)
+            self._guarding.runs.note_look(config)
         found = self.saver.alist(config, filter=filter, before=before, limit=limit)
         async for saved in found:
             yield strip(saved)
@@ -216,7 +216,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, is_put=True)
+        run = self._guarding.runs.find_writer(config, is_put=True)
         step = PutCheckpoint(config, checkpoint, metadata, new_versions)
         if run is None:
             return step.done(self.saver)
@@ -230,7 +230,7 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.writing(config, is_put=True)
+        run = self._guarding.runs.find_writer(config, is_put=True)
         step = PutCheckpoint(config, checkpoint, metadata, new_versions)
         if run is None:
             return await step.adone(self.saver)
@@ -245,7 +245,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config)
+        run = self._guarding.runs.find_writer(config)
         step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
         if run is None:
             step.done(self.saver)
@@ -260,7 +260,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.writing(config)
+        run = self._guarding.runs.find_writer(config)
         step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
         if run is None:
             await step.adone(self.saver)

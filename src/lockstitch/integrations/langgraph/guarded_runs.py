@@ -93,7 +93,7 @@ class GuardedRun(RunProgress):
         default_factory=WeakKeyDictionary
     )
 
-    def saw(self, place: ThreadPlace) -> None:
+    def note_seen(self, place: ThreadPlace) -> None:
         """Take note that the run may build on a place, now."""
         self.fresh[place] = time.monotonic()
 
@@ -135,9 +135,9 @@ class GuardedRuns(RunRegistry[GuardedRun]):
                 if threads is None or place.thread in threads:
                     del self._last[place]
 
-    def wrote(self, progress: GuardedRun, place: ThreadPlace, parent: ThreadPlace) -> None:
-        super().wrote(progress, place, parent)
-        progress.saw(place)
+    def note_put(self, progress: GuardedRun, place: ThreadPlace, parent: ThreadPlace) -> None:
+        super().note_put(progress, place, parent)
+        progress.note_seen(place)
         with self._nesting:
             remember(self._last, place.at(None), place, self._limit)
 
@@ -226,22 +226,22 @@ class Guarding:
         saved: CheckpointTuple | None = None
         guess: ThreadPlace | None = None
         if run is not None and self._wait:
-            given = self.runs.of(run, place)
-            saved = yield from wait_for_turn(config, run, given, self.runs, self._wait)
+            progress = self.runs.of(run, place)
+            saved = yield from wait_for_turn(config, run, progress, self.runs, self._wait)
         elif run is not None:
             # What this process has put last is claimed ahead; the load shows whether it was right.
-            given, guess = self.runs.of(run, place), self.runs.last(place)
+            progress, guess = self.runs.of(run, place), self.runs.last(place)
             guess = None if run.durability == "exit" else guess
             if guess is not None:
                 here = replace(guess, more=place.more)
-                yield optimistic_lock.claim_ahead(here, given.name)
+                yield optimistic_lock.claim_ahead(here, progress.name)
         if saved is None:
             saved = yield ReadCheckpoint(config)
         found = None
         if saved is not None:
             found = yield from optimistic_lock.find_head(place, self.runs.counts, saved)
         if saved is None or found is None:
-            self.runs.loaded(config, place, is_head=True).saw(place)
+            self.runs.note_load(config, place, is_head=True).note_seen(place)
             return None
         run_ids.follow(found.newest)
         here = place.at(id_of(found.saved))
@@ -251,12 +251,12 @@ class Guarding:
             if saved is None:
                 raise thread_moved(place, None)
             saved = saved._replace(config=replace(here, more={}).config)
-        given = self._note_load(config, here, saved, is_head=True)
-        if given.is_announced and here not in given.fresh:
-            given.found[here] = optimistic_lock.outline(found)
-        given.saw(here)
-        if guess is not None and optimistic_lock.is_claimed(guess, saved, given.name):
-            given.owned.add(here)
+        progress = self._note_load(config, here, saved, is_head=True)
+        if progress.is_announced and here not in progress.fresh:
+            progress.found[here] = optimistic_lock.outline(found)
+        progress.note_seen(here)
+        if guess is not None and optimistic_lock.is_claimed(guess, saved, progress.name):
+            progress.owned.add(here)
         if run is None or not self._reconcile or not run.brings_input(config, saved):
             return strip(saved)
         # What this process put is only looked over.
@@ -274,7 +274,7 @@ class Guarding:
         if found:
             run_ids.follow(found.newest)
         if saved is None:
-            self.runs.loaded(config, place, is_head=False)
+            self.runs.note_load(config, place, is_head=False)
             return None
         is_head = found is not None and id_of(saved) == id_of(found.saved)
         self._note_load(config, place, saved, is_head=is_head)
@@ -286,7 +286,7 @@ class Guarding:
         self, config: RunnableConfig, here: ThreadPlace, saved: CheckpointTuple, *, is_head: bool
     ) -> GuardedRun:
         """Take note of what is handed out: only the first time counts, others only look on."""
-        run = self.runs.loaded(config, here, is_head=is_head)
+        run = self.runs.note_load(config, here, is_head=is_head)
         run.seen.setdefault(here, optimistic_lock.writes_on(saved))
         run.tasks.setdefault(here, {task for task, _, _ in saved.pending_writes or ()})
         return run
@@ -294,7 +294,7 @@ class Guarding:
     def _reconcile_for(
         self, config: RunnableConfig, saved: CheckpointTuple, graph: Any, *, is_head: bool
     ) -> Steps[CheckpointTuple]:
-        """Return what a run with a new input begins on: a reconciled checkpoint, or the given."""
+        """Return what a run with a new input begins on: a reconciled checkpoint, or the loaded."""
         place = place_of(config)
         here = place.at(id_of(saved))
         run = self._note_load(config, here, saved, is_head=is_head)
@@ -303,7 +303,7 @@ class Guarding:
             # Two that reconcile one head must not write one row.
             step.checkpoint["id"] = _own_id(step.checkpoint["id"])
             where = place_of(step.config)
-            own = run if where == here else self.runs.loaded(where.config, where, is_head=True)
+            own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
             return (yield from self._put_guarded(own, where, step))
 
         loaded = saved if is_head else _without_input(saved)
@@ -370,7 +370,7 @@ class Guarding:
         else:
             yield from self._secure(run, place)
             written = yield from optimistic_lock.put(place, made, run.name, run.tasks.get(place))
-        self.runs.wrote(run, here, place)
+        self.runs.note_put(run, here, place)
         run.early.pop(here, None)
         return written
 
@@ -384,7 +384,7 @@ class Guarding:
             run.owned.add(place)
         elif run.is_late or not run.is_fresh(place):
             yield from optimistic_lock.check_claim(place, run.name)
-        run.saw(place)
+        run.note_seen(place)
 
     def write(self, run: GuardedRun, config: RunnableConfig, step: PutWrites) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
@@ -478,7 +478,7 @@ def _own_id(checkpoint: str) -> str:
 
 
 def wait_for_turn(
-    config: RunnableConfig, run: GraphRun, given: GuardedRun, runs: GuardedRuns, wait: float
+    config: RunnableConfig, run: GraphRun, progress: GuardedRun, runs: GuardedRuns, wait: float
 ) -> Steps[CheckpointTuple | None]:
     """Wait for the turn of a run, and claim the head for it; None if it begins without.
 
@@ -506,12 +506,12 @@ def wait_for_turn(
             here = place.at(id_of(saved))
             seen = optimistic_lock.writes_on(saved)
             try:
-                yield from optimistic_lock.claim_head(here, given.name, runs.counts, seen, found)
+                yield from optimistic_lock.claim_head(here, progress.name, runs.counts, seen, found)
             except Conflict:
                 # Another one of those who wait was quicker.
                 pause = _SHORTEST
             else:
-                given.owned.add(here)
+                progress.owned.add(here)
                 return saved
         now = time.monotonic()
         if state_of(saved) != state:

@@ -9,6 +9,7 @@ for the provider's cache.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage
@@ -22,7 +23,7 @@ from lockstitch.formats.langgraph.decisions import add_ids
 from lockstitch.formats.langgraph.snapshot import MESSAGES
 from lockstitch.heal import plan
 from lockstitch.integrations.langgraph import pending_writes
-from lockstitch.integrations.langgraph.checkpoint_repair import MessageChannel
+from lockstitch.integrations.langgraph.checkpoint_repair import MessageChannel, are_same
 from lockstitch.integrations.langgraph.message_repair import (
     DIALECT,
     RepairedMessages,
@@ -62,8 +63,8 @@ def heal_hook(
     messages in the state.
     """
 
-    def hook(given: Any) -> dict[str, Any]:
-        held = given[channel] if isinstance(given, Mapping) else getattr(given, channel)
+    def hook(current: Any) -> dict[str, Any]:
+        held = current[channel] if isinstance(current, Mapping) else getattr(current, channel)
         search = ResultSearch(held, channel)
         search.look()
         done = search.repair()
@@ -147,9 +148,9 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 
 def _update(held: Sequence[BaseMessage], done: RepairedMessages) -> list[BaseMessage] | None:
     new = done.messages
-    if not done.healed or _are(new, held):
+    if not done.healed or are_same(new, held, is_):
         return None
-    if _are(new[: len(held)], held):
+    if are_same(new[: len(held)], held, is_):
         return new[len(held) :]
     return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *new]
 
@@ -172,9 +173,9 @@ def sendable(
     With ``is_opened`` it begins with words of the user's, behind those of the system.
     """
     whole, _ = drop_partial(messages)
-    given = messages if _are(whole, messages) else whole
-    made = plan(given, dialect or DIALECT, model=model)
-    sent = add_ids(made.messages, given, always=True) if made.healed and made.changed else given
+    kept = messages if are_same(whole, messages, is_) else whole
+    made = plan(kept, dialect or DIALECT, model=model)
+    sent = add_ids(made.messages, kept, always=True) if made.healed and made.changed else kept
     spoken = (n for n, one in enumerate(sent) if not isinstance(one, SystemMessage))
     first = next(spoken, len(sent)) if is_opened else len(sent)
     if first == len(sent) or isinstance(sent[first], HumanMessage):
@@ -203,7 +204,3 @@ def dialect_for(model: Any) -> str | None:
     """Choose the profile of who receives the messages, where it has rules of its own."""
     package = type(getattr(model, "bound", model)).__module__.partition(".")[0]
     return _PROFILES.get(package)
-
-
-def _are(one: Sequence[BaseMessage], other: Sequence[BaseMessage]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

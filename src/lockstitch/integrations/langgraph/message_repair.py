@@ -194,7 +194,7 @@ class AlignedMessages(Struct):
     added: int = 0
 
 
-def align(given: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages:
+def align(wanted: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages:
     """Express the application's conversation in the checkpoint's messages.
 
     Messages are matched by id, or else by what they say, in order. Never by their number: either
@@ -203,7 +203,7 @@ def align(given: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages:
     put them into place.
     """
     try:
-        mine = [_as_message(item) for item in given]
+        mine = [_as_message(item) for item in wanted]
     except (ValueError, NotImplementedError, TypeError, KeyError):
         text = "messages takes LangChain messages, or dicts that LangChain can make messages of"
         raise UsageError(text) from None

@@ -211,13 +211,13 @@ def find_head(
         for saved in page:
             if known(place.at(id_of(saved))):
                 return ThreadHead(saved, newest=newest)
-            if found := (yield from _count(place, saved)):
+            if found := (yield from _find_as_head(place, saved)):
                 return replace(found, newest=newest)
         page = yield _page(place, page[-1])
     return None
 
 
-def _count(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | None]:
+def _find_as_head(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | None]:
     if is_lost(saved):
         return None
     above = _parent_of(saved)
@@ -239,10 +239,10 @@ def _count(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHead | Non
     parent: CheckpointTuple | None = yield ReadHeader(place.at(above).config)
     if parent is None:
         return ThreadHead(saved)
-    return None if is_lost(parent) else (yield from _count_child(place, saved, parent))
+    return None if is_lost(parent) else (yield from _find_child_as_head(place, saved, parent))
 
 
-def _count_child(
+def _find_child_as_head(
     place: ThreadPlace, saved: CheckpointTuple, parent: CheckpointTuple
 ) -> Steps[ThreadHead | None]:
     names = names_of(parent)
@@ -343,7 +343,7 @@ def _name_child(
     again: CheckpointTuple | None = yield ReadHeader(here)
     if again is None or named_by(again) != word:
         raise thread_moved(place, again)
-    found = yield from _count_child(place, saved, again)
+    found = yield from _find_child_as_head(place, saved, again)
     if found is None:
         raise thread_moved(place, again)
     yield _claim(place, again, id_of(saved))

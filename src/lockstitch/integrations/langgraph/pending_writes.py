@@ -247,8 +247,8 @@ def replay(history: Mapping[str, Any]) -> list[BaseMessage] | None:
     None if anything but messages is in it: what a reducer makes of that, only the graph knows.
     """
     seed, writes = unwrap(history.get("seed")), [write[2] for write in history["writes"]]
-    given = [_written_value(value) for value in writes]
-    if not all(is_empty(value) or is_written_as_messages(value) for value in (seed, *given)):
+    new = [_written_value(value) for value in writes]
+    if not all(is_empty(value) or is_written_as_messages(value) for value in (seed, *new)):
         return None
     return apply_updates(seed or [], writes)
 
@@ -287,8 +287,8 @@ def _written_value(value: Any) -> Any:
 
 def is_convertible(value: Any) -> bool:
     """Whether a reducer of messages would take this."""
-    given = _written_value(value)
-    return is_empty(given) or bool(to_messages(given))
+    new = _written_value(value)
+    return is_empty(new) or bool(to_messages(new))
 
 
 def to_messages(value: Any) -> list[BaseMessage]:
@@ -337,19 +337,19 @@ def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
     if work_on(saved).returned:
         return []
     whole = saved.checkpoint["channel_values"].get(START)
-    given = input_fields(whole)
-    if given is None:
+    fields = input_fields(whole)
+    if fields is None:
         return [whole] if holds_messages(whole) else []
-    return [add_ids(to_messages(given[channel]), [])] if channel in given else []
+    return [add_ids(to_messages(fields[channel]), [])] if channel in fields else []
 
 
-def input_fields(given: Any) -> Mapping[str, Any] | None:
+def input_fields(value: Any) -> Mapping[str, Any] | None:
     """Return an input by its fields: a mapping, or an object that a schema was made of."""
-    if isinstance(given, Mapping):
-        return given
-    if isinstance(given, str | bytes | list | tuple) or not hasattr(given, "__dict__"):
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, str | bytes | list | tuple) or not hasattr(value, "__dict__"):
         return None
-    found: Mapping[str, Any] = vars(given)
+    found: Mapping[str, Any] = vars(value)
     return found
 
 
@@ -401,13 +401,13 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     if not calls:
         return []
     sent = saved.checkpoint["channel_values"].get(TASKS) or ()
-    given = [call_in(getattr(one, "arg", None)) for one in sent]
+    sent_calls = [call_in(getattr(one, "arg", None)) for one in sent]
     tasks = [_task_id(saved, str(getattr(one, "node", "")), n) for n, one in enumerate(sent)]
     is_one = len(errors) == 1 and ends_with_calls({MESSAGES: list(messages)})
     failed: dict[str, str] = {}
     for task, text in errors.items():
         own = {number for number, one in enumerate(tasks) if one == task}
-        call = failed_call(given, own.__contains__, calls, is_batch=is_one)
+        call = failed_call(sent_calls, own.__contains__, calls, is_batch=is_one)
         if call is not None:
             failed[call] = text
     template = ERROR_RESULT

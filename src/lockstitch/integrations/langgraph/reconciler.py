@@ -125,8 +125,8 @@ class Reconciler:
         loaded: CheckpointTuple | None = None,
         store: StoreCheckpoint | None = None,
     ) -> None:
-        given: object = config
-        place = dict(config.get("configurable") or {}) if isinstance(given, dict) else {}
+        raw: object = config
+        place = dict(config.get("configurable") or {}) if isinstance(raw, dict) else {}
         if place.get("thread_id") is None:
             raise UsageError("the config names no thread: {'configurable': {'thread_id': …}}")
         place["thread_id"] = str(place["thread_id"])
@@ -162,10 +162,10 @@ class Reconciler:
         Subgraphs stay as they are where the graph waits for a person, or a checkpoint of the past
         is named: they go on from there.
         """
-        given: object = messages
+        raw: object = messages
         # A text is a sequence, too.
-        is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-        if given is not None and not is_list:
+        is_list = isinstance(raw, Sequence) and not isinstance(raw, str | bytes)
+        if raw is not None and not is_list:
             raise UsageError("messages is the list of messages that the application holds")
         if self.channel is not None:
             _check_channel(self.graph, self.channel)
@@ -232,7 +232,7 @@ class Reconciler:
             _check_channel(graph, task.main or MESSAGES)
         # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
         if not is_past:
-            yield from self._bring_subgraphs(task, config, graph)
+            yield from self._take_over_subgraphs(task, config, graph)
         self._apply(task, graph)
         yield from self._search_ancestors(task)
         new = task.new_checkpoint(messages, force=self.force)
@@ -274,10 +274,10 @@ class Reconciler:
         new.report.after = (yield from self._store(step)) if self._store else (yield step)
         return new.report
 
-    def _bring_subgraphs(
+    def _take_over_subgraphs(
         self, task: CheckpointRepair, config: RunnableConfig, graph: Any
     ) -> Steps[None]:
-        """Bring what unfinished subgraphs of single calls have into the conversations above them.
+        """Take what unfinished subgraphs of single calls have into the conversations above them.
 
         Those that are at work below a checkpoint that waits for a person go on from there.
         """
@@ -299,13 +299,13 @@ class Reconciler:
                 delta=delta,
                 workflow=None if below is None else PREVIOUS in below.channels,
             )
-            yield from self._bring_subgraphs(child, place, below)
+            yield from self._take_over_subgraphs(child, place, below)
             self._apply(child, below)
             child.open_calls()
             for one in child.channels.values():
                 one.align()
-            given = yield from self._ids_given(child)
-            task.bring(node, space, child, given)
+            initial = yield from self._initial_ids(child)
+            task.take_over(node, space, child, initial)
 
     def _unfinished(
         self, task: CheckpointRepair, config: RunnableConfig, graph: Any
@@ -328,7 +328,7 @@ class Reconciler:
                 found[name] = node
         return [(node, name) for name, node in sorted(found.items())]
 
-    def _ids_given(self, child: CheckpointRepair) -> Steps[set[str | None]]:
+    def _initial_ids(self, child: CheckpointRepair) -> Steps[set[str | None]]:
         """Return the ids of the messages that a subgraph began with; none if that is not there."""
         found, seen = child.saved, 0
         while int(found.metadata.get("step", 0)) > 0 and seen < _FURTHEST:

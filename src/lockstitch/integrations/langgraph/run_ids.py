@@ -45,7 +45,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.snapshot import ticks_of
+from lockstitch.formats.langgraph.snapshot import EPOCH, ticks_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -56,9 +56,8 @@ _MARK = "__lockstitch_announces__"
 _RESUMING = "__pregel_resuming"
 _RUNTIME = "__pregel_runtime"
 _LAST = "_last_v6_timestamp"
-# In the ticks of such an id, of 100 nanoseconds, from 1582 on.
+# In the ticks of such an id, of 100 nanoseconds.
 _DAY = 24 * 3_600 * 10**7
-_EPOCH = 0x01B21DD213814000
 
 
 class GraphRun:
@@ -81,11 +80,11 @@ class GraphRun:
     )
 
     def __init__(
-        self, graph: Any = None, given: Any = None, config: Any = None, durability: Any = None
+        self, graph: Any = None, argument: Any = None, config: Any = None, durability: Any = None
     ) -> None:
-        self.name = f"{_here()}{uuid4().hex}"
+        self.name = f"{_process_prefix()}{uuid4().hex}"
         self.graph = graph
-        self.input = given
+        self.input = argument
         # What is to be done when the run has come to its end, however that is.
         self.ends: list[Callable[[], None]] = []
         # What LangGraph puts in all configs of the run, once it is known.
@@ -175,7 +174,7 @@ def announcing(run: GraphRun | None) -> Iterator[None]:
             _CURRENT.reset(token)
 
 
-def _here() -> str:
+def _process_prefix() -> str:
     """Return what the names of all runs of this process begin with; a fork is another process."""
     if _PROCESS[0] != os.getpid():
         _PROCESS[:] = [os.getpid(), uuid4().hex[:12]]
@@ -184,7 +183,7 @@ def _here() -> str:
 
 def is_here(name: str) -> bool:
     """Whether a run is, or was, one of this process."""
-    return name.startswith(_here())
+    return name.startswith(_process_prefix())
 
 
 def is_running(name: str) -> bool:
@@ -318,7 +317,7 @@ def follow(checkpoint: str) -> None:
     """
     ticks = ticks_of(checkpoint)
     last = getattr(ids, _LAST, 0) or 0
-    now = time.time_ns() // 100 + _EPOCH
+    now = time.time_ns() // 100 + EPOCH
     if ticks is not None and hasattr(ids, _LAST) and last < ticks < now + _DAY:
         setattr(ids, _LAST, ticks)
 
@@ -425,9 +424,8 @@ T = TypeVar("T")
 class RunRegistry(Generic[P]):
     """What the runs of this process were given, and what they have put; safe between threads.
 
-    ``loaded`` takes note of every load, ``looked`` of every look into the history, ``wrote`` of
-    every checkpoint that was put. ``writing`` returns who puts. What was forgotten, or never loaded
-    here, belongs to nobody.
+    Every load, every look into the history and every checkpoint that was put is noted, and
+    ``find_writer`` says who puts. What was forgotten, or never loaded here, belongs to nobody.
     """
 
     def __init__(self, make: Callable[[str], P], limit: int = LIMIT) -> None:
@@ -452,7 +450,7 @@ class RunRegistry(Generic[P]):
             self._begun.add(run)
             return run
 
-    def loaded(self, config: RunnableConfig, place: ThreadPlace, *, is_head: bool) -> P:
+    def note_load(self, config: RunnableConfig, place: ThreadPlace, *, is_head: bool) -> P:
         """Take note of a load: of a checkpoint, or of a thread that has none."""
         run = calling_run(config)
         progress = self.of(run, place) if run else self._make(uuid4().hex)
@@ -463,12 +461,12 @@ class RunRegistry(Generic[P]):
         self._note(place, progress)
         return progress
 
-    def looked(self, config: RunnableConfig) -> None:
+    def note_look(self, config: RunnableConfig) -> None:
         """Take note of a look into the history, from which a replay may take what it begins at."""
         if run := calling_run(config):
             self.of(run, place_of(config))
 
-    def wrote(self, progress: P, place: ThreadPlace, parent: ThreadPlace) -> None:
+    def note_put(self, progress: P, place: ThreadPlace, parent: ThreadPlace) -> None:
         """Remember that somebody has put the checkpoint at a place, on another one."""
         progress.owned.add(place)
         progress.built.add(parent)
@@ -476,7 +474,7 @@ class RunRegistry(Generic[P]):
             remember(self._writes, place, progress, self._limit)
         self._note(place, progress)
 
-    def writing(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
+    def find_writer(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
         """Return who puts or writes somewhere; None if whoever does never loaded anything here."""
         run, place = calling_run(config), place_of(config)
         with self._lock:

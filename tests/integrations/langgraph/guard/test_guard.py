@@ -341,24 +341,24 @@ def test_a_place_is_what_a_config_names() -> None:
 def test_lineage_tells_a_branch_from_a_stale_run() -> None:
     lineage = RunRegistry(RunProgress, limit=2)
     head, old = ThreadPlace("t", "", "2"), ThreadPlace("t", "", "1")
-    lineage.loaded(old.config, old, is_head=False)
-    lineage.loaded(head.config, head, is_head=True)
-    assert lineage.writing(old.config).is_branch(old)  # type: ignore[union-attr]
-    assert not lineage.writing(head.config).is_branch(head)  # type: ignore[union-attr]
+    lineage.note_load(old.config, old, is_head=False)
+    lineage.note_load(head.config, head, is_head=True)
+    assert lineage.find_writer(old.config).is_branch(old)  # type: ignore[union-attr]
+    assert not lineage.find_writer(head.config).is_branch(head)  # type: ignore[union-attr]
     run = RunProgress("run")
-    lineage.wrote(run, old, ThreadPlace("t", "", "0"))
-    assert lineage.writing(old.config) is lineage.writer(old) is run
+    lineage.note_put(run, old, ThreadPlace("t", "", "0"))
+    assert lineage.find_writer(old.config) is lineage.writer(old) is run
     # Without a run, whoever came last is meant, until he has built on it.
-    other = lineage.loaded(old.config, old, is_head=True)
-    assert lineage.writing(old.config) is other
+    other = lineage.note_load(old.config, old, is_head=True)
+    assert lineage.find_writer(old.config) is other
     assert lineage.writer(old) is run
-    lineage.wrote(other, head, old)
-    assert lineage.writing(old.config) is other
-    assert lineage.writing(old.config, is_put=True) is run
+    lineage.note_put(other, head, old)
+    assert lineage.find_writer(old.config) is other
+    assert lineage.find_writer(old.config, is_put=True) is run
     for number in range(3):
         new = ThreadPlace("t", "", f"new {number}")
-        lineage.loaded(new.config, new, is_head=True)
-    assert lineage.writing(head.config) is None
+        lineage.note_load(new.config, new, is_head=True)
+    assert lineage.find_writer(head.config) is None
 
 
 # Looking

@@ -104,7 +104,7 @@ def parse_options(url: str) -> DatabaseOptions:
     found = addresses.parsed(url)
     if found is None:
         raise UsageError(f"{addresses.public(url)} {addresses.UNREAD}")
-    # A lease is for a store of our own in the same database; nonsense is told all the same.
+    # A lease is for a store of our own in the same database; nonsense in it is refused here, too.
     try:
         lease = float(found.last("lease") or 1)
     except ValueError:
@@ -147,11 +147,11 @@ class Database:
             self._connection.close()
             self._connection = None
 
-    def looking(self, work: Callable[[Connection], T]) -> T:
+    def look(self, work: Callable[[Connection], T]) -> T:
         """Look at what the server itself knows about the database, and at no table of others."""
         return self._do(work, (), is_read=True)
 
-    def reading(self, work: Callable[[Connection], T], *, ours: bool = False) -> T:
+    def read(self, work: Callable[[Connection], T], *, ours: bool = False) -> T:
         """Do some reading in one short transaction on one state of the database.
 
         It is done again over another connection if this one is lost on the way. ``ours`` says that
@@ -159,7 +159,7 @@ class Database:
         """
         return self._do(work, (*TABLES, *OUR_TABLES) if ours else TABLES, is_read=True)
 
-    def writing(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T]) -> T:
         """Write in one short transaction: all of it, or nothing.
 
         A connection that is lost on the way raises ``Unsure``: it may be written or not.
@@ -288,10 +288,10 @@ class DatabaseContent(Struct, frozen=True):
 def look_into(url: str) -> DatabaseContent:
     """Return what a database holds; schemas that are not to be trusted come last.
 
-    So whoever goes through all of them has done what he can before he is told of a stranger's.
+    So whoever goes through all of them has done what can be done before the first error.
     """
     with Database(url) as database:
-        return database.looking(lambda connection: _look_into(connection, database))
+        return database.look(lambda connection: _look_into(connection, database))
 
 
 def _look_into(connection: Connection, database: Database) -> DatabaseContent:

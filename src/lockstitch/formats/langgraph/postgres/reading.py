@@ -265,7 +265,7 @@ class ThreadReader:
     def estimate(self) -> int:
         """Return roughly how many threads there are; 0 if the server does not know."""
         values = {"schema": self.home.schema}
-        found = self._database.reading(
+        found = self._database.read(
             lambda connection: connection.execute(ESTIMATE, values).fetchall()
         )
         return int(found[0][0] or 0) if found else 0
@@ -276,7 +276,7 @@ class ThreadReader:
         while True:
             where, bound = sql.SQL(first), sql.SQL("")
             keys = self.home.sql(KEYS, first=where.format(bound=bound), bound=bound)
-            page = self._database.reading(partial(_keys, statement=keys, values=values))
+            page = self._database.read(partial(_keys, statement=keys, values=values))
             if page:
                 yield page
             if len(page) < size:
@@ -297,13 +297,13 @@ class ThreadReader:
         first = sql.SQL(FIRST_OF_THREAD).format(bound=bound)
         statement = self.home.sql(KEYS, first=first, bound=bound)
         values = {"thread": thread, "size": _NAMESPACES}
-        return self._database.reading(partial(_keys, statement=statement, values=values))
+        return self._database.read(partial(_keys, statement=statement, values=values))
 
-    def loaded(self, keys: Sequence[Key]) -> Iterator[LoadedThread]:
+    def load(self, keys: Sequence[Key]) -> Iterator[LoadedThread]:
         """Yield the threads with their values; those that are gone meanwhile are left out."""
         left = list(keys)
         while left:
-            read, left = self._database.reading(partial(self._next_group, keys=left))
+            read, left = self._database.read(partial(self._next_group, keys=left))
             yield from read
 
     def _next_group(
@@ -327,7 +327,7 @@ class ThreadReader:
         channel, calls = unanswered_calls(loaded.snapshot)
         if calls:
             earlier = partial(self._add_earlier, snapshot=loaded.snapshot, channel=channel)
-            self._database.reading(earlier)
+            self._database.read(earlier)
         return bool(loaded.snapshot.earlier or loaded.snapshot.failed)
 
     def _add_earlier(self, connection: Connection, snapshot: ThreadSnapshot, channel: str) -> None:
@@ -352,7 +352,7 @@ class ThreadReader:
             for (_, one), writes in zip(left, hung, strict=True)
             if any(write.channel == ERROR for write in writes)
         }
-        # Which call failed is told by the tasks of the checkpoint itself.
+        # Which call failed, the tasks of the checkpoint itself say.
         tasks = self._blobs(connection, [(key, one) for one in failed], [TASKS])
         about = {"thread": key[0], "namespace": key[1], "ids": [*failed]}
         found = dict(connection.execute(self.home.sql(METADATA), about).fetchall())
@@ -364,7 +364,7 @@ class ThreadReader:
         ]
 
     def search(self, loaded: LoadedThread) -> None:
-        """Look for values that run code in all rows of a thread, and tell its snapshot.
+        """Look for values that run code in all rows of a thread, and note them on its snapshot.
 
         Those of single runs of subgraphs are the thread's own.
         """
@@ -384,7 +384,7 @@ class ThreadReader:
                             # LangGraph.js loads it like values, as did old versions of Python.
                             yield KeptValue(f"{place}.metadata", space, Coded(JSON, metadata))
 
-        loaded.snapshot.unsafe = self._database.reading(
+        loaded.snapshot.unsafe = self._database.read(
             lambda connection: find_unsafe(values(connection))
         )
 

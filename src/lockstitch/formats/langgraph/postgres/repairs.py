@@ -140,9 +140,9 @@ def make_repairs_table(database: Database, home: LangGraphSchema) -> None:
         if not _has_table(connection, home):
             connection.execute(home.sql(_MAKE), {})
 
-    if not database.reading(partial(_has_table, home=home), ours=True):
+    if not database.read(partial(_has_table, home=home), ours=True):
         try:
-            database.writing(make)
+            database.write(make)
         except Unreadable as error:
             text = f"it needs to create lockstitch_repairs in the schema {home.schema}"
             raise Unreadable(f"{error}: {text}") from error
@@ -176,10 +176,10 @@ def store_repair(
 
     for _ in range(_TRIES):
         try:
-            return database.writing(write)
+            return database.write(write)
         except Unsure:
             # Whether it was written before the connection was lost stands in our own table.
-            found = database.reading(
+            found = database.read(
                 lambda connection: connection.execute(home.sql(_NOTED), known).fetchall(), ours=True
             )
         if found:
@@ -299,7 +299,7 @@ def _repairs(
             return None
         return connection.execute(home.sql(query), values).fetchall()
 
-    return database.reading(read, ours=True)
+    return database.read(read, ours=True)
 
 
 def undo_repairs(
@@ -334,7 +334,7 @@ def _undo_each(
     for number, thread, namespace in repairs:
         name = session_name(thread, namespace)
         try:
-            database.writing(partial(_undo_one, home=home, number=number))
+            database.write(partial(_undo_one, home=home, number=number))
         except ServerGone:
             raise
         except LockstitchError as error:

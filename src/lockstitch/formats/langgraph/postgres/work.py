@@ -120,7 +120,7 @@ class PostgresThreads(ThreadFormat):
         head.record = len(records) - 1
         return structs.replace(read, head=head, ancestors=[read.head, *read.ancestors])
 
-    def added(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
+    def add_checkpoint(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         kept = [one for one in records if not (isinstance(one, ThreadRecord) and one.new)]
         return [*kept, ThreadRecord(f"checkpoints.{new.id}", {"id": new.id}, fresh=b"", new=new)]
 
@@ -255,7 +255,7 @@ def open_thread(source: Source, *, search: bool = False) -> Transcript:
         session = str(source.session)
         for key in reader.of_session(session):
             if session_name(*key) == session:
-                for loaded in reader.loaded([key]):
+                for loaded in reader.load([key]):
                     reader.complete(loaded)
                     if search:
                         reader.search(loaded)
@@ -317,7 +317,7 @@ class SchemaWorker:
         for thread, namespace in keys:
             if not is_kept(namespace):
                 below[thread, ""] = (*below.get((thread, ""), ()), namespace)
-        for loaded in self._reader.loaded([key for key in keys if is_kept(key[1])]):
+        for loaded in self._reader.load([key for key in keys if is_kept(key[1])]):
             loaded.snapshot.below = below.get(loaded.key, ())
             try:
                 yield self.work_on(loaded)
@@ -402,7 +402,8 @@ def work_through(
         ahead: deque[Future[list[ThreadOutcome]]] = deque()
         # Each a fresh interpreter that leaves Ctrl-C to this one.
         fresh = get_context("spawn")
-        with ProcessPoolExecutor(workers, fresh, initializer=signal.signal, initargs=_DEAF) as pool:
+        ignored = (signal.SIGINT, signal.SIG_IGN)
+        with ProcessPoolExecutor(workers, fresh, signal.signal, ignored) as pool:
             try:
                 for page in pages:
                     ahead.append(pool.submit(_work_elsewhere, task, page))
@@ -431,7 +432,6 @@ def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
         yield due
 
 
-_DEAF = (signal.SIGINT, signal.SIG_IGN)
 # In a process that works for another: its worker, with the connection that it keeps.
 _worker: list[SchemaWorker] = []
 

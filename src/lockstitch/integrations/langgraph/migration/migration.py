@@ -196,7 +196,7 @@ class _MigrationWork:
     def _migrate(self, thread: str, advance: Advance) -> Migrated:
         for _ in range(_TRIES):
             serde = self._serde or CarryingSerializer()
-            state, staged = self._origin.reading(
+            state, staged = self._origin.read(
                 thread, serde, lambda view: self._stage(view, advance)
             )
             try:
@@ -260,7 +260,7 @@ class _MigrationWork:
         for one in done:
             if one.thread in self._stamps:
                 serde = CarryingSerializer()
-                now = self._origin.reading(one.thread, serde, lambda view: view.stamp())
+                now = self._origin.read(one.thread, serde, lambda view: view.stamp())
                 one.moved = now != self._stamps[one.thread]
 
 

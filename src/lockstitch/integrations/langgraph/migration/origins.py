@@ -121,7 +121,7 @@ class Origin(ABC):
         """Count the checkpoints of a thread, or of all."""
 
     @abstractmethod
-    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
         """Do some reading on one state of a thread; it may be done again from the start."""
 
 
@@ -178,8 +178,8 @@ class SqliteOrigin(Origin):
         )
         return int(count)
 
-    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
-        with _needed("langgraph-checkpoint-sqlite"):
+    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+        with _name_missing("langgraph-checkpoint-sqlite"):
             from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
         saver = SqliteSaver(self._base)
         # What it would set up is there, and would be written.
@@ -202,12 +202,12 @@ class _SqliteThread(ThreadView):
         self._path = "task_path" if has_paths else "''"
 
     def spots(self) -> list[Spot]:
-        return [*self._all("checkpoint_ns, checkpoint_id FROM checkpoints", "checkpoint_id")]
+        return [*self._select("checkpoint_ns, checkpoint_id FROM checkpoints", "checkpoint_id")]
 
     def writes(self) -> Iterator[WriteRow]:
         columns = f"checkpoint_ns, checkpoint_id, task_id, {self._path}, idx, channel, type, value"
         order = "checkpoint_ns, checkpoint_id, task_id, idx"
-        for space, checkpoint, task, path, index, channel, tag, raw in self._all(
+        for space, checkpoint, task, path, index, channel, tag, raw in self._select(
             f"{columns} FROM writes", order
         ):
             value = self.serde.loads_typed((tag, raw))
@@ -217,10 +217,10 @@ class _SqliteThread(ThreadView):
         return tuple(
             row
             for table in sorted(_TABLES)
-            for row in self._all(f"count(*), max(rowid) FROM {table}", "1")
+            for row in self._select(f"count(*), max(rowid) FROM {table}", "1")
         )
 
-    def _all(self, columns: str, order: str) -> Iterator[Any]:
+    def _select(self, columns: str, order: str) -> Iterator[Any]:
         query = f"SELECT {columns} WHERE thread_id = CAST(? AS TEXT) ORDER BY {order}"
         return self._base.execute(query, bind_values([self.thread]))
 
@@ -247,20 +247,20 @@ class PostgresOrigin(Origin):
 
     def threads(self) -> list[str]:
         query = self._home.sql("SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id")
-        found = self._database.reading(lambda base: base.execute(query, {}).fetchall())
+        found = self._database.read(lambda base: base.execute(query, {}).fetchall())
         return [thread for (thread,) in found]
 
     def count(self, thread: str | None) -> int:
         query = self._home.sql(
             "SELECT count(*) FROM {checkpoints} WHERE %(id)s::text IS NULL OR thread_id = %(id)s"
         )
-        [(count,)] = self._database.reading(
+        [(count,)] = self._database.read(
             lambda base: base.execute(query, {"id": thread}).fetchall()
         )
         return int(count)
 
-    def reading(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
-        with _needed("langgraph-checkpoint-postgres"):
+    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+        with _name_missing("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
         from lockstitch.formats.langgraph.postgres.database import qualifying_cursor  # noqa: PLC0415
 
@@ -273,7 +273,7 @@ class PostgresOrigin(Origin):
             finally:
                 base.cursor_factory = before
 
-        return self._database.reading(once)
+        return self._database.read(once)
 
 
 class _PostgresThread(ThreadView):
@@ -314,7 +314,7 @@ class _PostgresThread(ThreadView):
 
 
 @contextmanager
-def _needed(package: str) -> Iterator[None]:
+def _name_missing(package: str) -> Iterator[None]:
     """Name the package that reads a database, if it is missing."""
     try:
         yield

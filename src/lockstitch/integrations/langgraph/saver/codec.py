@@ -438,16 +438,16 @@ class CheckpointPut:
         self, base: CheckpointNode, versions: Mapping[str, Any], encoder: ValueEncoder
     ) -> dict[str, Raw]:
         """Code what is new: a channel that has its parent's version has its value, too."""
-        given = self._checkpoint["channel_values"]
+        channel_values = self._checkpoint["channel_values"]
         coded: dict[str, Raw] = {}
         for name, version in versions.items():
             if name not in self._new and base.versions.get(name) == version:
                 continue
-            if name in given:
+            if name in channel_values:
                 # The list that the parent's value of the channel is, if it is one.
                 old = _LIST.fullmatch(bytes(base.values.get(name, b"")))
                 number = int(old[1]) if old else NO_LIST
-                value = encoder.value(given[name], number, channel=True)
+                value = encoder.value(channel_values[name], number, channel=True)
                 if base.values.get(name) != value:
                     coded[name] = value
             elif name in base.values:

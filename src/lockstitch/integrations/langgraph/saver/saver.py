@@ -195,7 +195,7 @@ class Saver(BaseCheckpointSaver[Any]):
                 self._counting.heal(report)
                 saved, is_head = self._saved(config)
         place = place_of(config if saved is None else saved.config)
-        self._runs.loaded(config, place, is_head=is_head)
+        self._runs.note_load(config, place, is_head=is_head)
         return saved
 
     def _reconcile(self, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
@@ -266,7 +266,7 @@ class Saver(BaseCheckpointSaver[Any]):
         if config is None:
             wanted = newest_checkpoints(newest_threads(self._backend), spots)
         else:
-            self._runs.looked(config)
+            self._runs.note_look(config)
             conf = config["configurable"]
             found = spots(conf["thread_id"], conf.get("checkpoint_ns"), conf.get("checkpoint_id"))
             wanted = sorted(found, key=lambda spot: spot[2], reverse=True)
@@ -305,7 +305,7 @@ class Saver(BaseCheckpointSaver[Any]):
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
         putting = CheckpointPut(config, checkpoint, metadata, new_versions)
-        run = None if is_guarded() else self._runs.writing(config, is_put=True)
+        run = None if is_guarded() else self._runs.find_writer(config, is_put=True)
         self._runs.note_input(run if self.reconcile else None, place, metadata)
 
         def prepare(live: LiveThread) -> PreparedLine:
@@ -320,7 +320,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
-            self._runs.wrote(run, place.at(checkpoint["id"]), place)
+            self._runs.note_put(run, place.at(checkpoint["id"]), place)
             run.stored = checkpoint["id"]
         return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
 

@@ -38,7 +38,7 @@ from lockstitch.formats.langgraph.journal import (
     rewrite_thread,
     session_of,
 )
-from lockstitch.formats.langgraph.snapshot import COUNTERS, ticks_of
+from lockstitch.formats.langgraph.snapshot import COUNTERS, EPOCH, ticks_of
 from lockstitch.integrations.langgraph.report import CounterBook
 from lockstitch.integrations.langgraph.saver.change_detection import ThreadMemory
 from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Serializer, ValueEncoder
@@ -246,7 +246,7 @@ class LiveThread:
             if not self._is_read:
                 self.catch_up()
             before = self.thread.head
-            entries = self._prepared(jobs)
+            entries = self._prepare_entries(jobs)
             if not entries:
                 return
             try:
@@ -271,7 +271,7 @@ class LiveThread:
                 return
         raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
 
-    def _prepared(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
+    def _prepare_entries(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
         """Make records of all jobs, each on top of the one before; what fails, fails alone."""
         entries: list[JournalEntry] = []
         for job in jobs:
@@ -450,8 +450,7 @@ def require_whole(thread: ThreadJournal, gone: KeptCheckpoints) -> None:
 _FIRST = "langgraph"
 # A thread, a namespace in it, and a checkpoint in that.
 Spot = tuple[Any, str, str]
-# In the ticks of an id, of 100 nanoseconds, from 1582 on.
-_EPOCH = 0x01B21DD213814000
+# In a millisecond, of those that the ids of checkpoints are counted in.
 _TICKS = 10_000
 
 
@@ -498,7 +497,7 @@ def sweep_threads(backend: Backend, border: int) -> int:
 def milliseconds_of(checkpoint: str) -> int:
     """Return when a checkpoint was made, as its id says; 0 if it does not."""
     ticks = ticks_of(checkpoint)
-    return 0 if ticks is None else max((ticks - _EPOCH) // _TICKS, 0)
+    return 0 if ticks is None else max((ticks - EPOCH) // _TICKS, 0)
 
 
 def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
@@ -527,7 +526,7 @@ def newest_checkpoints(
     found: list[tuple[_Descending, int, Spot]] = []
     count = 0
     for thread, changed in threads:
-        border = (changed + 1) * _TICKS + _EPOCH
+        border = (changed + 1) * _TICKS + EPOCH
         while found and (ticks_of(found[0][2][2]) or 0) >= border:
             yield heapq.heappop(found)[2]
         for spot in spots(thread):
