@@ -289,7 +289,7 @@ class ModelCommand:
     def __call__(self, prompt: str) -> str:
         """Ask once; raises CommandFailed."""
         self.stop()
-        process = self._started()
+        process = self._start()
         feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
         feeder.start()
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -303,7 +303,7 @@ class ModelCommand:
             raise CommandFailed(status)
         return text.decode("utf-8", "replace")
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
             try:
                 self._running = subprocess.Popen(  # noqa: S603 - the user's own command

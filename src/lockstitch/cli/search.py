@@ -32,7 +32,7 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
     if not words:
         raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
     failures: list[tuple[str, str]] = []
-    found = islice(_searched(words[0], words[1:], session, failures), limit)
+    found = islice(_search_all(words[0], words[1:], session, failures), limit)
     if as_json:
         matches = [
             {
@@ -55,7 +55,7 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
     return FAILED if failures else CLEAN
 
 
-def _searched(
+def _search_all(
     words: str, targets: list[str], session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""

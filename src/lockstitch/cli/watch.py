@@ -90,8 +90,8 @@ COMMAND = Command(
         "Follows the places where the known programs keep their sessions, or PATH, and reads what "
         "is appended. What is wrong is reported in one line, with the command that repairs it. A "
         "call without a result at the end of a session may be at work: it is reported only when "
-        "the session was not written to for a while and its program has ended. --repair repairs such "
-        "sessions then, with a backup, and never one that a program has open. The command of "
+        "the session was not written to for a while and its program has ended. --repair repairs "
+        "such sessions then, with a backup, and never one that a program has open. The command of "
         "--exec is run without a shell; it gets the event as JSON on its standard input, and in "
         "variables such as LOCKSTITCH_TARGET and LOCKSTITCH_CODES."
     ),
