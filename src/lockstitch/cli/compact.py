@@ -373,8 +373,8 @@ COMMAND = Command(
         "or, without it and when it fails, a digest of what was said and done. The last turns "
         "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
         "byte; --undo takes the compaction of a session in a store back. A broken session is "
-        "repaired on the way. Refused while its program has the session open, which would go on "
-        "from what it remembers."
+        "repaired on the way. A session that its program has open is refused: the program would "
+        "go on from what it has in memory."
     ),
     examples=(
         "lockstitch compact session.jsonl --diff",

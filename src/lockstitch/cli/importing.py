@@ -146,7 +146,7 @@ COMMAND = Command(
     name="import",
     group="store",
     run=run,
-    summary="Make a session of a store out of another program's, to go on from there.",
+    summary="Copy a session of another program into a store, to go on from there.",
     details=(
         "TARGET is a file, a database, a folder or the id of a session of any program that is "
         "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "

@@ -62,7 +62,7 @@ SUMMARIES: dict[str, tuple[str, str]] = {
     ),
     "import": (
         "store",
-        "Make a session of a store out of another program's, to go on from there.",
+        "Copy a session of another program into a store, to go on from there.",
     ),
     "delete": (
         "store",
@@ -70,11 +70,11 @@ SUMMARIES: dict[str, tuple[str, str]] = {
     ),
     "retain": (
         "store",
-        "Remove sessions that are old, or more than shall be kept.",
+        "Remove sessions that are old, or more than you want to keep.",
     ),
     "vacuum": (
         "store",
-        "Give the room of deleted sessions back, and clear it of their words.",
+        "Free the space of deleted sessions, and erase what they said from it.",
     ),
     "explain": (
         "",
