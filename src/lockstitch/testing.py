@@ -162,7 +162,7 @@ class Provider:
 
 @contextmanager
 def provider(
-    *replies: Said | Callable[[Incoming], Any],
+    *replies: Said | Callable[[Incoming], Said | None],
     fault: str = "",
     profiles: Sequence[str] = (),
     port: int = 0,
@@ -174,7 +174,8 @@ def provider(
     in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
     """
     server = load_server()
-    script = _new_script(replies)
+    first = replies[0] if len(replies) == 1 else None
+    script = FunctionScript(first) if callable(first) else Script(map(reply_of, replies))
     faults = Faults(faults_in(fault))
     requests: list[Received] = []
 
@@ -202,9 +203,3 @@ def provider(
     service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)
     with server.running(service, port) as url:
         yield Provider(url, script, faults, requests)
-
-
-def _new_script(replies: Sequence[Any]) -> Script:
-    if len(replies) == 1 and callable(replies[0]):
-        return FunctionScript(replies[0])
-    return Script(map(reply_of, replies))
