@@ -107,7 +107,7 @@ class Provider:
 
     def __repr__(self) -> str:
         """Show where it is and how many requests came, never what they said."""
-        return f"Provider({self.url!r}, {len(self.requests)} requests)"
+        return f"Provider({self.url!r}, requests={len(self.requests)})"
 
     @property
     def anthropic_url(self) -> str:
