@@ -27,7 +27,7 @@ KEY = os.environ.get("ANTHROPIC_API_KEY", "")
 
 
 def bash(command: str) -> str:
-    """Run a shell command and give what it prints."""
+    """Run a shell command and return what it prints."""
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     return f"{done.stdout}{done.stderr}[exit status {done.returncode}]"
 
@@ -37,7 +37,7 @@ def read(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def described(tool: Any, argument: str) -> dict[str, Any]:
+def describe(tool: Any, argument: str) -> dict[str, Any]:
     """Describe a tool with one argument to the model."""
     schema = {
         "type": "object",
@@ -47,12 +47,12 @@ def described(tool: Any, argument: str) -> dict[str, Any]:
     return {"name": tool.__name__, "description": tool.__doc__, "input_schema": schema}
 
 
-OFFERED = [described(bash, "command"), described(read, "path")]
+OFFERED = [describe(bash, "command"), describe(read, "path")]
 TOOLS = {"bash": lockstitch.Tool(bash), "read": lockstitch.Tool(read, repeatable=True)}
 
 
 def ask(messages: list[Any]) -> bytes:
-    """Send a request and give the provider's answer as it came."""
+    """Send a request and return the provider's answer as it came."""
     body = {"model": MODEL, "max_tokens": 4096, "tools": OFFERED, "messages": messages}
     headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
     request = Request(URL, json.dumps(body).encode(), {**headers, "x-api-key": KEY})

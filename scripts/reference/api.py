@@ -162,8 +162,8 @@ def _member(name: str, member: _Member, owner: type) -> str:
         getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
         kind = getattr(getter, "__annotations__", {}).get("return", "")
         return f"```python\n{name}: {kind}\n```\n\n{prose(getattr(getter, '__doc__', ''))}"
-    told = _contract(name, owner) or "As LangGraph's `BaseCheckpointSaver` has it."
-    return f"```python\n{signature(name, member)}\n```\n\n{told}"
+    described = _contract(name, owner) or "As LangGraph's `BaseCheckpointSaver` has it."
+    return f"```python\n{signature(name, member)}\n```\n\n{described}"
 
 
 def _contract(name: str, owner: type) -> str:

@@ -57,13 +57,13 @@ def page() -> str:
     documents = {kind.__name__ for kind in kinds}
     shared = sorted(set(parts) - documents)
     sections = [INTRO]
-    told: set[str] = set()
+    described: set[str] = set()
     for command, printed in DOCUMENTS.items():
         sections.append(f"## {command}")
         for name in (kind.__name__ for kind in printed):
             again = f"[{name}](#{name.lower()}), as above."
-            sections.append(again if name in told else _section(parts[name], name, 3))
-            told.add(name)
+            sections.append(again if name in described else _section(parts[name], name, 3))
+            described.add(name)
     sections.append("## Parts of documents")
     sections += [_section(parts[name], name, 3) for name in shared]
     return "\n\n".join(sections) + "\n"

@@ -58,10 +58,10 @@ def assert_valid(messages: Any, dialect: str | None = None, *, model: str | None
     name = dialect or detect(messages)
     errors = [found for found in check(messages, name, model=model) if found.severity == ERROR]
     if errors:
-        raise AssertionError(f"{name} would refuse this:\n{_listed(errors)}")
+        raise AssertionError(f"{name} would refuse this:\n{_describe_findings(errors)}")
 
 
-def _listed(findings: Sequence[Finding]) -> str:
+def _describe_findings(findings: Sequence[Finding]) -> str:
     return "\n".join(
         f"  {found.code} {found.name} at {found.place}: {found.error or found.message}"
         for found in findings
@@ -102,12 +102,12 @@ class Provider:
     def __init__(self, url: str, script: Script, faults: Faults, requests: list[Received]) -> None:
         self.url = url
         self.requests = requests
-        self._script = script
+        self._new_script = script
         self._faults = faults
 
     def __repr__(self) -> str:
         """Show where it is and how many requests came, never what they said."""
-        return f"Provider({self.url!r}, {len(self.requests)} requests)"
+        return f"Provider({self.url!r}, requests={len(self.requests)})"
 
     @property
     def anthropic_url(self) -> str:
@@ -141,7 +141,7 @@ class Provider:
 
     def reply(self, *replies: Said) -> None:
         """Say these next, behind the replies that are still to come."""
-        self._script.add(*map(reply_of, replies))
+        self._new_script.add(*map(reply_of, replies))
 
     def fault(self, words: str) -> None:
         """Let this go wrong from now on, instead of what went wrong before; "" for nothing."""
@@ -152,7 +152,8 @@ class Provider:
         if not self.requests:
             raise AssertionError("no request came to the provider: does the agent use its address?")
         lines = [
-            f"request {request.number} to {request.path} was refused:\n{_listed(request.findings)}"
+            f"request {request.number} to {request.path} was refused:\n"
+            f"{_describe_findings(request.findings)}"
             for request in self.refused
         ]
         if lines:
@@ -161,7 +162,7 @@ class Provider:
 
 @contextmanager
 def provider(
-    *replies: Said | Callable[[Incoming], Any],
+    *replies: Said | Callable[[Incoming], Said | None],
     fault: str = "",
     profiles: Sequence[str] = (),
     port: int = 0,
@@ -173,7 +174,8 @@ def provider(
     in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
     """
     server = load_server()
-    script = _script(replies)
+    first = replies[0] if len(replies) == 1 else None
+    script = FunctionScript(first) if callable(first) else Script(map(reply_of, replies))
     faults = Faults(faults_in(fault))
     requests: list[Received] = []
 
@@ -201,9 +203,3 @@ def provider(
     service = Service(rules, script, clock=time, seen=seen, ended=ended, faults=faults)
     with server.running(service, port) as url:
         yield Provider(url, script, faults, requests)
-
-
-def _script(replies: Sequence[Any]) -> Script:
-    if len(replies) == 1 and callable(replies[0]):
-        return FunctionScript(replies[0])
-    return Script(map(reply_of, replies))

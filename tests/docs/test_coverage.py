@@ -17,7 +17,7 @@ import pytest
 
 import lockstitch
 from lockstitch.cli import COMMANDS, command
-from lockstitch.demo.stage import Act
+from lockstitch.cli.demo import Act
 from lockstitch.journal import events
 from lockstitch.provider.service import RequestEntry
 from lockstitch.stores.postgres import schema

@@ -99,7 +99,7 @@ def test_a_decision_holds_only_where_it_was_made(heard: Heard) -> None:
     for word in ("one", "two"):
         body = Client("anthropic", list(client.messages)).say(word).body()
         asking = parse_request("anthropic", body, linking)
-        chain = beginning("anthropic").extended(one.links for one in asking.linked)
+        chain = beginning("anthropic").extend(one.links for one in asking.linked)
         keeper.look(chain)
         requests.append((chain, asking, keeper.decide(chain, "", asking.replies)))
     (_, _, first), (_, _, second) = requests

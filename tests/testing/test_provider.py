@@ -191,3 +191,12 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.endswith("not installed: pip install 'lockstitch[provider]'\n")
+
+
+def test_a_repr_shows_no_words() -> None:
+    seen: list[Incoming] = []
+    with provider(seen.append) as strict:
+        chat(strict.openai_url)
+        shown = f"{strict!r} {strict.requests[0]!r} {seen[0]!r}"
+        assert "requests=1" in shown
+    assert "List the files." not in shown

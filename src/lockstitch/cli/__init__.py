@@ -51,10 +51,10 @@ COMMANDS = {
     "fork": ("store", "Make a new session out of the beginning of another one."),
     "search": ("sessions", "Find sessions by what was said in them."),
     "migrate": ("store", "Copy sessions from one store into another one."),
-    "import": ("store", "Make a session of a store out of another program's, to go on from there."),
+    "import": ("store", "Copy a session of another program into a store, to go on from there."),
     "delete": ("store", "Remove a session for good, with what belongs to it."),
-    "retain": ("store", "Remove sessions that are old, or more than shall be kept."),
-    "vacuum": ("store", "Give the room of deleted sessions back, and clear it of their words."),
+    "retain": ("store", "Remove sessions that are old, or more than you want to keep."),
+    "vacuum": ("store", "Free the space of deleted sessions, and erase what they said from it."),
     "explain": ("", "Explain a code: what it is, what causes it, what heal does about it."),
     "proxy": ("requests", "Heal requests on their way from any client to its provider."),
     "run": (

@@ -291,7 +291,7 @@ class ModelCommand:
     def __call__(self, prompt: str) -> str:
         """Ask once; raises CommandFailed."""
         self.stop()
-        process = self._started()
+        process = self._start()
         feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
         feeder.start()
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
@@ -305,7 +305,7 @@ class ModelCommand:
             raise CommandFailed(status)
         return text.decode("utf-8", "replace")
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
             try:
                 self._running = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -375,8 +375,8 @@ COMMAND = Command(
         "or, without it and when it fails, a digest of what was said and done. The last turns "
         "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
         "byte; --undo takes the compaction of a session in a store back. A broken session is "
-        "repaired on the way. Refused while its program has the session open, which would go on "
-        "from what it remembers."
+        "repaired on the way. A session that its program has open is refused: the program would "
+        "go on from what it has in memory."
     ),
     examples=(
         "lockstitch compact session.jsonl --diff",

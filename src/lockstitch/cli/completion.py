@@ -56,11 +56,11 @@ def ids() -> list[str]:
         name, end = os.path.splitext(os.path.basename(path))  # noqa: PTH119, PTH122 - start-up time
         if end in (".jsonl", ".json") and _PLAIN.fullmatch(name):
             uuid = _ID.search(name)
-            aged[uuid[0] if uuid else name] = _changed(path)
+            aged[uuid[0] if uuid else name] = _changed_at(path)
     return sorted(aged, key=aged.__getitem__, reverse=True)[:_OFFERED]
 
 
-def _changed(path: str) -> float:
+def _changed_at(path: str) -> float:
     try:
         return os.stat(path).st_mtime  # noqa: PTH116 - start-up time
     except OSError:
@@ -131,7 +131,7 @@ def _bash_operand(operand: Operand) -> str:
 
 def zsh(commands: Sequence[Command]) -> str:
     """Return the script for zsh: to be evaluated, or a file ``_lockstitch`` on its path."""
-    described = [_quoted(f"{one.name}:{one.summary}") for one in commands]
+    described = [_quote(f"{one.name}:{one.summary}") for one in commands]
     lines = [
         "#compdef lockstitch",
         "_lockstitch_targets() {",
@@ -166,7 +166,7 @@ def zsh(commands: Sequence[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text as one word of a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
@@ -180,7 +180,7 @@ def _zsh_option(option: Option) -> str:
     exclusive = f"({' '.join(option.flags)})" if option.flags[1:] else ""
     ends = ["=" if takes and flag.startswith("--") else "" for flag in option.flags]
     return " ".join(
-        _quoted(f"{exclusive}{flag}{end}[{escaped}]{takes}")
+        _quote(f"{exclusive}{flag}{end}[{escaped}]{takes}")
         for flag, end in zip(option.flags, ends, strict=True)
     )
 
@@ -188,9 +188,7 @@ def _zsh_option(option: Option) -> str:
 def _zsh_operand(operand: Operand) -> str:
     star = "*" if operand.many else "1"
     does = f"({' '.join(operand.known)})" if operand.known else "_lockstitch_targets"
-    return _quoted(
-        f"{star}:{operand.metavar}:{does if operand.known or operand.is_target else ' '}"
-    )
+    return _quote(f"{star}:{operand.metavar}:{does if operand.known or operand.is_target else ' '}")
 
 
 def fish(commands: Sequence[Command]) -> str:
@@ -199,12 +197,12 @@ def fish(commands: Sequence[Command]) -> str:
     lines += [_fish_option("", option) for option in COMMON]
     for one in commands:
         only = "__fish_use_subcommand"
-        lines.append(f"complete -c lockstitch -n {only} -a {one.name} -d {_quoted(one.summary)}")
+        lines.append(f"complete -c lockstitch -n {only} -a {one.name} -d {_quote(one.summary)}")
     for one in commands:
         only = f" -n '__fish_seen_subcommand_from {one.name}'"
         lines += [_fish_option(only, option) for option in one.options]
         if one.operand.known:
-            lines.append(f"complete -c lockstitch{only} -a {_quoted(' '.join(one.operand.known))}")
+            lines.append(f"complete -c lockstitch{only} -a {_quote(' '.join(one.operand.known))}")
         elif one.operand.is_target:
             lines.append(f"complete -c lockstitch{only} -F -k -a '({_OFFER})'")
     return "\n".join(lines) + "\n"
@@ -216,8 +214,8 @@ def _fish_option(only: str, option: Option) -> str:
     )
     takes = ""
     if option.metavar and not option.implied:
-        takes = " -r -F" if option.takes_file else f" -x -a {_quoted(' '.join(_values(option)))}"
-    return f"complete -c lockstitch{only} {flags}{takes} -d {_quoted(option.help)}"
+        takes = " -r -F" if option.takes_file else f" -x -a {_quote(' '.join(_values(option)))}"
+    return f"complete -c lockstitch{only} {flags}{takes} -d {_quote(option.help)}"
 
 
 SCRIPTS: dict[str, Callable[[Sequence[Command]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -1,22 +1,287 @@
-"""``lockstitch demo``: what a kill -9 in mid-tool does to a message list, and to a session."""
+"""``lockstitch demo``: what a kill -9 in mid-tool does to a message list, and to a session.
+
+The processes, the kills and what the provider was sent are real.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import mkdtemp
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Struct
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN
-from lockstitch.errors import UsageError
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.errors import LockstitchError, UsageError
 
-if TYPE_CHECKING:
-    from lockstitch.demo.stage import Act, Stage
+PATIENCE = 60.0
+FIRST = "Check the notes, run the tests and deploy."
+SECOND = "What happened? Go on."
+_GLANCE = 0.02
+_TAKEN, _REFUSED = 200, 400
+_DEPLOY = "echo $$ > deploy.pid; exec sleep 300"
+_CALLS = [
+    {"name": "read", "arguments": {"path": "notes.txt"}},
+    {"name": "bash", "arguments": {"command": "echo 12 tests passed"}},
+    {"name": "bash", "arguments": {"command": _DEPLOY}},
+]
+_ASKS = {"text": "I do all three at once.", "calls": _CALLS}
+_GOES_ON = {"text": "Notes and tests are fine. I look whether the deployment went through first."}
+REPLIES = [_ASKS, _ASKS, _GOES_ON]
+
+
+class DemoFailed(LockstitchError):
+    """Something that the demo is about did not happen."""
+
+
+class Act(Struct, frozen=True):
+    """What became of one agent: who was killed, and what the provider said to the next one.
+
+    ``error`` is the provider's own text, ``answers`` what the request said of the three calls,
+    ``said`` what the model answered.
+    """
+
+    killed: int
+    status: int
+    error: str = ""
+    answers: tuple[str, ...] = ()
+    said: str = ""
+
+
+class Child:
+    """A process whose output is read line by line, and which is ended by its number."""
+
+    def __init__(self, words: Sequence[str], folder: Path, **environ: str) -> None:
+        command = [sys.executable, "-m", *words]
+        local = {"no_proxy": "*", "NO_PROXY": "*", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(  # noqa: S603 - this project's own modules
+            command,
+            cwd=folder,
+            env={**os.environ, **local, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        self.lines: SimpleQueue[str | None] = SimpleQueue()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.lines.put(line.rstrip("\n"))
+        self.lines.put(None)
+
+    def say(self, line: str) -> None:
+        """Write a line to its input."""
+        if self.process.stdin is not None:
+            self.process.stdin.write(f"{line}\n")
+            self.process.stdin.flush()
+
+    def line(self, what: str) -> str:
+        """Return its next line of output."""
+        try:
+            found = self.lines.get(timeout=PATIENCE)
+        except Empty:
+            found = None
+        if found is None:
+            raise DemoFailed(f"the demo waited for {what} in vain")
+        return found
+
+    def rest(self) -> list[str]:
+        """Let it finish, and give the lines that it had still to say."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        found: list[str] = []
+        while (line := self.lines.get(timeout=PATIENCE)) is not None:
+            found.append(line)
+        self.process.wait(PATIENCE)
+        return found
+
+    def kill(self) -> int:
+        """End it at once, as kill -9 does; return its number."""
+        self.process.kill()
+        self.process.wait()
+        return self.process.pid
+
+    def close(self) -> None:
+        """End it if it runs, and let go of its pipes."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reading.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+class Stage:
+    """A folder with a provider and the agents that talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.requests = self.folder / "requests"
+        self.store = f"sqlite:///{quote(str(self.folder / 'session' / 'agent.db'))}"
+        self._provider: Child | None = None
+        self._url = ""
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Start the provider, and end everything that was started here."""
+        (self.folder / "replies.json").write_text(json.dumps(REPLIES), encoding="utf-8")
+        words = ["--port", "0", "--json", "--reply", "replies.json", "--record", "requests"]
+        self._provider = Child(["lockstitch", "provider", *words], self.folder)
+        try:
+            self._url = json.loads(self._provider.line("the provider"))["url"]
+            yield
+        finally:
+            self._provider.close()
+
+    def plain(self) -> Act:
+        """Kill the agent with the plain list, and start it again."""
+
+        def is_there(agent: Child) -> None:
+            for number in range(len(_CALLS) - 1):
+                while not agent.line(f"result {number}").startswith("finished"):
+                    pass
+
+        killed = self._start_and_kill("plain", is_there)
+        error = _refusal(self._run_again("plain", SECOND))
+        entry = self._next_entry()
+        if entry["status"] != _REFUSED or not error:
+            raise DemoFailed("the provider took the plain list; there is nothing to show")
+        return Act(killed, entry["status"], error)
+
+    def session(self) -> Act:
+        """Kill the agent with the session at the same place, and start it again."""
+        killed = self._start_and_kill(
+            "session", lambda _: _until(self._is_in_mid_tool, "two results")
+        )
+        said = self._run_again("session")
+        entry = self._next_entry()
+        answers = self._answers_in(entry["record"])
+        if entry["status"] != _TAKEN or _GOES_ON["text"] not in said:
+            raise DemoFailed("the provider did not take the session's request")
+        if answers[-1] != UNKNOWN_OUTCOME or UNKNOWN_OUTCOME in answers[:-1]:
+            raise DemoFailed("the request does not say what became of the calls")
+        return Act(killed, entry["status"], answers=answers, said=str(_GOES_ON["text"]))
+
+    def _start_and_kill(self, name: str, wait: Callable[[Child], None]) -> int:
+        """Start an agent, wait until two tools are done and one runs, and kill it there."""
+        folder = self.folder / name
+        folder.mkdir(mode=0o700)
+        (folder / "notes.txt").write_text("Deploy on Fridays only.\n", encoding="utf-8")
+        agent = self._start_agent(name)
+        try:
+            agent.say(FIRST)
+            _until(lambda: _number(folder / "deploy.pid") > 0, "the third tool")
+            wait(agent)
+            killed = agent.kill()
+        finally:
+            agent.close()
+            _end_tool(_number(folder / "deploy.pid"))
+        if self._next_entry()["status"] != _TAKEN:
+            raise DemoFailed("the provider refused the first request")
+        return killed
+
+    def _run_again(self, name: str, *words: str) -> str:
+        agent = self._start_agent(name)
+        try:
+            for word in words:
+                agent.say(word)
+            return "\n".join(agent.rest())
+        finally:
+            agent.close()
+
+    def _start_agent(self, name: str) -> Child:
+        module = "lockstitch.demo.plain" if name == "plain" else "lockstitch.demo.agent"
+        folder = self.folder / name
+        return Child([module], folder, ANTHROPIC_BASE_URL=self._url, ANTHROPIC_API_KEY="demo")
+
+    def _is_in_mid_tool(self) -> bool:
+        """Whether the journal holds two results, and a third call that runs."""
+        from lockstitch import stored
+
+        try:
+            calls = stored.read(self.store).view.calls.values()
+        except LockstitchError:
+            return False
+        done = sum(call.outcome is not None for call in calls)
+        return done == len(_CALLS) - 1 and any(call.is_running for call in calls)
+
+    def _next_entry(self) -> dict[str, Any]:
+        """Return the provider's next line on a request."""
+        line = self._provider.line("a request") if self._provider else "{}"
+        found: dict[str, Any] = json.loads(line)["request"]
+        return found
+
+    def _answers_in(self, record: str) -> tuple[str, ...]:
+        """Return what a request says of the three calls, in order."""
+        body = json.loads((self.requests / record).read_text(encoding="utf-8"))
+        blocks = [
+            b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]
+        ]
+        asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        results = {b["tool_use_id"]: b for b in blocks if b["type"] == "tool_result"}
+        if len(asked) != len(_CALLS) or set(asked) != set(results):
+            raise DemoFailed("the request does not answer every call")
+        return tuple(_text_of(results[ident]["content"]) for ident in asked)
+
+
+def _refusal(said: str) -> str:
+    """Return the provider's words in what an agent printed."""
+    lines = (line.removeprefix("400 ") for line in said.splitlines() if line.startswith("400 "))
+    return next((str(json.loads(line)["error"]["message"]) for line in lines), "")
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(str(block.get("text", "")) for block in content)
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > end:
+            raise DemoFailed(f"the demo waited for {what} in vain")
+        time.sleep(_GLANCE)
+
+
+def _number(path: Path) -> int:
+    """Return the number that a file holds; 0 as long as it does not."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
+def _end_tool(pid: int) -> None:
+    """End the tool that outlived its agent."""
+    if pid:
+        with suppress(OSError):
+            os.kill(pid, 9)
+
 
 _MISSING = "the demo needs aiohttp for its provider: pip install 'lockstitch[provider]'"
-_CALLS = ("read notes.txt", "run the tests", "deploy")
+_NAMES = ("read notes.txt", "run the tests", "deploy")
 
 
 def run(*, folder: str | None, as_json: bool) -> int:
@@ -25,73 +290,52 @@ def run(*, folder: str | None, as_json: bool) -> int:
         raise UsageError(_MISSING)
     if os.name != "posix":
         raise UsageError("the demo needs a POSIX shell: run it on Linux or macOS")
-    from lockstitch.demo.stage import Stage
-
     stage = Stage(_empty_folder(folder))
+    # With --json only the outcome is printed.
+    say = (lambda _: None) if as_json else terminal.say
     with stage.open():
-        plain = _plain(stage, quiet=as_json)
-        session = _session(stage, quiet=as_json)
+        say(terminal.paint("An agent with a plain message list", "bold", stream=sys.stdout))
+        say("The model asks for three tools at once: " + ", ".join(_NAMES) + ".")
+        terminal.flush()
+        plain = stage.plain()
+        say(f"kill -9 {plain.killed}, while `deploy` is running and the other two are done.")
+        say(f"Started again, it sends its list, and the provider answers {plain.status}:")
+        say("")
+        say(f"    {terminal.paint(terminal.escape_controls(plain.error), 'red')}")
+        say("")
+        say("Both results are lost, and every later request will be refused, too.")
+        say("")
+        title = "The same agent with a Lockstitch session"
+        say(terminal.paint(title, "bold", stream=sys.stdout))
+        terminal.flush()
+        session = stage.session()
+        say(f"kill -9 {session.killed}, at the same place.")
+        say("Started again, it goes on by itself. Its request says of the three calls:")
+        say("")
+        for name, answer in zip(_NAMES, session.answers, strict=True):
+            say(f"    {name:<15} {terminal.escape_controls(' '.join(answer.split()))}")
+        say("")
+        say(f"The provider answers {session.status}, and the conversation goes on:")
+        say("")
+        say(f"    {terminal.paint(terminal.escape_controls(session.said), 'green')}")
+    say("")
+    say("The session is still there, to look at:")
+    say("")
+    for name in ("show", "checkpoints"):
+        say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
     if as_json:
         terminal.emit(render.encode_json(plain=plain, session=session, store=stage.store))
-    else:
-        terminal.say("")
-        terminal.say("The session is still there, to look at:")
-        terminal.say("")
-        for name in ("show", "checkpoints"):
-            terminal.say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
     return CLEAN
 
 
-def _empty_folder(wanted: str | None) -> str:
-    from pathlib import Path
-    from tempfile import mkdtemp
-
+def _empty_folder(wanted: str | None) -> Path:
     if wanted is None:
-        return mkdtemp(prefix="lockstitch-demo-")
+        return Path(mkdtemp(prefix="lockstitch-demo-"))
     folder = Path(wanted).absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise UsageError(f"{wanted} is not empty: the demo needs an empty folder")
-    return str(folder)
-
-
-def _plain(stage: Stage, *, quiet: bool) -> Act:
-    if not quiet:
-        _head("An agent with a plain message list")
-        terminal.say("The model asks for three tools at once: " + ", ".join(_CALLS) + ".")
-        terminal.flush()
-    act = stage.plain()
-    if not quiet:
-        terminal.say(f"kill -9 {act.killed}, while `deploy` is running and the other two are done.")
-        terminal.say(f"Started again, it sends its list, and the provider answers {act.status}:")
-        terminal.say("")
-        terminal.say(f"    {terminal.paint(terminal.escape_controls(act.error), 'red')}")
-        terminal.say("")
-        terminal.say("Both results are lost, and every later request will be refused, too.")
-    return act
-
-
-def _session(stage: Stage, *, quiet: bool) -> Act:
-    if not quiet:
-        terminal.say("")
-        _head("The same agent with a Lockstitch session")
-        terminal.flush()
-    act = stage.session()
-    if not quiet:
-        terminal.say(f"kill -9 {act.killed}, at the same place.")
-        terminal.say("Started again, it goes on by itself. Its request says of the three calls:")
-        terminal.say("")
-        for name, answer in zip(_CALLS, act.answers, strict=True):
-            terminal.say(f"    {name:<15} {terminal.escape_controls(' '.join(answer.split()))}")
-        terminal.say("")
-        terminal.say(f"The provider answers {act.status}, and the conversation goes on:")
-        terminal.say("")
-        terminal.say(f"    {terminal.paint(terminal.escape_controls(act.said), 'green')}")
-    return act
-
-
-def _head(title: str) -> None:
-    terminal.say(terminal.paint(title, "bold", stream=sys.stdout))
+    return folder
 
 
 COMMAND = Command(

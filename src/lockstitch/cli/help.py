@@ -49,26 +49,26 @@ def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
     ``commands`` has the group and the summary of each, so that none of them has to be loaded.
     """
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
-    lines = [*usage, "", *_filled(ABOUT), "", *_section("Start here", START)]
+    lines = [*usage, "", *_fill(ABOUT), "", *_section("Start here", START)]
     for group, title in GROUPS.items():
         rows = [(name, summary) for name, (where, summary) in commands.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
-    lines += [*_filled("lockstitch COMMAND -h says more about one command, with examples."), ""]
-    return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
+    lines += [*_fill("lockstitch COMMAND -h says more about one command, with examples."), ""]
+    return "\n".join([*lines, *_fill(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 
 def command_page(declared: Command) -> str:
     """Return all about one command."""
     operand = declared.operand
     usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
-    lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_filled(declared.summary), ""]
-    lines += [*_filled(declared.details), ""]
+    lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_fill(declared.summary), ""]
+    lines += [*_fill(declared.details), ""]
     lines += _section("Arguments", [(operand.metavar, operand.help)])
     lines += _section("Options", ((one.usage, one.help) for one in declared.options))
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [_title("Examples"), *(f"  {example}" for example in declared.examples), ""]
-    return "\n".join([*lines, *_filled(f"Exit status: {EXIT_STATUS}")]) + "\n"
+    return "\n".join([*lines, *_fill(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 
 def _title(text: str) -> str:
@@ -79,8 +79,8 @@ def _width() -> int:
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
-def _filled(text: str) -> Iterator[str]:
-    return _wrapped(text, "", "")
+def _fill(text: str) -> Iterator[str]:
+    return _wrap(text, "", "")
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -94,13 +94,11 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
         fits = len(term) + 4 <= column
         if not fits:
             yield f"  {term}"
-        yield from _wrapped(
-            meaning, f"  {term}".ljust(column) if fits else " " * column, " " * column
-        )
+        yield from _wrap(meaning, f"  {term}".ljust(column) if fits else " " * column, " " * column)
     yield ""
 
 
-def _wrapped(text: str, first: str, other: str) -> Iterator[str]:
+def _wrap(text: str, first: str, other: str) -> Iterator[str]:
     for paragraph in text.split("\n"):
         yield from textwrap.wrap(
             paragraph,

@@ -48,7 +48,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     with naming_target(target):
         found = find_sessions(target, form, session)
     if found is None:
-        done = [(Source(target, "list", "list"), _listed(target, store, name, dialect))]
+        done = [(Source(target, "list", "list"), _import_list(target, store, name, dialect))]
         _report(store, done, as_json=as_json)
         return FAILED if isinstance(done[0][1], str) else CLEAN
     if not found:
@@ -65,13 +65,13 @@ def run(  # noqa: PLR0913 - one keyword an option
 
     with ProgressBar("Importing", len(found), "sessions") as advance:
         for source in found:
-            done.append((source, _taken(source, store, name)))
+            done.append((source, _import_session(source, store, name)))
             advance(1)
     _report(store, done, as_json=as_json)
     return FAILED if any(isinstance(one, str) for _, one in done) else CLEAN
 
 
-def _listed(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
+def _import_list(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
     """Import a plain list or a request's body; return why not, if not."""
     from lockstitch import stored as stores
 
@@ -85,7 +85,7 @@ def _listed(target: str, store: str, name: str | None, dialect: str | None) -> T
         return str(error)
 
 
-def _taken(source: Source, store: str, name: str | None) -> Taken | str:
+def _import_session(source: Source, store: str, name: str | None) -> Taken | str:
     """Import one session; return why not, if not."""
     from lockstitch import stored as stores
     from lockstitch.session.copying import system_in
@@ -146,7 +146,7 @@ COMMAND = Command(
     name="import",
     group="store",
     run=run,
-    summary="Make a session of a store out of another program's, to go on from there.",
+    summary="Copy a session of another program into a store, to go on from there.",
     details=(
         "TARGET is a file, a database, a folder or the id of a session of any program that is "
         "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "

@@ -33,7 +33,7 @@ def run(  # noqa: PLR0913 - one argument an option
     server = load_server()
     service = Service(
         choose_rules(profiles),
-        _script(reply),
+        _load_script(reply),
         clock=time,
         log=print_request if as_json else _log_text,
         records=None if record is None else Records(record),
@@ -43,7 +43,7 @@ def run(  # noqa: PLR0913 - one argument an option
     return CLEAN
 
 
-def _script(path: str | None) -> Script:
+def _load_script(path: str | None) -> Script:
     from lockstitch.files.read import read_file
     from lockstitch.provider.replies import Script, script_in
 

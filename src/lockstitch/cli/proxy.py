@@ -173,7 +173,7 @@ COMMAND = Command(
         Option(
             "fail_closed",
             ("--fail-closed",),
-            "Refuse what cannot be checked, healed or recorded; else it goes as it came.",
+            "Refuse what cannot be checked, healed or recorded, instead of passing it as it came.",
         ),
         Option(
             "no_retry",

@@ -45,7 +45,7 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     if audit:
         return _print_audit(target, as_json=as_json)
     if older_than is None and keep is None:
-        raise UsageError("say which sessions shall go: --older-than AGE, --keep N, or both")
+        raise UsageError("say which sessions to remove: --older-than AGE, --keep N, or both")
     from lockstitch import stored
     from lockstitch.session.maintenance import Retention, Spared
 
@@ -156,7 +156,7 @@ RETAIN = Command(
     name="retain",
     group="store",
     run=run_retain,
-    summary="Remove sessions that are old, or more than shall be kept.",
+    summary="Remove sessions that are old, or more than you want to keep.",
     details=(
         "For stores of Lockstitch's own. Shows which sessions would go and asks; --yes does not "
         "ask, and --dry-run only shows. Either rule is enough for a session to go. One that "
@@ -241,7 +241,7 @@ DELETE = Command(
     summary="Remove a session for good, with what belongs to it.",
     details=(
         "For sessions in stores of Lockstitch's own. Says what goes and asks; --yes does not ask. "
-        "Records go, and large values that no other session names. If a program has the session "
+        "Its records go, and large values that no other session uses. If a program has the session "
         "open, the command says which; --wait waits for it. With --reason the name, the time and "
         "the reason stay in the store's audit. With --json: session, records and companions."
     ),
@@ -278,11 +278,11 @@ VACUUM = Command(
     name="vacuum",
     group="store",
     run=run_vacuum,
-    summary="Give the room of deleted sessions back, and clear it of their words.",
+    summary="Free the space of deleted sessions, and erase what they said from it.",
     details=(
         "For stores of Lockstitch's own. Sessions can be used meanwhile, but in a large store "
-        'their writers may have to wait. With --json: "freed", the bytes that were given back, as '
-        "far as that is known."
+        'their writers may have to wait. With --json: "freed", how many bytes were freed, as far '
+        "as that is known."
     ),
     examples=("lockstitch vacuum sqlite:///agent.db",),
     operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),

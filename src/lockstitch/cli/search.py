@@ -32,7 +32,7 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
     if not words:
         raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
     failures: list[tuple[str, str]] = []
-    found = islice(_searched(words[0], words[1:], session, failures), limit)
+    found = islice(_search_all(words[0], words[1:], session, failures), limit)
     if as_json:
         matches = [
             {
@@ -55,7 +55,7 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
     return FAILED if failures else CLEAN
 
 
-def _searched(
+def _search_all(
     words: str, targets: list[str], session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""
@@ -131,12 +131,12 @@ COMMAND = Command(
     run=run,
     summary="Find sessions by what was said in them.",
     details=(
-        "WORDS are one argument, in quotes if there are several: one message must contain all of "
-        "them, in any case. What users, models and tools said is looked at. Without a TARGET it "
-        "looks through the sessions of all known programs on this machine, as they would be sent "
-        "by a resume; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
-        "is found, too. Prints the record or message and a little of the text around; a terminal "
-        "shows the title, the project and the age of its session above. With --json: "
+        "WORDS are one argument, in quotes if there are several: one message must contain all "
+        "of them, in any case. Looks at what users, models and tools said. Without a TARGET it "
+        "looks through the sessions of all known programs on this machine, as a resume would "
+        "send them; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
+        "is found, too. Prints the record or message and a little of the text around; a "
+        "terminal shows the title, the project and the age of its session above. With --json: "
         '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '
         "Changes nothing."
     ),

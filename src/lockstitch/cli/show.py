@@ -400,9 +400,9 @@ COMMAND = Command(
     bundle=ShowRequest,
     summary="Show a session for a person to read, calls joined with their results.",
     details=(
-        "What is shown is what a resume would send; broken places are marked with their code. Of a "
-        "session in a store of Lockstitch's own, every call is shown with what became of it, and "
-        "the checkpoints are marked. On a terminal it goes through a pager. Control characters in "
+        "Shows what a resume would send, and marks broken places with their code. In a session "
+        "of a store of Lockstitch's own, every call is shown with what became of it, and the "
+        "checkpoints are marked. On a terminal it goes through a pager. Control characters in "
         "the content are made harmless."
     ),
     examples=(

@@ -16,13 +16,13 @@ FILE = Path("messages.json")
 TOOLS: dict[str, Callable[..., str]] = {"bash": bash, "read": read}
 
 
-def saved(messages: list[Any], message: Any) -> None:
+def save(messages: list[Any], message: Any) -> None:
     """Add a message and write the list."""
     messages.append(message)
     FILE.write_text(json.dumps(messages), encoding="utf-8")
 
 
-def finished(call: dict[str, Any]) -> dict[str, Any]:
+def run_tool(call: dict[str, Any]) -> dict[str, Any]:
     """Run one tool."""
     output = TOOLS[call["name"]](**call["input"])
     print(f"finished {call['id']}", flush=True)
@@ -31,15 +31,15 @@ def finished(call: dict[str, Any]) -> dict[str, Any]:
 
 def take_turn(messages: list[Any], prompt: str) -> None:
     """Say something, and let the model and its tools work until it has nothing more to do."""
-    saved(messages, {"role": "user", "content": prompt})
+    save(messages, {"role": "user", "content": prompt})
     while messages[-1]["role"] == "user":
         content = json.loads(ask(messages))["content"]
-        saved(messages, {"role": "assistant", "content": content})
+        save(messages, {"role": "assistant", "content": content})
         calls = [block for block in content if block["type"] == "tool_use"]
         with ThreadPoolExecutor() as pool:
-            results = list(pool.map(finished, calls))
+            results = list(pool.map(run_tool, calls))
         if results:
-            saved(messages, {"role": "user", "content": results})
+            save(messages, {"role": "user", "content": results})
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[s
     """Return the records that change, the first of them, line by line beside each other."""
     in_order = sorted(found, key=lambda one: (Place.parse(one.place).order, one.before is None))
     shown = in_order[:MOST_RECORDS]
-    values = [[_decoded(one.before), _decoded(one.after)] for one in shown]
+    values = [[_decode(one.before), _decode(one.after)] for one in shown]
     clean = values if reveal else redact_value(values)[0]
     return [
         {
@@ -105,7 +105,7 @@ def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[s
     ]
 
 
-def _decoded(text: str | None) -> Any:
+def _decode(text: str | None) -> Any:
     """Return a record's value, or its text if it is no JSON; None if there is no record."""
     if text is None:
         return None

@@ -146,7 +146,7 @@ class Inspector:
 
     def application(self) -> web.Application:
         """Return the web application."""
-        app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
+        app = web.Application(middlewares=[self._guard_request], client_max_size=_LARGEST)
         app.router.add_get("/", _asset)
         app.router.add_get("/assets/{name}", _asset)
         app.router.add_post("/api/enter", self._enter)
@@ -163,7 +163,7 @@ class Inspector:
         return app
 
     @web.middleware
-    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _guard_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse strangers, and give every answer its headers; no failure shows content."""
         is_data = request.path.startswith("/api/")
         cookie = request.cookies.get(self.guard.cookie_name)

@@ -90,14 +90,14 @@ def find_known_command(words: Sequence[str]) -> KnownCommand | None:
     if name in _RUNNERS or (name, *words[at + 1 : at + 2]) in _TWO_WORDS:
         start = at + 1 if name in _RUNNERS else at + 2
         found = _first_operand(words, start, _VALUED)
-        return _by_package(words, found) if found is not None else None
+        return _find_by_package(words, found) if found is not None else None
     if name in _INTERPRETERS:
         found = _first_operand(words, at + 1, ())
-        return _by_script(words, found) if found is not None else None
+        return _find_by_script(words, found) if found is not None else None
     for client in CLIENTS:
         if name in client.commands:
             return KnownCommand(client, at + 1)
-    return _by_script(words, at)
+    return _find_by_script(words, at)
 
 
 def _name(word: str) -> str:
@@ -110,7 +110,7 @@ def _first_operand(words: Sequence[str], at: int, valued: Sequence[str]) -> int 
     return at if at < len(words) else None
 
 
-def _by_package(words: Sequence[str], at: int) -> KnownCommand | None:
+def _find_by_package(words: Sequence[str], at: int) -> KnownCommand | None:
     """Find a program by its package, with or without a scope and a version."""
     package = words[at].rpartition("/")[2].partition("@")[0]
     for client in CLIENTS:
@@ -119,7 +119,7 @@ def _by_package(words: Sequence[str], at: int) -> KnownCommand | None:
     return None
 
 
-def _by_script(words: Sequence[str], at: int) -> KnownCommand | None:
+def _find_by_script(words: Sequence[str], at: int) -> KnownCommand | None:
     """Find a program by the folders that its script is in: those of its package."""
     steps = PurePath(words[at].replace("\\", "/")).parts
     for client in CLIENTS:
@@ -276,32 +276,36 @@ def find_resumable(
         return []
     form = format_named(client.format)
     if resume.kind == NAMED:
-        return [*islice(_named(form, resume.name, home, environ), 1)]
+        return [*islice(_find_named(form, resume.name, home, environ), 1)]
     place = os.path.realpath(os.path.join(folder, resume.folder))  # noqa: PTH118 - may be empty
-    found = _found(form, "" if resume.everywhere else place, home, environ)
+    found = _find_in_folder(form, "" if resume.everywhere else place, home, environ)
     return [*islice(found, 1 if resume.kind == NEWEST else _MOST)]
 
 
-def _named(form: Format, name: str, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
+def _find_named(
+    form: Format, name: str, home: Path, environ: Mapping[str, str]
+) -> Iterator[Source]:
     if os.path.isfile(name):  # noqa: PTH113 - a name may be no path at all
         yield from sources_in(name, form.name, environ)
         return
-    for path in _newest(form, home, environ):
+    for path in _newest_files(form, home, environ):
         if path.endswith(_DATABASES):
-            yield from (one for one in _rows(path, environ) if one.session == name)
+            yield from (one for one in _read_rows(path, environ) if one.session == name)
         elif name in Path(path).stem:
-            yield from _read(path, environ)
+            yield from _read_sources(path, environ)
 
 
-def _found(form: Format, folder: str, home: Path, environ: Mapping[str, str]) -> Iterator[Source]:
-    for path in _newest(form, home, environ):
+def _find_in_folder(
+    form: Format, folder: str, home: Path, environ: Mapping[str, str]
+) -> Iterator[Source]:
+    for path in _newest_files(form, home, environ):
         if path.endswith(_DATABASES):
-            yield from _rows(path, environ, folder)
+            yield from _read_rows(path, environ, folder)
         elif not folder or form.belongs(path, folder):
-            yield from _read(path, environ)
+            yield from _read_sources(path, environ)
 
 
-def _newest(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
+def _newest_files(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
     """Return the files of a program, the one that was written to last first."""
     dated = []
     for path in places_of(form, home, environ):
@@ -312,14 +316,14 @@ def _newest(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
     return [path for _, path in sorted(dated, reverse=True)]
 
 
-def _read(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
+def _read_sources(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
     try:
         yield from sources_in(path, None, environ)
     except LockstitchError:
         return  # the program itself says what it thinks of such a file
 
 
-def _rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
+def _read_rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
     """Return the sessions of a database, the one that was changed last first."""
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
@@ -378,7 +382,7 @@ def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | Non
     if upstream is not None:
         bare, _ = split_version(upstream)
         made.upstreams = tuple(structs.replace(one, url=bare) for one in made.upstreams)
-    made.upstreams = tuple(_through(one, asked.environ) for one in made.upstreams)
+    made.upstreams = tuple(_through_proxy(one, asked.environ) for one in made.upstreams)
     if made.upstreams and {"HTTP_PROXY", "http_proxy", "ALL_PROXY"} & asked.environ.keys():
         before = asked.environ.get("NO_PROXY") or asked.environ.get("no_proxy") or ""
         around = ",".join(filter(None, (before, "127.0.0.1,localhost")))
@@ -386,7 +390,7 @@ def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | Non
     return made
 
 
-def _through(upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
+def _through_proxy(upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
     """Send on through the HTTP proxy that the program would have taken."""
     names = ("HTTPS_PROXY",) if upstream.url.startswith("https:") else ("HTTP_PROXY",)
     found = next((environ[n] for name in names for n in (name, name.lower()) if environ.get(n)), "")
@@ -409,7 +413,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _deep(value: Any, *steps: str) -> Any:
+def _value_at(value: Any, *steps: str) -> Any:
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return value
@@ -436,7 +440,7 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
     files = (own / "settings.json", project / "settings.json", project / "settings.local.json")
     settings: dict[str, str] = {}
     for path in files:
-        found = _deep(_read_json(path), "env")
+        found = _value_at(_read_json(path), "env")
         settings |= found if isinstance(found, dict) else {}
     if any({**asked.environ, **settings}.get(name) for name in _CLOUDS):
         made.why = "it sends to a cloud provider, not to Anthropic"
@@ -467,7 +471,7 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
     for at, word in enumerate(asked.arguments[:-1]):
         if word in ("-p", "--profile"):
             profile = asked.arguments[at + 1]
-    in_profile = _deep(settings, "profiles", profile, "model_provider")
+    in_profile = _value_at(settings, "profiles", profile, "model_provider")
     provider = str(in_profile or settings.get("model_provider") or "openai")
     if "model_provider" in overrides:
         provider = overrides["model_provider"][1]
@@ -475,9 +479,9 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
         made.why = "--oss asks a model on this machine"
         return made
     key = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
-    base = overrides.get(key, (0, ""))[1] or _deep(settings, *key.split("."))
+    base = overrides.get(key, (0, ""))[1] or _value_at(settings, *key.split("."))
     if not base and provider == "openai":
-        is_login = _deep(_read_json(home / "auth.json"), "tokens") and not (
+        is_login = _value_at(_read_json(home / "auth.json"), "tokens") and not (
             asked.environ.get("CODEX_API_KEY")
         )
         base = _CHATGPT if is_login else f"{_OPENAI}/v1"
@@ -524,20 +528,20 @@ def _opencode_way(asked: CommandLine) -> ProxyWay:
         raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON object: correct it, or unset it")
     providers: dict[str, str] = {}
     for found in [*map(_read_json, files), own]:
-        for name, value in (_deep(found, "provider") or {}).items():
-            base = _deep(value, "options", "baseURL")
+        for name, value in (_value_at(found, "provider") or {}).items():
+            base = _value_at(value, "options", "baseURL")
             providers |= {name: base} if isinstance(base, str) else {}
     made = ProxyWay(asked.words)
-    bases = _prefixed(made, providers)
+    bases = _give_prefixes(made, providers)
     ours = {name: {"options": {"baseURL": base}} for name, base in bases.items()}
-    for name, value in (_deep(own, "provider") or {}).items():
-        options = {**(_deep(value, "options") or {}), **ours.get(name, {}).get("options", {})}
+    for name, value in (_value_at(own, "provider") or {}).items():
+        options = {**(_value_at(value, "options") or {}), **ours.get(name, {}).get("options", {})}
         ours[name] = {**value, "options": options}
     made.environ = {"OPENCODE_CONFIG_CONTENT": json.dumps({**own, "provider": ours})}
     return made
 
 
-def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
+def _give_prefixes(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
     """Assign every provider a path of its own at the proxy; return where each one sends to then.
 
     The vendors that were not configured have the addresses that they always have.
@@ -559,14 +563,14 @@ def _prefixed(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
 
 def _pi_way(asked: CommandLine) -> ProxyWay:
     own = Path(asked.environ.get("PI_CODING_AGENT_DIR") or asked.home / ".pi" / "agent")
-    found = _deep(_read_json(own / "models.json"), "providers") or {}
+    found = _value_at(_read_json(own / "models.json"), "providers") or {}
     providers = {
         name: base
         for name, value in found.items()
-        if isinstance(base := _deep(value, "baseUrl"), str)
+        if isinstance(base := _value_at(value, "baseUrl"), str)
     }
     made = ProxyWay(asked.words)
-    bases = _prefixed(made, providers)
+    bases = _give_prefixes(made, providers)
     # Its client for Anthropic adds the version itself.
     bases["anthropic"] = bases["anthropic"].removesuffix("/v1")
     calls = [
@@ -613,10 +617,10 @@ _WAYS = {
 def fill_way(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str, str]]:
     """Return the words and variables of a way, now that the proxy has an address."""
 
-    def filled(text: str) -> str:
+    def fill(text: str) -> str:
         return text.replace(HERE, url).replace(FOLDER, folder)
 
-    return [*map(filled, made.words)], {name: filled(text) for name, text in made.environ.items()}
+    return [*map(fill, made.words)], {name: fill(text) for name, text in made.environ.items()}
 
 
 def program_title(client: Client | None, words: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
             with suppress(ProcessLookupError):
                 process.send_signal(number)
 
-    with _handled(pass_on):
+    with _take_signals(pass_on):
         try:
             process = subprocess.Popen(  # noqa: S603 - the command that a person gave
                 words,
@@ -58,11 +58,11 @@ def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
         except OSError as error:
             raise UsageError(f"{words[0]} cannot be started: {error.strerror}") from error
         held.append(process)
-        return _waited(process)
+        return _wait_for(process)
 
 
 @contextmanager
-def _handled(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _take_signals(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Take signals over; one that was ignored before stays so, here and in the program."""
     passed_on = {signal.Signals[name] for name in _PASSED_ON}
     before = {
@@ -84,7 +84,7 @@ def _leave_to_the_program(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the program got the signal, too, and decides."""
 
 
-def _waited(process: subprocess.Popen[bytes]) -> int:
+def _wait_for(process: subprocess.Popen[bytes]) -> int:
     """Wait for the end of a program; stop with it when it stops, and go on with it."""
     while True:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
@@ -168,7 +168,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
                 process.stdin.flush()
                 url = process.stdout.readline().decode("ascii").strip()
                 if not url:
-                    raise LockstitchError(_why(process, log))
+                    raise LockstitchError(_reason_of(process, log))
                 yield RunningProxy(process, url, log)
             finally:
                 process.stdin.close()
@@ -178,7 +178,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
                     process.kill()
 
 
-def _why(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+def _reason_of(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
     """Return why the proxy did not start: the last line that it wrote."""
     process.wait(_PATIENCE)
     log.seek(0)

@@ -132,14 +132,16 @@ class _Delivery:
         response = web.StreamResponse(status=status or 200, headers=headers)
         response.content_length = size
         try:
-            self.end = await self._sent(response, events)
+            self.end = await self._send_steps(response, events)
         except ConnectionError:
             self.end = DeliveryEnd.GONE
         if self.end is DeliveryEnd.CUT and self._request.transport is not None:
             self._request.transport.close()
         return response
 
-    async def _sent(self, response: web.StreamResponse, events: Iterable[bytes]) -> DeliveryEnd:
+    async def _send_steps(
+        self, response: web.StreamResponse, events: Iterable[bytes]
+    ) -> DeliveryEnd:
         fault = self._fault
         if fault.stall is not None and not fault.after:
             await self._pause(fault.stall)

@@ -71,15 +71,15 @@ class Metrics(Struct):
     added: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     added_sum: float = 0.0
 
-    def answered(self, route: str, status: int) -> None:
+    def count_answer(self, route: str, status: int) -> None:
         """Count a request that got its answer."""
         add_counts(self.requests, {f"{route} {status}": 1})
 
-    def failed(self, kind: str) -> None:
+    def count_failure(self, kind: str) -> None:
         """Count a failure."""
         add_counts(self.errors, {kind: 1})
 
-    def took(self, seconds: float) -> None:
+    def count_delay(self, seconds: float) -> None:
         """Count the time that a request spent here before it went on."""
         self.added[bisect_left(BOUNDS, seconds)] += 1
         self.added_sum += seconds
@@ -107,29 +107,29 @@ def sum_metrics(many: Iterable[Metrics]) -> Metrics:
 def prometheus_text(found: Metrics) -> str:
     """Return the counters in Prometheus' text format."""
     lines = [
-        *_head("requests_total", "counter", "Requests answered, by route and status."),
-        *_coded("requests_total", "route status", found.requests),
-        *_head("repairs_total", "counter", "What was repaired in requests, by code."),
-        *_coded("repairs_total", "code", found.healed),
-        *_head("left_total", "counter", "What could not be repaired in requests, by code."),
-        *_coded("left_total", "code", found.left),
-        *_head("errors_total", "counter", "Failures on the way, by kind."),
-        *_coded("errors_total", "kind", found.errors),
-        *_head("retries_total", "counter", "Requests sent once more after a refusal."),
+        *_head_lines("requests_total", "counter", "Requests answered, by route and status."),
+        *_count_lines("requests_total", "route status", found.requests),
+        *_head_lines("repairs_total", "counter", "What was repaired in requests, by code."),
+        *_count_lines("repairs_total", "code", found.healed),
+        *_head_lines("left_total", "counter", "What could not be repaired in requests, by code."),
+        *_count_lines("left_total", "code", found.left),
+        *_head_lines("errors_total", "counter", "Failures on the way, by kind."),
+        *_count_lines("errors_total", "kind", found.errors),
+        *_head_lines("retries_total", "counter", "Requests sent once more after a refusal."),
         f"lockstitch_proxy_retries_total {found.retries}",
-        *_head("running", "gauge", "Requests being served now."),
+        *_head_lines("running", "gauge", "Requests being served now."),
         f"lockstitch_proxy_running {found.running}",
-        *_head("added_seconds", "histogram", "Time from a whole request to its sending on."),
-        *_histogram(found),
+        *_head_lines("added_seconds", "histogram", "Time from a whole request to its sending on."),
+        *_histogram_lines(found),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _head(name: str, kind: str, what: str) -> list[str]:
+def _head_lines(name: str, kind: str, what: str) -> list[str]:
     return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
 
 
-def _coded(name: str, labels: str, counts: Counts) -> list[str]:
+def _count_lines(name: str, labels: str, counts: Counts) -> list[str]:
     """Return a line for each count; a key of several words has a label for each."""
     lines: list[str] = []
     for key, number in sorted(counts.items()):
@@ -139,7 +139,7 @@ def _coded(name: str, labels: str, counts: Counts) -> list[str]:
     return lines
 
 
-def _histogram(found: Metrics) -> list[str]:
+def _histogram_lines(found: Metrics) -> list[str]:
     lines: list[str] = []
     seen = 0
     for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
@@ -343,7 +343,7 @@ class Proxy:
         if asked.decision.repaired:
             asked.data = asked.decision.data
             asked.headers = http.without_headers(asked.headers, "content-encoding")
-        self.counted.took(perf_counter() - started)
+        self.counted.count_delay(perf_counter() - started)
         beginning = self._begin_recording(asked, plain)
         try:
             reply = await self._send(asked, _Body(asked.data))
@@ -370,7 +370,7 @@ class Proxy:
             return
         profile = profile_for(asked.target.upstream, asked.route.dialect)
         try:
-            found = await _decided(plain, profile, asked.route.model)
+            found = await _decide_on(plain, profile, asked.route.model)
         except Exception as error:
             if self.settings.fail_closed:
                 raise RefusedRequest(
@@ -466,7 +466,7 @@ class Proxy:
             passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
         # before the first byte: whoever has the reply finds what was done to the request
         decision = asked.decision
-        self.counted.answered(asked.route.name, reply.status)
+        self.counted.count_answer(asked.route.name, reply.status)
         add_counts(self.counted.healed, decision.repaired)
         add_counts(self.counted.left, decision.left)
         self.log(
@@ -491,14 +491,14 @@ class Proxy:
             if not isinstance(error, NotKept):
                 self._log_failure(asked, "upstream-cut", error)
             if passage is not None:
-                await passage.broken()
+                await passage.keep_part()
             if asked.request.transport is not None:
                 asked.request.transport.close()
             raise ConnectionResetError("the reply ended before it was whole") from error
         except BaseException:
             if passage is not None:
                 # Keep what arrived although the client is gone, and whoever served it ends.
-                task = asyncio.ensure_future(passage.broken())
+                task = asyncio.ensure_future(passage.keep_part())
                 self.keeping.add(task)
                 task.add_done_callback(self._forget_kept)
             raise
@@ -524,12 +524,12 @@ class Proxy:
 
     def _note_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
-        self.counted.failed(kind)
+        self.counted.count_failure(kind)
 
     def _answer_error(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""
-        self.counted.answered(route.name, refused.status)
-        self.counted.failed(refused.kind)
+        self.counted.count_answer(route.name, refused.status)
+        self.counted.count_failure(refused.kind)
         self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
         body, said = http.error_body(refused.status, str(refused), route.vendor)
         response = web.Response(
@@ -540,7 +540,7 @@ class Proxy:
         return response
 
 
-async def _decided(plain: bytes, profile: str, model: str | None) -> HealDecision:
+async def _decide_on(plain: bytes, profile: str, model: str | None) -> HealDecision:
     """Decide on a body; what takes longer than to read it is done beside the others."""
     if len(plain) > _HUGE:
         return await asyncio.to_thread(decide, plain, profile, model)

@@ -58,32 +58,34 @@ class _Pattern(Struct, frozen=True):
     route: ProxyRoute
 
 
-def _known(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
+def _pattern(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
     return _Pattern(re.compile(path), ProxyRoute(name, dialect, vendor, streams=streams))
 
 
 _MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
 _VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
 _PATTERNS = (
-    _known(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
-    _known(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
-    _known(r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _known(r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
-    _known(r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _known(r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
-    _known(r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _known(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
-    _known(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
-    _known(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
-    _known(
+    _pattern(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
+    _pattern(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
+    _pattern(r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _pattern(r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _pattern(r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _pattern(r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
+    _pattern(r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
+    _pattern(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
+    _pattern(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
+    _pattern(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
+    _pattern(
         rf"(?:/[^?]*)?/models/{_MODEL}:streamGenerateContent",
         "streamGenerateContent",
         GEMINI,
         GEMINI,
         streams=True,
     ),
-    _known(rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK),
-    _known(rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, streams=True),
+    _pattern(rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK),
+    _pattern(
+        rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, streams=True
+    ),
 )
 OTHER = "other"
 NAMES = (*dict.fromkeys(pattern.route.name for pattern in _PATTERNS), OTHER)
@@ -164,8 +166,8 @@ class TooLarge(ValueError):
 
 def decode_body(data: bytes, encoding: str, most: int) -> bytes:
     """Return a body without its encoding; never more than ``most`` bytes are made."""
-    for name in reversed(_names(encoding)):
-        reader = _reader(name)
+    for name in reversed(_encodings_in(encoding)):
+        reader = _decoder_for(name)
         out: list[bytes] = []
         size = 0
         for piece in reader.pieces(data):
@@ -184,12 +186,12 @@ def readable_encodings() -> tuple[str, ...]:
     return ("zstd",) if _zstandard() is not None else ()
 
 
-def _names(encoding: str) -> list[str]:
+def _encodings_in(encoding: str) -> list[str]:
     words = (word.strip().lower() for word in encoding.split(","))
     return [word for word in words if word not in ("", "identity")]
 
 
-class _Zlib:
+class _ZlibDecoder:
     """Undoes gzip and deflate, the latter with or without the header that it should have."""
 
     def __init__(self, name: str) -> None:
@@ -219,7 +221,7 @@ class _Zlib:
             raise UndecodableBody(f"the body is not {self.name}") from None
 
 
-class _Zstd:
+class _ZstdDecoder:
     """Undoes zstd, with the package that can."""
 
     def __init__(self, package: Any) -> None:
@@ -239,15 +241,15 @@ class _Zstd:
         self.is_done = bool(getattr(self.decoder, "eof", True))
 
 
-def _reader(name: str) -> _Zlib | _Zstd:
+def _decoder_for(name: str) -> _ZlibDecoder | _ZstdDecoder:
     if name in ("gzip", "x-gzip"):
-        return _Zlib("gzip")
+        return _ZlibDecoder("gzip")
     if name == "deflate":
-        return _Zlib("deflate")
+        return _ZlibDecoder("deflate")
     package = _zstandard() if name == "zstd" else None
     if package is None:
         raise UndecodableBody("the encoding of the body is not known here")
-    return _Zstd(package)
+    return _ZstdDecoder(package)
 
 
 def _zstandard() -> Any:
@@ -261,10 +263,10 @@ class DecodedReply:
     """A reply's body, decoded as it arrives; nothing comes of what cannot be decoded."""
 
     def __init__(self, encoding: str) -> None:
-        self.readers: list[_Zlib | _Zstd] = []
+        self.readers: list[_ZlibDecoder | _ZstdDecoder] = []
         self.is_lost = False
         try:
-            self.readers = [_reader(name) for name in reversed(_names(encoding))]
+            self.readers = [_decoder_for(name) for name in reversed(_encodings_in(encoding))]
         except UndecodableBody:
             self.is_lost = True
 
@@ -494,7 +496,7 @@ class Passage:
                 if not has_ended or self.is_kept:
                     raise
                 await self._commit(complete=True)
-                yield self._released()
+                yield self._release_held()
                 continue
             if not chunk:
                 break
@@ -502,12 +504,12 @@ class Passage:
                 yield chunk
                 continue
             has_ended = self._take(chunk) or has_ended
-            ready = self._ready(chunk, has_ended=has_ended)
+            ready = self._release_before(chunk, has_ended=has_ended)
             if ready:
                 yield ready
         if not self.is_kept:
             await self._commit(complete=True)
-        left = self._released()
+        left = self._release_held()
         if left:
             yield left
 
@@ -522,18 +524,18 @@ class Passage:
         self.tail = seen[-_LONGEST_MARK:]
         return self.end is not None and self.end.search(seen) is not None
 
-    def _ready(self, chunk: bytes, *, has_ended: bool) -> bytes:
+    def _release_before(self, chunk: bytes, *, has_ended: bool) -> bytes:
         if self.is_stream and not has_ended:
             return chunk
-        before = b"" if self.is_stream else self._released()
+        before = b"" if self.is_stream else self._release_held()
         self.held.append(chunk)
         return before
 
-    def _released(self) -> bytes:
+    def _release_held(self) -> bytes:
         held, self.held = b"".join(self.held), []
         return held
 
-    async def broken(self) -> None:
+    async def keep_part(self) -> None:
         """Keep what arrived of a reply of which no more will come."""
         if not self.is_kept:
             await self._commit(complete=False)

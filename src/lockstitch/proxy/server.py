@@ -303,7 +303,7 @@ class _Supervisor:
 
     def _start_worker(self) -> _WorkerProcess:
         mine, its = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_work, args=(self.job, its))
+        process = _SPAWN.Process(target=_run_worker, args=(self.job, its))
         process.start()
         its.close()
         return _WorkerProcess(process, mine, monotonic())
@@ -338,13 +338,13 @@ class _Supervisor:
         self.writer.close()
 
 
-def _work(job: WorkerJob, line: Connection) -> None:
+def _run_worker(job: WorkerJob, line: Connection) -> None:
     """Serve in a process of its own, until a signal comes or whoever started it is gone."""
     keep_memory()
-    asyncio.run(_served(job, line))
+    asyncio.run(_serve_worker(job, line))
 
 
-async def _served(job: WorkerJob, line: Connection) -> None:
+async def _serve_worker(job: WorkerJob, line: Connection) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     served = Served(job.settings, job.log, job.connect(job.settings), shared_port=True)

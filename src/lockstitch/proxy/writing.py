@@ -54,7 +54,7 @@ class EditedDocument(Struct, frozen=True):
 def rewrite(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> EditedDocument:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
     document = _BodyDocument(data, value)
-    return EditedDocument(document.edited(edits), document.pieces)
+    return EditedDocument(document.edit(edits), document.pieces)
 
 
 class _EditNode:
@@ -110,7 +110,7 @@ class _BodyDocument:
         spaced = any(data[first - 1 : first].isspace() for first in firsts)
         self.comma, self.colon = (b", ", b": ") if spaced else (b",", b":")
 
-    def edited(self, edits: Sequence[Edit]) -> bytes:
+    def edit(self, edits: Sequence[Edit]) -> bytes:
         """Return the text with all edits made."""
         values = [edit.value for edit in edits if edit.op in (INSERT, REPLACE)]
         wanted = {id(part) for value in values for part in _parts(value)}
@@ -120,20 +120,20 @@ class _BodyDocument:
                 value = self.value
                 for step in edit.path:
                     value = value[step]
-                found = _located(edit.path, value, wanted)
+                found = _locate(edit.path, value, wanted)
                 self.origins.update({id(part): path for path, part in found})
         head, tail = self.data[: self.start], self.data[self.end :]
-        return head + self._applied(_tree(edits), self.value, self.start, self.end) + tail
+        return head + self._apply(_tree(edits), self.value, self.start, self.end) + tail
 
-    def _applied(self, node: _EditNode, value: Any, start: int, end: int) -> bytes:
+    def _apply(self, node: _EditNode, value: Any, start: int, end: int) -> bytes:
         if node.replacement is not None:
-            return self._written(node.replacement.value)
+            return self._write_value(node.replacement.value)
         if not node.below:
             return self.data[start:end]
         members = self.members(start, end, value)
-        pieces = self._listed(node, value, members) if type(value) is list else None
+        pieces = self._edit_list(node, value, members) if type(value) is list else None
         if pieces is None:
-            pieces = self._keyed(node, value, members)
+            pieces = self._edit_object(node, value, members)
         data = self.data
         if not members.starts:
             inside = self.comma.join(piece for _, piece in pieces)
@@ -146,7 +146,7 @@ class _BodyDocument:
             out.append(piece)
         return b"".join([*out, data[members.ends[-1] : end]])
 
-    def _listed(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
+    def _edit_list(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
         pieces: list[_Piece] = []
         noted = self.pieces.get(node.name, [])
@@ -157,11 +157,11 @@ class _BodyDocument:
                 noted.append((at - after, None))
             below = node.below[at]
             for edit in below.inserts:
-                pieces.append((-1, self._inserted(edit)))
+                pieces.append((-1, self._write_insert(edit)))
                 noted.append((1, pieces[-1][1]))
             if at < len(value) and not below.is_gone:
                 span = members.starts[at], members.ends[at]
-                pieces.append((at, self._applied(below, value[at], *span)))
+                pieces.append((at, self._apply(below, value[at], *span)))
                 noted.append((1, pieces[-1][1]))
             after = min(at + 1, len(value))
         if after < len(value):
@@ -169,7 +169,9 @@ class _BodyDocument:
             noted.append((len(value) - after, None))
         return pieces
 
-    def _keyed(self, node: _EditNode, value: dict[str, Any], members: Members) -> list[_Piece]:
+    def _edit_object(
+        self, node: _EditNode, value: dict[str, Any], members: Members
+    ) -> list[_Piece]:
         """Return the members of an edited object; of a key that is there twice the last counts."""
         last = {name: at for at, name in enumerate(members.names)}
         pieces: list[_Piece] = []
@@ -182,30 +184,31 @@ class _BodyDocument:
                 if node.name == _ROOT:
                     below.name = str(name)
                     self.pieces[below.name] = []
-                new = self._applied(below, value[str(name)], members.values[at], end)
+                new = self._apply(below, value[str(name)], members.values[at], end)
                 pieces.append((at, self.data[start : members.values[at]] + new))
         for key, below in node.below.items():
             spelled = dump(key).encode() + self.colon
-            pieces += [(-1, spelled + self._inserted(edit)) for edit in below.inserts]
+            pieces += [(-1, spelled + self._write_insert(edit)) for edit in below.inserts]
         return pieces
 
-    def _inserted(self, edit: Edit) -> bytes:
+    def _write_insert(self, edit: Edit) -> bytes:
         if edit.op == MOVE:
             return self._at(edit.source_path)
-        return self._written(edit.value)
+        return self._write_value(edit.value)
 
-    def _written(self, value: Any) -> bytes:
+    def _write_value(self, value: Any) -> bytes:
         """Return a value as text; what of it stands in the document keeps its spelling."""
         path = self.origins.get(id(value))
         if path is not None:
             return self._at(path)
         if type(value) is dict:
             members = [
-                dump(key).encode() + self.colon + self._written(one) for key, one in value.items()
+                dump(key).encode() + self.colon + self._write_value(one)
+                for key, one in value.items()
             ]
             return b"{" + self.comma.join(members) + b"}"
         if type(value) is list:
-            return b"[" + self.comma.join(map(self._written, value)) + b"]"
+            return b"[" + self.comma.join(map(self._write_value, value)) + b"]"
         return dump(value).encode()
 
     def _at(self, path: Path) -> bytes:
@@ -221,7 +224,7 @@ class _BodyDocument:
         """Return where the members of a list or an object stand."""
         found = self.scanned.get(start)
         if found is None:
-            scan = _elements if type(value) is list else _pairs
+            scan = _scan_elements if type(value) is list else _scan_members
             found = self.scanned[start] = scan(self.data, start, end)
         return found
 
@@ -240,7 +243,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield one
 
 
-def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
+def _locate(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
     """Return the path of every part of a value whose identity is wanted."""
     rest: list[tuple[Path, Any]] = [(at, value)]
     while rest:
@@ -253,11 +256,11 @@ def _located(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any
             rest += [((*path, at), inner) for at, inner in enumerate(one)]
 
 
-def _elements(data: bytes, start: int, end: int) -> Members:
+def _scan_elements(data: bytes, start: int, end: int) -> Members:
     try:
         texts = _ELEMENTS.decode(data[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read(data, start, end)
+        return _scan_slowly(data, start, end)
     starts: list[int] = []
     ends: list[int] = []
     at = _skip(data, start + 1)
@@ -274,15 +277,15 @@ def _elements(data: bytes, start: int, end: int) -> Members:
     return Members([*range(len(starts))], starts, starts, ends)
 
 
-def _pairs(data: bytes, start: int, end: int) -> Members:
+def _scan_members(data: bytes, start: int, end: int) -> Members:
     try:
         texts = _MEMBERS.decode(data[start:end])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read(data, start, end)
-    return _walked(data, start, texts) or _read(data, start, end)
+        return _scan_slowly(data, start, end)
+    return _walk_members(data, start, texts) or _scan_slowly(data, start, end)
 
 
-def _walked(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
+def _walk_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
     """Find the members of an object whose values are known; None if a key is there twice."""
     found = Members([], [], [], [])
     at = _skip(data, start + 1)
@@ -309,7 +312,7 @@ def _add(found: Members, name: str | int, places: tuple[int, int, int]) -> None:
     found.ends.append(places[2])
 
 
-def _read(data: bytes, start: int, end: int) -> Members:
+def _scan_slowly(data: bytes, start: int, end: int) -> Members:
     """Find members by reading every one of them: slow, and right for whatever JSON there is."""
     text = data[start:end].decode("utf-8", "surrogatepass")
     keyed = text[0] == "{"

@@ -107,20 +107,20 @@ class ContentSlots:
         self.rows: list[list[tuple[str, TextSlot | None]]] = []
         self._depth = 0
         self._fields: set[Any] = set()
-        self._value(value, "", (None, place), free=False, signed=False)
+        self._gather(value, "", (None, place), free=False, signed=False)
 
-    def _value(self, value: Any, key: str, trail: Trail, *, free: bool, signed: bool) -> None:
+    def _gather(self, value: Any, key: str, trail: Trail, *, free: bool, signed: bool) -> None:
         """Gather from one value; ``free`` says that a tool, not a format, decided on fields."""
         kind = type(value)
         if kind is str:
             if len(value) >= _SHORTEST and (free or not _is_structure(key)):
-                self._string(value, key, trail, signed=signed)
+                self._gather_string(value, key, trail, signed=signed)
         elif kind is dict or kind is list:
             self._depth += 1
             if self._depth > _DEEPEST:
-                self._as_text(value, trail)
+                self._gather_as_text(value, trail)
             elif kind is dict:
-                self._object(value, trail, free=free or key in _FREE)
+                self._gather_object(value, trail, free=free or key in _FREE)
             else:
                 first = len(self.slots)
                 is_text = all(type(item) is str for item in value)
@@ -129,21 +129,21 @@ class ContentSlots:
                     name = key if type(item) is str else ""
                     # a header as HTTP libraries have it: a name, and what it says
                     name = value[0] if is_pair and number else name
-                    self._value(item, name, (trail, number), free=free, signed=False)
+                    self._gather(item, name, (trail, number), free=free, signed=False)
                 if is_text and len(value) > 1 and len(self.slots) > first:
                     own = {slot.trail[1]: slot for slot in self.slots[first:] if slot.trail}
                     self.rows.append([(item, own.get(number)) for number, item in enumerate(value)])
             self._depth -= 1
         elif kind is Raw:
-            self._as_text(value, trail)
+            self._gather_as_text(value, trail)
 
-    def _as_text(self, value: Any, trail: Trail) -> None:
+    def _gather_as_text(self, value: Any, trail: Trail) -> None:
         """Gather from what is nested too deeply, or was not read: as the text of its JSON."""
         text = text_of(value)
         self.nests.append(NestedValue(trail, text, _value_of))
         self.slots.append(TextSlot(text, (trail, ""), None, False, False, text))
 
-    def _object(self, fields: dict[str, Any], trail: Trail, *, free: bool) -> None:
+    def _gather_object(self, fields: dict[str, Any], trail: Trail, *, free: bool) -> None:
         signed = not free and bool(fields.get("signature"))
         if not self._fields.issuperset(fields):
             found = {key for key in fields if type(key) is str and find_spans(key, None, KNOWN)}
@@ -156,46 +156,46 @@ class ContentSlots:
             name = label if label is not None and name == "value" else name
             if key == "data" and type(value) is str and _is_media(fields, free=free):
                 # of a file in a message, what can be read is content
-                if not self._encoded(value, (trail, key)) and _is_document(fields):
-                    self._string(value, "", (trail, key), signed=False)
+                if not self._gather_encoded(value, (trail, key)) and _is_document(fields):
+                    self._gather_string(value, "", (trail, key), signed=False)
             elif type(value) is str and name in _MEDIA:
-                self._encoded(value, (trail, key))
+                self._gather_encoded(value, (trail, key))
             else:
-                self._value(value, name, (trail, key), free=free, signed=signed)
+                self._gather(value, name, (trail, key), free=free, signed=signed)
 
-    def _encoded(self, text: str, trail: Trail) -> bool:
+    def _gather_encoded(self, text: str, trail: Trail) -> bool:
         """Gather from a text that is base64 of another one, or a data URL; False if it is none."""
-        run = encodings.whole(text)
+        run = encodings.decode_whole(text)
         if run is None:
             return False
         head = text[: run.start]
         self.nests.append(NestedValue(trail, run.text, lambda new: head + run.encoded(new)))
-        self._string(run.text, "", (trail, ""), signed=False)
+        self._gather_string(run.text, "", (trail, ""), signed=False)
         return True
 
-    def _string(self, text: str, key: str, trail: Trail, *, signed: bool) -> None:
+    def _gather_string(self, text: str, key: str, trail: Trail, *, signed: bool) -> None:
         if _DATA_URL.match(text):
-            self._encoded(text, trail)
+            self._gather_encoded(text, trail)
             return
-        if key in _JSON_TEXT and self._nested(text, trail):
+        if key in _JSON_TEXT and self._gather_json(text, trail):
             return
         is_id = _is_structure(key)
         kind = None if is_id else kind_of(key)
         lead = f"{key}: " if key.lower() in _HEADERS else ""
         self.slots.append(TextSlot(text, trail, kind, is_id, signed, text, lead=lead))
 
-    def _nested(self, text: str, trail: Trail) -> bool:
+    def _gather_json(self, text: str, trail: Trail) -> bool:
         value = json_in(text)
         if value is None:
             return False
         self.nests.append(NestedValue(trail, value, lambda new: _as_json(new, text)))
-        self._value(value, "", trail, free=True, signed=False)
+        self._gather(value, "", trail, free=True, signed=False)
         return True
 
     def unfold(self, slot: TextSlot) -> list[TextSlot] | None:
         """Return the slots in a text that is JSON, so that it stays JSON; None if it is not."""
         first = len(self.slots)
-        if not slot.is_folded or not self._nested(slot.text, slot.trail):
+        if not slot.is_folded or not self._gather_json(slot.text, slot.trail):
             return None
         slot.is_folded = False
         return self.slots[first:]
@@ -450,7 +450,7 @@ class _SecretLedger:
             unfolded = contents.unfold(slot)
             if unfolded is None:
                 if self.echoes:
-                    slot.text = self._without_echoes(slot)
+                    slot.text = self._clean_echoes(slot)
                 slot.text = self._clean_text(slot.text, slot, DEPTH)
             else:
                 inner += unfolded
@@ -487,16 +487,16 @@ class _SecretLedger:
         kind = slot.kind if depth == DEPTH else None
         while True:
             before = text
-            text = self._without_encoded(text, slot, depth) if depth else text
+            text = self._clean_encoded(text, slot, depth) if depth else text
             # What is taken out may leave something behind that is a secret by itself.
             lead = slot.lead if depth == DEPTH else ""
             while found := self._spans(text, slot, kind, lead):
                 text = self._replace_spans(text, found, slot.place, signed=slot.signed)
-            text = self._without_escaped(text, slot, depth)
+            text = self._clean_escaped(text, slot, depth)
             if text == before:
                 return text
 
-    def _without_encoded(self, text: str, slot: TextSlot, depth: int) -> str:
+    def _clean_encoded(self, text: str, slot: TextSlot, depth: int) -> str:
         pieces: list[str] = []
         at = 0
         for run in encodings.find_runs(text):
@@ -512,7 +512,7 @@ class _SecretLedger:
         layers = Layers(random=not slot.is_id, personal=self.personal)
         return find_spans(text, kind, layers, lead=lead)
 
-    def _without_escaped(self, text: str, slot: TextSlot, depth: int) -> str:
+    def _clean_escaped(self, text: str, slot: TextSlot, depth: int) -> str:
         pieces: list[str] = []
         at = 0
         for view in encodings.find_views(text):
@@ -572,7 +572,7 @@ class _SecretLedger:
                 self.people.append(secret)
         return placeholder
 
-    def _without_echoes(self, slot: TextSlot) -> str:
+    def _clean_echoes(self, slot: TextSlot) -> str:
         known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
         pattern = re.compile("|".join((PLACEHOLDER.pattern, *map(re.escape, known))))
 

@@ -151,17 +151,17 @@ def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
     run = text[start:end]
     found: list[SecretSpan] = []
     if not _FIRST_WORDS.isdisjoint(run.replace("-", "_").split("_")) or _BARE_HEADS.search(run):
-        found += _with_head(text, start, end)
+        found += _find_with_head(text, start, end)
     if text.endswith(_DOTTED, max(0, start - _LONGEST_DOTTED), start):
-        found += _dotted(text, start)
+        found += _find_dotted(text, start)
     if text.startswith(":", start - 1):
-        found += _telegram(text, start)
+        found += _find_telegram(text, start)
     if text.startswith(".", end):
-        found += _in_three(text, start, run)
+        found += _find_in_three(text, start, run)
     return found
 
 
-def _with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
+def _find_with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
     at = start
     while head := _HEADS.search(text, at, end):
         number = int(str(head.lastgroup)[1:])
@@ -171,14 +171,14 @@ def _with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
             yield SecretSpan(*token.span(), FORMATS[number].kind)
 
 
-def _telegram(text: str, start: int) -> Iterator[SecretSpan]:
+def _find_telegram(text: str, start: int) -> Iterator[SecretSpan]:
     digits = _DIGITS_BEFORE.search(text[max(0, start - 14) : start])
     token = _TELEGRAM.match(text, start)
     if digits and token and is_random(token[0], share=0.2):
         yield SecretSpan(start - len(digits[0]), token.end(), "telegram-token")
 
 
-def _dotted(text: str, start: int) -> Iterator[SecretSpan]:
+def _find_dotted(text: str, start: int) -> Iterator[SecretSpan]:
     head = next(head for head in _DOTTED if text.endswith(head, 0, start))
     rest = _REST_OF_DOTTED.match(text, start)
     is_word = text[start - len(head) - 1 : start - len(head)].isalnum()
@@ -186,7 +186,7 @@ def _dotted(text: str, start: int) -> Iterator[SecretSpan]:
         yield SecretSpan(start - len(head), rest.end(), "token")
 
 
-def _in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
+def _find_in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
     """Find the tokens of three parts or more between dots."""
     if run.startswith("eyJ") and (token := _JWT.match(text, start)):
         yield SecretSpan(*token.span(), "jwt")
@@ -332,7 +332,7 @@ def find_named(text: str, low: bytes) -> Iterator[SecretSpan]:
             end += name == b"credential" and low.startswith(b"s", end)
             is_one = not low[end : end + 1].isalpha() and (name != _PASS or _is_pass(text, at))
             if is_one and (kind := _kind(low, at, name)):
-                span = _announced(text, at, end, kind)
+                span = _find_announced(text, at, end, kind)
                 if span:
                     yield span
                     end = span.end
@@ -381,11 +381,11 @@ def _kind(low: bytes, at: int, name: bytes) -> str | None:
     return None if is_plain else kind
 
 
-def _announced(text: str, start: int, end: int, kind: str) -> SecretSpan | None:
+def _find_announced(text: str, start: int, end: int, kind: str) -> SecretSpan | None:
     tail = _TAIL.match(text, end)
     if tail is None or _is_plain(tail[0]):
         return None
-    return _assigned(text, start, tail.end(), kind) or _near(text, tail.end(), kind)
+    return _find_assigned(text, start, tail.end(), kind) or _find_near(text, tail.end(), kind)
 
 
 def _is_plain(name: str) -> bool:
@@ -393,18 +393,18 @@ def _is_plain(name: str) -> bool:
     return name.rpartition("_")[2] in _PLAIN_ENDINGS
 
 
-def _assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | None:
+def _find_assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | None:
     before = text[max(0, start - _BEFORE) : start]
     sign = _SIGN.match(text, at)
     if sign is None:
         space = _SPACE.match(text, at) if _FLAG.search(before) else None
-        return _value(text, space.end(), kind, tight=True) if space else None
+        return _find_value(text, space.end(), kind, tight=True) if space else None
     if sign["sign"] == ">" and "<" not in before:
         return None
     if sign["sign"] == ",":
         # without quotes it is a name or a number
         is_quoted = _ESCAPED.match(text, sign.end()) or _QUOTED.match(text, sign.end())
-        found = _value(text, sign.end(), kind, tight=True) if is_quoted else None
+        found = _find_value(text, sign.end(), kind, tight=True) if is_quoted else None
         return found if found and _has_digit(text[found.start : found.end]) else None
     tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
     if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
@@ -415,24 +415,24 @@ def _assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | None:
             return None
         if kind != "password" and (is_name(secret) or _PATH.match(secret)):
             return None
-        return _whole(text, value.start(), secret, kind)
-    return _value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
+        return _whole_span(text, value.start(), secret, kind)
+    return _find_value(text, sign.end(), kind, tight=tight or bool(sign["close"]))
 
 
-def _value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | None:
+def _find_value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | None:
     quoted = _ESCAPED.match(text, at) or _QUOTED.match(text, at)
     if quoted:
         group = quoted.lastindex or 0
         secret = quoted[group]
-        return _whole(text, quoted.start(group), secret, kind) if fits(kind, secret) else None
+        return _whole_span(text, quoted.start(group), secret, kind) if fits(kind, secret) else None
     bare = _BARE.match(text, at)
     if bare is None or text[bare.end() : bare.end() + 1] in _CODE:
         return None
     secret = bare[0].rstrip(".:!?")
-    return _whole(text, bare.start(), secret, kind) if _is_bare(kind, secret, tight) else None
+    return _whole_span(text, bare.start(), secret, kind) if _is_bare(kind, secret, tight) else None
 
 
-def _whole(text: str, start: int, secret: str, kind: str) -> SecretSpan:
+def _whole_span(text: str, start: int, secret: str, kind: str) -> SecretSpan:
     """Return the span of a value, beyond what was read of it if that was not all."""
     end = start + len(secret)
     rest = _REST.match(text, end) if len(secret) >= _LONGEST else None
@@ -468,7 +468,7 @@ def _has_digit(value: str) -> bool:
     return any(map(str.isdigit, value))
 
 
-def _near(text: str, at: int, kind: str) -> SecretSpan | None:
+def _find_near(text: str, at: int, kind: str) -> SecretSpan | None:
     token = _NEAR.match(text, at)
     if token is None or is_id(token[1]) or not is_random(token[1], RANDOM_NEAR_A_NAME):
         return None
@@ -488,17 +488,17 @@ _LONGEST_COMMAND = 300
 def find_authorization(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the credentials in an ``Authorization`` header."""
     found = _AUTHORIZATION.match(text, at)
-    run = texts.whole(found[1]) if found else None
+    run = texts.decode_whole(found[1]) if found else None
     if found and run and ":" in run.text:
         # letters only, as base64 may be, would be taken for a word
         yield SecretSpan(*found.span(1), "token")
     else:
-        yield from _credentials(found, "token")
+        yield from _check_credentials(found, "token")
 
 
 def find_bearer(text: str, at: int) -> Iterator[SecretSpan]:
     """Find the token behind the word Bearer."""
-    yield from _credentials(_BEARER.match(text, at), "token")
+    yield from _check_credentials(_BEARER.match(text, at), "token")
 
 
 def find_user_option(text: str, at: int) -> Iterator[SecretSpan]:
@@ -506,9 +506,9 @@ def find_user_option(text: str, at: int) -> Iterator[SecretSpan]:
     for flag in (" -u", "--user"):
         start = text.find(flag, at, at + _LONGEST_COMMAND)
         if start >= 0:
-            yield from _credentials(_USER.match(text, start), "password")
+            yield from _check_credentials(_USER.match(text, start), "password")
 
 
-def _credentials(found: re.Match[str] | None, kind: str) -> Iterator[SecretSpan]:
+def _check_credentials(found: re.Match[str] | None, kind: str) -> Iterator[SecretSpan]:
     if found and not (is_words(found[1]) or is_reference(found[1]) or found[1].isdigit()):
         yield SecretSpan(*found.span(1), kind)

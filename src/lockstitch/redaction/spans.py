@@ -130,7 +130,7 @@ def find_basic(text: str, at: int) -> Iterator[SecretSpan]:
     found = _AUTH.match(text, at)
     if found is None:
         return
-    run = texts.whole(found[1])
+    run = texts.decode_whole(found[1])
     name, colon, secret = run.text.partition(":") if run else ("", "", "")
     if colon and len(secret) >= _SHORTEST_SECRET and name.isprintable() and " " not in name:
         yield SecretSpan(*found.span(1), "token")
@@ -379,33 +379,35 @@ def find_spans(
     text = _neutral(text)
     if kind is not None and secrets.fits(kind, text):
         return _without_overlaps(
-            text, _known(text, *_bytes(text)), [SecretSpan(0, len(text), kind)]
+            text, _find_known(text, *_bytes(text)), [SecretSpan(0, len(text), kind)]
         )
     if len(text) < SHORTEST:
         return []
     data, low = _bytes(text)
     return _without_overlaps(
         text,
-        _known(text, data, low),
-        [*secrets.find_named(text, low), *_found_by_place(text, low)] if layers.named else (),
-        _random_tokens(text, data) if layers.random else (),
-        _personal(text, low) if layers.personal else (),
+        _find_known(text, data, low),
+        [*secrets.find_named(text, low), *_find_by_place(text, low)] if layers.named else (),
+        _find_random(text, data) if layers.random else (),
+        _find_personal(text, low) if layers.personal else (),
     )
 
 
-def hidden(text: str, layers: Layers = SECRETS, depth: int = DEPTH) -> Iterator[tuple[int, int]]:
+def find_hidden(
+    text: str, layers: Layers = SECRETS, depth: int = DEPTH
+) -> Iterator[tuple[int, int]]:
     """Return where the secrets are that can be read only once a text is decoded."""
     for view in texts.find_views(text):
         for start, end, _kind in find_spans(view.text, None, layers):
             yield view.place(start, end)
-        for start, end in _hidden_runs(view.text, layers, depth):
+        for start, end in _find_hidden_runs(view.text, layers, depth):
             yield view.place(start, end)
-    yield from _hidden_runs(text, layers, depth)
+    yield from _find_hidden_runs(text, layers, depth)
 
 
-def _hidden_runs(text: str, layers: Layers, depth: int) -> Iterator[tuple[int, int]]:
+def _find_hidden_runs(text: str, layers: Layers, depth: int) -> Iterator[tuple[int, int]]:
     for run in texts.find_runs(text) if depth else ():
-        if find_spans(run.text, None, layers) or any(hidden(run.text, layers, depth - 1)):
+        if find_spans(run.text, None, layers) or any(find_hidden(run.text, layers, depth - 1)):
             yield run.start, run.end
 
 
@@ -420,7 +422,7 @@ def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
     for batch in _batches(texts):
         together = _SEAM.join(batch)
         found = [span[:2] for span in find_spans(together, None, layers)]
-        found += hidden(together, layers)
+        found += find_hidden(together, layers)
         if found:
             ends = list(accumulate(len(text) + len(_SEAM) for text in batch))
             for start, end in found:
@@ -465,30 +467,30 @@ def _bytes(text: str) -> tuple[bytes, bytes]:
     return data, data.lower()
 
 
-def _known(text: str, data: bytes, low: bytes) -> Iterator[SecretSpan]:
-    for start, end in _runs(data.translate(_NAME_LIKE), SHORTEST_RUN):
+def _find_known(text: str, data: bytes, low: bytes) -> Iterator[SecretSpan]:
+    for start, end in _find_runs(data.translate(_NAME_LIKE), SHORTEST_RUN):
         if data[start:end].strip(_NO_KEY):
             yield from secrets.find_in_run(text, start, end)
-    yield from _marked(text, low, _MARKS)
+    yield from _find_marked(text, low, _MARKS)
 
 
-def _personal(text: str, low: bytes) -> Iterator[SecretSpan]:
-    yield from _marked(text, low, _OF_PERSONS)
+def _find_personal(text: str, low: bytes) -> Iterator[SecretSpan]:
+    yield from _find_marked(text, low, _OF_PERSONS)
     for found in _PHONE_START.finditer(low):
         yield from find_phone(text, found.start())
 
 
-def _found_by_place(text: str, low: bytes) -> Iterator[SecretSpan]:
-    yield from _marked(text, low, _HEADERS)
+def _find_by_place(text: str, low: bytes) -> Iterator[SecretSpan]:
+    yield from _find_marked(text, low, _HEADERS)
     for signs, marks in _GATED:
         if any(sign in low for sign in signs):
-            yield from _marked(text, low, marks)
+            yield from _find_marked(text, low, marks)
     for pattern, find in _PATTERNS:
         for found in pattern.finditer(low):
             yield from find(text, found.start())
 
 
-def _marked(text: str, low: bytes, marks: Marks) -> Iterator[SecretSpan]:
+def _find_marked(text: str, low: bytes, marks: Marks) -> Iterator[SecretSpan]:
     for mark, find in marks:
         at = low.find(mark)
         while at >= 0:
@@ -499,7 +501,7 @@ def _marked(text: str, low: bytes, marks: Marks) -> Iterator[SecretSpan]:
             at = low.find(mark, behind)
 
 
-def _runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
+def _find_runs(mapped: bytes, shortest: int) -> Iterator[tuple[int, int]]:
     needle = b"a" * shortest
     start = mapped.find(needle)
     while start >= 0:
@@ -528,18 +530,18 @@ _LINE_BEHIND = re.compile(
 )
 
 
-def _random_tokens(text: str, data: bytes) -> Iterator[SecretSpan]:
+def _find_random(text: str, data: bytes) -> Iterator[SecretSpan]:
     """Find long tokens that no person typed, unless they are known to be harmless."""
-    for start, end in _runs(data.translate(_BASE64_LIKE), SHORTEST_TOKEN):
+    for start, end in _find_runs(data.translate(_BASE64_LIKE), SHORTEST_TOKEN):
         is_worth_it = _MIXED.match(data, start, end) and not _is_wrapped(text, start, end)
         at = start if is_worth_it else end
         while at < end and (token := _TOKEN.search(text, at, end)):
             if SHORTEST_TOKEN <= len(token[0]) <= LONGEST_TOKEN:
-                yield from _judged(text, token)
+                yield from _judge_token(text, token)
             at = token.end()
 
 
-def _judged(text: str, token: re.Match[str]) -> Iterator[SecretSpan]:
+def _judge_token(text: str, token: re.Match[str]) -> Iterator[SecretSpan]:
     if _is_harmless(text, token.start(), token[0]):
         return
     # In base64 one character in 64 is a slash, in a path one in ten.
@@ -557,7 +559,7 @@ def _is_harmless(text: str, start: int, token: str) -> bool:
     if is_id(token) or _DATA.match(token) or _CHECKSUM.search(before):
         return True
     # a text in base64 is looked at for what it says; a name and a password have a colon
-    run = texts.whole(token)
+    run = texts.decode_whole(token)
     return run is not None and ":" not in run.text
 
 
@@ -588,7 +590,7 @@ def _without_overlaps(
     chosen: list[SecretSpan] = []
     for layer in layers:
         for span in sorted(layer, key=lambda span: (span.start, -span.end)):
-            for start, end in _left(taken, span, in_pieces=layer is layers[1]):
+            for start, end in _left_of(taken, span, in_pieces=layer is layers[1]):
                 _take(taken, start, end)
                 chosen.append(SecretSpan(start, end, span.kind))
     return sorted(chosen)
@@ -598,7 +600,7 @@ def _take(taken: bytearray, start: int, end: int) -> None:
     taken[start:end] = b"\1" * (end - start)
 
 
-def _left(taken: bytearray, span: SecretSpan, *, in_pieces: bool) -> Iterator[tuple[int, int]]:
+def _left_of(taken: bytearray, span: SecretSpan, *, in_pieces: bool) -> Iterator[tuple[int, int]]:
     at, end = span.start, span.end
     if taken.find(1, at, end) < 0:
         yield at, end

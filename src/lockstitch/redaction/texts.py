@@ -171,7 +171,7 @@ def find_runs(text: str) -> Iterator[EncodedRun]:
         start = mapped.find(_NEEDLE, end)
 
 
-def whole(text: str) -> EncodedRun | None:
+def decode_whole(text: str) -> EncodedRun | None:
     """Return the readable text that a base64 text or a data URL is, None if it is none."""
     url = _DATA_URL.match(text)
     start = url.end() if url else 0
@@ -183,7 +183,7 @@ def whole(text: str) -> EncodedRun | None:
 
 def _run(text: str, start: int, end: int) -> EncodedRun | None:
     written = text[start:end]
-    decoded = _decoded(_SPACE.sub("", written).encode("latin-1", "replace"))
+    decoded = _decode(_SPACE.sub("", written).encode("latin-1", "replace"))
     try:
         plain = None if decoded is None else decoded.decode()
     except UnicodeDecodeError:
@@ -195,7 +195,7 @@ def _run(text: str, start: int, end: int) -> EncodedRun | None:
 
 def _is_readable(head: bytes) -> bool:
     """Whether the beginning of a stretch decodes to the beginning of a text."""
-    decoded = _decoded(head[: len(head) // 4 * 4]) or b""
+    decoded = _decode(head[: len(head) // 4 * 4]) or b""
     return _is_text(decoded.decode("utf-8", "ignore"), len(decoded))
 
 
@@ -210,7 +210,7 @@ def _is_text(text: str, size: int = 0) -> bool:
 _LAYOUT = dict.fromkeys(map(ord, "\n\r\t\x1b"), " ")
 
 
-def _decoded(data: bytes) -> bytes | None:
+def _decode(data: bytes) -> bytes | None:
     data = data.rstrip(b"=")
     if len(data) % 4 == 1:
         return None
@@ -296,7 +296,7 @@ def find_views(text: str) -> Iterator[UnescapedView]:
 
     Escapes of escapes are taken off, too.
     """
-    for start, end in _stretches(text):
+    for start, end in _find_stretches(text):
         view = UnescapedView(text[start:end], start)
         for _ in range(_ROUNDS - 1):
             new = UnescapedView(view.text, 0, view)
@@ -307,7 +307,7 @@ def find_views(text: str) -> Iterator[UnescapedView]:
             yield view
 
 
-def _stretches(text: str) -> Iterator[tuple[int, int]]:
+def _find_stretches(text: str) -> Iterator[tuple[int, int]]:
     escapes = sorted(found.start() for sign in _SIGNS for found in sign.finditer(text))
     at = 0
     while at < len(escapes):
@@ -315,10 +315,10 @@ def _stretches(text: str) -> Iterator[tuple[int, int]]:
         while at < len(escapes) and escapes[at] <= last + 2 * _NEAR:
             last = escapes[at]
             at += 1
-        yield _rounded(text, max(0, first - _NEAR), min(len(text), last + _NEAR))
+        yield _round_stretch(text, max(0, first - _NEAR), min(len(text), last + _NEAR))
 
 
-def _rounded(text: str, start: int, end: int) -> tuple[int, int]:
+def _round_stretch(text: str, start: int, end: int) -> tuple[int, int]:
     """Return a stretch that starts and ends at white space, if there is some near."""
     gap = _BREAK.search(text, start, min(start + _LIMIT, end)) if start else None
     start = gap.end() if gap else start

@@ -150,9 +150,9 @@ class JournalTranscript(Generic[T]):
         # A reply stands before what was said while it was under way, so numbers may go back.
         firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
         for place, first in enumerate(firsts):
-            between = self._between(self._due(first))
-            yield place, between, self._item(items[place], turns.get(place))
-        yield len(items), self._between(self.marks), iter(())
+            between = self._show_between(self._due(first))
+            yield place, between, self._show_item(items[place], turns.get(place))
+        yield len(items), self._show_between(self.marks), iter(())
 
     def _left_out(self, left: range, turns: dict[int, int], word: str) -> Iterator[T]:
         count = sum(start in left for start in turns)
@@ -166,27 +166,27 @@ class JournalTranscript(Generic[T]):
             due.append(self.marks.popleft())
         return due
 
-    def _item(self, item: Item, turn: int | None) -> Iterator[T]:
+    def _show_item(self, item: Item, turn: int | None) -> Iterator[T]:
         if turn is not None:
             yield from self.page.turn(turn, f"record {item.seq}")
         if isinstance(item, Spoken):
-            yield from self._spoken(item)
+            yield from self._show_spoken(item)
         elif isinstance(item, ModelReply):
-            yield from self._reply(item)
+            yield from self._show_reply(item)
         else:
-            yield from self._late(item)
+            yield from self._show_late(item)
 
-    def _spoken(self, item: Spoken) -> Iterator[T]:
+    def _show_spoken(self, item: Spoken) -> Iterator[T]:
         content, name = self.journal.value(item.event), known(item.event.dialect)
         if not name or content is None or isinstance(content, str):
             yield from self.page.said(as_text(content), USER)
         else:
             yield from MessageTranscript([said_as(name, content)], name, {}, self.page).body()
 
-    def _reply(self, item: ModelReply) -> Iterator[T]:
+    def _show_reply(self, item: ModelReply) -> Iterator[T]:
         checkpoint = self.checkpoints.get(item.seq)
         if checkpoint is not None:
-            yield from self._checkpoint(checkpoint)
+            yield from self._show_checkpoint(checkpoint)
         if isinstance(item.event, Partial):
             yield from self.page.note(MarginNote("[the reply broke off here]", "yellow"))
         name = known(item.event.dialect)
@@ -207,7 +207,7 @@ class JournalTranscript(Generic[T]):
         )
         yield from _ReplyTranscript(said, name, self.page, item.calls, self.replaced).body()
 
-    def _late(self, item: Late) -> Iterator[T]:
+    def _show_late(self, item: Late) -> Iterator[T]:
         outcome = item.call.outcome
         if outcome is not None and outcome.seq == item.seq:
             return
@@ -220,15 +220,15 @@ class JournalTranscript(Generic[T]):
             failed=answer.failed,
         )
 
-    def _between(self, marks: Iterable[Fact]) -> Iterator[T]:
+    def _show_between(self, marks: Iterable[Fact]) -> Iterator[T]:
         for fact in marks:
             checkpoint = self.checkpoints.get(fact.seq)
             if checkpoint is not None:
-                yield from self._checkpoint(checkpoint)
+                yield from self._show_checkpoint(checkpoint)
             else:
                 yield from self.page.note(MarginNote(f"[{_describe_event(fact.event)}]", "yellow"))
 
-    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[T]:
+    def _show_checkpoint(self, checkpoint: Checkpoint) -> Iterator[T]:
         text = f"checkpoint {checkpoint.seq}  {describe_checkpoint(checkpoint)}"
         yield from self.page.checkpoint(f"{text}  {utc_time(checkpoint.at)}")
 

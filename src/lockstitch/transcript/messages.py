@@ -67,7 +67,7 @@ def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | s
     if arguments is UNSET or arguments in (None, ""):
         arguments = _own_fields(part)
     if isinstance(arguments, str):
-        arguments = _decoded(arguments)
+        arguments = _decode(arguments)
     name = part.name or part.flavor or "call"
     return name, arguments if isinstance(arguments, (dict, str)) else as_json(arguments)
 
@@ -81,7 +81,7 @@ def _own_fields(part: Part) -> Any:
     return next(iter(kept.values())) if len(kept) == 1 else kept
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
     except (ValueError, RecursionError, ArithmeticError):
@@ -292,7 +292,7 @@ class MessageTranscript(Generic[T]):
             self.dialect.is_placeholder,
             self.dialect.same_result,
         )
-        self.by_message, self.elsewhere = _sorted(marks, len(self.view))
+        self.by_message, self.elsewhere = _sort_marks(marks, len(self.view))
         self.chosen = range(len(self.view))
 
     def lines(self, chosen: range | None) -> Iterator[T]:
@@ -428,7 +428,7 @@ class MessageTranscript(Generic[T]):
     def _answer(self, part: Part, title: str, where: str) -> Iterator[T]:
         text = self.dialect.result_text(part)
         pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
-        yield from self.page.result(title, text, pictures, where, failed=_failed(part.raw))
+        yield from self.page.result(title, text, pictures, where, failed=_has_failed(part.raw))
 
 
 def _server_result(raw: dict[str, Any]) -> str:
@@ -437,7 +437,7 @@ def _server_result(raw: dict[str, Any]) -> str:
     return as_text(inner.get("content") if isinstance(inner, dict) else inner)
 
 
-def _failed(raw: Any) -> bool:
+def _has_failed(raw: Any) -> bool:
     """Whether a result says of itself that it is an error."""
     layers = [raw, *(raw.get(key) for key in ("toolResult", "data", "kwargs"))]
     return any(
@@ -447,7 +447,7 @@ def _failed(raw: Any) -> bool:
     )
 
 
-def _sorted(
+def _sort_marks(
     marks: Marks, total: int
 ) -> tuple[dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]], list[Finding]]:
     """Sort marks by the message they are in; what is in none comes apart."""

@@ -174,7 +174,7 @@ class Followed(Struct):
 
     def look(self) -> str:
         """Read what was appended and return what it says; the rest is not read."""
-        fresh = self._appended()
+        fresh = self._read_appended()
         if fresh is None:
             self.state = SUSPECT_TAIL
         elif fresh:
@@ -192,7 +192,7 @@ class Followed(Struct):
         fresh = self.position.offset - self.whole
         return fresh > 0 and (self.whole <= _MEDIUM or fresh > self.whole * _NEW_PART)
 
-    def _appended(self) -> bytes | None:
+    def _read_appended(self) -> bytes | None:
         """Return the bytes behind those that were read, None if that is not certain."""
         at = self.position
         if at is None:

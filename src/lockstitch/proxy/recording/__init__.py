@@ -151,14 +151,14 @@ class KeptRequest(Struct, frozen=True):
 
 def keep_request(keeper: Keeper, asking: ParsedRequest, client: str = "") -> KeptRequest:
     """Keep a request durably; where it is there already, nothing is written."""
-    return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).kept())
+    return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).record())
 
 
 def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
     """Keep a request in which no messages can be read, as the text that it is."""
     text = text_payload(body.decode("utf-8", "replace"))
     described = _describe("", (TAG,), {"dialect": dialect, "client": client})
-    entries = [_entry(described), _shared(Noted(name=FIELD, label="unread", payload=text))]
+    entries = [_entry(described), _share(Noted(name=FIELD, label="unread", payload=text))]
     name = new_session_name()
 
     def kept() -> KeptRequest:
@@ -171,7 +171,7 @@ def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> 
 
 def keep_reply(keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> str:
     """Keep a reply durably behind its request; return the name of its session."""
-    return keeper.patiently(_ReplyRecording(keeper, kept, came).kept)
+    return keeper.patiently(_ReplyRecording(keeper, kept, came).record)
 
 
 class _RequestRecording:
@@ -189,12 +189,12 @@ class _RequestRecording:
             response = digest_of_response(asking.previous)
             self.base = keeper.answered(response, _response_tag(response))
         if self.base is None:
-            self.chain = beginning(asking.dialect, asking.previous).extended(links)
+            self.chain = beginning(asking.dialect, asking.previous).extend(links)
         else:
             branch, end = self.base
-            self.chain = HashChain(end, branch.nodes[end].length).extended(links)
+            self.chain = HashChain(end, branch.nodes[end].length).extend(links)
 
-    def kept(self) -> KeptRequest:
+    def record(self) -> KeptRequest:
         is_looked_for, is_held = False, False
         while True:
             decision = self._decide()
@@ -231,7 +231,7 @@ class _RequestRecording:
             if self.keeper.backend.head(branch.name) is None:
                 self.keeper.refresh(branch.name)
                 return None
-            return self._kept(branch, decision.seq, step)
+            return self._kept_in(branch, decision.seq, step)
         if step is Relation.CONTINUES and not apart:
             return self._add(branch, decision)
         fork = self.keeper.fork(branch, decision.seq, new_session_name())
@@ -243,9 +243,9 @@ class _RequestRecording:
     ) -> KeptRequest:
         entries = self._entries(branch, decision, source)
         seq = self.keeper.add(branch, entries, decision.head)
-        return self._kept(branch, seq, decision.step)
+        return self._kept_in(branch, seq, decision.step)
 
-    def _kept(self, branch: SessionBranch, seq: int, step: Relation) -> KeptRequest:
+    def _kept_in(self, branch: SessionBranch, seq: int, step: Relation) -> KeptRequest:
         asking = self.asking
         return KeptRequest(branch.name, seq, self.chain, asking.dialect, asking.model, step)
 
@@ -261,13 +261,13 @@ class _RequestRecording:
                 self.asking.instructions, is_first=not branch.instructions_at(seq)
             )
             entries += [
-                _shared(event, instructions_key(self.instructions, new_name()))
+                _share(event, instructions_key(self.instructions, new_name()))
                 for event in instructions
             ]
         entries += _fields(self.asking.beside, branch.fields_at(seq))
         known = branch.calls_at(seq)[-_LAST_CALLS if self.asking.previous else 0 :]
         facts = facts_of(self.asking, decision.matched, known, seq + len(entries) + 1)
-        return entries + self._marked(facts, branch)
+        return entries + self._mark_facts(facts, branch)
 
     def _description(self, branch: SessionBranch, step: Relation) -> Described | None:
         tags = {TAG, *map(tag_of, self.chain.marks.values())}
@@ -281,7 +281,7 @@ class _RequestRecording:
         kept = had.tags if step is Relation.CONTINUES or self.base else ()
         return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
 
-    def _marked(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[JournalEntry]:
+    def _mark_facts(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[JournalEntry]:
         """Write facts; the last of each message carries where the chain is then."""
         entries: list[JournalEntry] = []
         chain, seen = self.chain, set(branch.nodes)
@@ -303,7 +303,7 @@ class _ReplyRecording:
         self.came = came
         self.fork = new_session_name()
         links = links_of_reply(kept.dialect, came.messages)
-        self.chain = kept.chain.extended(links)
+        self.chain = kept.chain.extend(links)
         self.response = digest_of_response(came.response) if came.response else ""
         self.facts = self._facts()
         self.is_tried = False
@@ -317,7 +317,7 @@ class _ReplyRecording:
         key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
         return [*map(_entry, first), _entry(last, key)]
 
-    def kept(self) -> str:
+    def record(self) -> str:
         if self.is_tried:
             for name in (self.request.session, self.fork):
                 backend, key = self.keeper.backend, self.facts[0].key
@@ -417,14 +417,14 @@ def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]
     nothing = blob_name(bytes(NOTHING))
     gone = [label for label, name in had.items() if label not in beside and name != nothing]
     events += [Noted(name=FIELD, label=label) for label in gone]
-    return [_shared(event) for event in events]
+    return [_share(event) for event in events]
 
 
 def _entry(event: Event, key: str = "") -> JournalEntry:
     return entry_of(event, key or new_name(), now())
 
 
-def _shared(event: Event, key: str = "") -> JournalEntry:
+def _share(event: Event, key: str = "") -> JournalEntry:
     """Write an event whose value many sessions have: that is kept once."""
     value = bytes(event.payload)
     if len(value) < _SHARED:
@@ -472,10 +472,10 @@ class StoreRecorder:
         ``model`` is for dialects whose address names it, and ``client`` who asks.
         """
         name = profile_named(dialect).dialect
-        kept = await self._beside(lambda: self._kept(name, body, model, client))
+        kept = await self._beside(lambda: self._keep(name, body, model, client))
         return StoreExchange(self, kept)
 
-    def _kept(self, dialect: str, body: bytes, model: str, client: str) -> KeptRequest:
+    def _keep(self, dialect: str, body: bytes, model: str, client: str) -> KeptRequest:
         try:
             asking = parse_request(dialect, body, self._linking, model)
         except Unreadable:

@@ -76,13 +76,13 @@ class HashChain(Struct, frozen=True):
     lengths: list[int] = []
     marks: dict[int, bytes] = {}
 
-    def extended(self, messages: Iterable[Links]) -> HashChain:
+    def extend(self, messages: Iterable[Links]) -> HashChain:
         """Return the chain with more messages behind it."""
         ends, lengths, marks = list(self.ends), list(self.lengths), dict(self.marks)
         last, length = self.last, self.length
         for links in messages:
             for link in links:
-                last, length = _hashed(last, link), length + 1
+                last, length = _hash(last, link), length + 1
                 if length & (length - 1) == 0:
                     marks[length] = last
             ends.append(last)
@@ -92,10 +92,10 @@ class HashChain(Struct, frozen=True):
 
 def beginning(dialect: str, instructions: str = "") -> HashChain:
     """Return the chain before the first message; ``instructions`` is what else it depends on."""
-    return HashChain(_hashed(b"", f"{dialect}\n{instructions}".encode()))
+    return HashChain(_hash(b"", f"{dialect}\n{instructions}".encode()))
 
 
-def _hashed(before: bytes, link: bytes) -> bytes:
+def _hash(before: bytes, link: bytes) -> bytes:
     return blake2b(before + link, digest_size=_SIZE).digest()
 
 
@@ -117,9 +117,9 @@ class Linking:
         """Return the links of messages; raise ``ValueError`` for one that is no JSON."""
         view = new_dialect(dialect)
         with self._lock:
-            return [self._linked(view, raw) for raw in raws]
+            return [self._link(view, raw) for raw in raws]
 
-    def _linked(self, view: Dialect, raw: bytes) -> Linked:
+    def _link(self, view: Dialect, raw: bytes) -> Linked:
         name = blake2b(raw, digest_size=16, person=view.name.encode()[:16]).digest()
         linked = self._known.get(name)
         if linked is None:
@@ -151,8 +151,8 @@ def links_of(view: Dialect, message: Message) -> Links:
         spoken = [part for part in parts if not _is_reminder(part)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
-        return (_written(["odd", message.role, message.raw]),)
-    return tuple(_written(_said(view, message.role, part)) for part in parts)
+        return (_hash_value(["odd", message.role, message.raw]),)
+    return tuple(_hash_value(_words_of(view, message.role, part)) for part in parts)
 
 
 def _is_reminder(part: Part) -> bool:
@@ -165,7 +165,7 @@ def is_wrapped(part: Part) -> bool:
     return _WRAPPED.fullmatch(part.text) is not None
 
 
-def _said(view: Dialect, role: str, part: Part) -> list[Any]:
+def _words_of(view: Dialect, role: str, part: Part) -> list[Any]:
     """Return what a part says, whatever it is called by."""
     if part.kind == TEXT:
         return [role, part.text.strip()]
@@ -195,7 +195,7 @@ def _named_by_nobody(raw: Any) -> Any:
     return {key: value for key, value in raw.items() if key not in _NAMES and key != _MARKER}
 
 
-def _written(value: Any) -> bytes:
+def _hash_value(value: Any) -> bytes:
     try:
         return _digest(_ENCODE(value))
     except (TypeError, ValueError, RecursionError, UnicodeError):
@@ -287,20 +287,20 @@ def parse_request(dialect: str, body: bytes, linking: Linking, model: str = "") 
     """Take a request's body apart; raise ``Unreadable`` for what holds no list of messages."""
     try:
         try:
-            return _taken_apart(dialect, body, linking, model)
+            return _take_apart(dialect, body, linking, model)
         except ValueError:
             # half a character: Python reads it, and what is kept says so
             plain = json.dumps(json.loads(body), ensure_ascii=False)
-            return _taken_apart(dialect, plain.encode("utf-8", "replace"), linking, model)
+            return _take_apart(dialect, plain.encode("utf-8", "replace"), linking, model)
     except (ValueError, RecursionError):
         raise Unreadable("the body of the request holds no list of messages") from None
 
 
-def _taken_apart(dialect: str, body: bytes, linking: Linking, model: str) -> ParsedRequest:
+def _take_apart(dialect: str, body: bytes, linking: Linking, model: str) -> ParsedRequest:
     profile = profile_named(dialect)
     name, key = profile.dialect, profile.list_key
     fields = _FIELDS(body)
-    raws = _listed(fields.get(key))
+    raws = _messages_in(fields.get(key))
     linked = linking.of_raws(name, raws)
     begun = next((n for n, one in enumerate(linked) if one.role != SYSTEM), len(raws))
     system = system_in({one: _DECODE(fields[one]) for one in SYSTEMS if one in fields})
@@ -331,7 +331,7 @@ def _without_secrets(raw: bytes) -> bytes:
     return raw if is_plain else msgspec.json.encode(clean)
 
 
-def _listed(raw: Raw | None) -> list[bytes]:
+def _messages_in(raw: Raw | None) -> list[bytes]:
     """Return the bytes of each message; OpenAI's Responses take a text for a single one."""
     if raw is None:
         return []
@@ -412,13 +412,13 @@ class _NewMessages:
 
     def facts(self) -> list[NewFact]:
         self._count_matched()
-        mine = [one for one in self._ordered() if one[0] >= self.before]
+        mine = [one for one in self._order_facts() if one[0] >= self.before]
         for (_, end, number), behind in zip(mine, [*mine[1:], None], strict=False):
             follows = behind is not None and behind[0] <= end
             self._put(number, end, -1 if follows else end + self.shift)
         return self.out
 
-    def _ordered(self) -> list[tuple[int, int, int]]:
+    def _order_facts(self) -> list[tuple[int, int, int]]:
         """Return the facts in the order of their messages: first and last of these, and a number.
 
         The number is -1 for a message that made no fact. A result that stands before its call
@@ -452,7 +452,7 @@ class _NewMessages:
             return
         event = self.made.events[number]
         if isinstance(event, Finished):
-            event = self._placed(event)
+            event = self._place_result(event)
         self.places[number + 1] = self.first + len(self.out)
         if isinstance(event, Replied) and not event.calls:
             self.out.append(NewFact(event))
@@ -460,7 +460,7 @@ class _NewMessages:
         else:
             self.out.append(NewFact(event, ends))
 
-    def _placed(self, event: Finished) -> Event:
+    def _place_result(self, event: Finished) -> Event:
         """Return a result with the record of its call's reply."""
         if event.reply in self.places:
             return structs.replace(event, reply=self.places[event.reply])

@@ -131,7 +131,7 @@ class SessionBranch:
             for index, asked in enumerate(calls)
         ]
 
-    def forked(self, name: str, seq: int, head: Head) -> SessionBranch:
+    def fork_at(self, name: str, seq: int, head: Head) -> SessionBranch:
         """Return what a fork at a record is known to hold."""
         fork = SessionBranch(name)
         fork.head, fork.about, fork._said = head, self.about, seq
@@ -366,4 +366,4 @@ class Keeper:
         """Make a fork of a session at a record; nobody else knows it until something is added."""
         head = self.backend.fork(source.name, seq, name)
         with self._lock:
-            return source.forked(name, seq, head)
+            return source.fork_at(name, seq, head)
