@@ -37,7 +37,7 @@ def heal(  # noqa: PLR0913 - options, all by name
     if original.is_proven:  # nearly every request: not even a plan is made
         return original.unchanged
     made = Plan(original)
-    outcome = made._outcome  # noqa: SLF001 - heal is where a plan is made and used up
+    outcome = made.outcome
     if made.findings or outcome.changes:
         import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
 

@@ -145,8 +145,8 @@ class Plan:
         return case if closes or any(found.fixable for found in self.findings) else None
 
     @cached_property
-    def _outcome(self) -> RepairOutcome:
-        """What the repair comes to, worked out when somebody asks for it."""
+    def outcome(self) -> RepairOutcome:
+        """Internal: what the repair comes to, worked out when somebody asks for it."""
         original, spared = self._original, self._spared
         while self._case is not None:
             found = repair_case(
@@ -164,27 +164,27 @@ class Plan:
     @property
     def remaining(self) -> list[Finding]:
         """What a repair would leave: all of it where none is made."""
-        return self._outcome.remaining
+        return self.outcome.remaining
 
     @property
     def healed(self) -> bool:
         """Whether nothing is left that the provider refuses."""
-        return self._outcome.healed
+        return self.outcome.healed
 
     @property
     def changes(self) -> list[Change]:
         """What would be done."""
-        return self._outcome.changes
+        return self.outcome.changes
 
     @property
     def quarantine(self) -> list[Quarantined]:
         """What could not stay, whole."""
-        return self._outcome.quarantine
+        return self.outcome.quarantine
 
     @property
     def changed(self) -> bool:
         """Whether the healed list is another one than the original."""
-        return self._outcome.changed
+        return self.outcome.changed
 
     @property
     def count(self) -> int:
@@ -201,11 +201,11 @@ class Plan:
     def repaired(self) -> list[RepairedMessage]:
         """The healed messages, each with where it and its parts were in the original."""
         raw = self._original.raw
-        if not self._outcome.changed:
+        if not self.outcome.changed:
             return [RepairedMessage(message, number) for number, message in enumerate(raw)]
         whole: list[RepairedMessage] = []
         gaps = {} if self._original.excerpt is None else self._original.excerpt.gaps
-        for one in self._outcome.messages:
+        for one in self.outcome.messages:
             whole.append(one)
             if one.origin in gaps:  # behind it come messages that needed no look
                 behind = range(one.origin + 1, gaps[one.origin])
@@ -215,7 +215,7 @@ class Plan:
     @cached_property
     def plain(self) -> Any:
         """The healed value as plain data."""
-        outcome, raw = self._outcome, self._original.raw
+        outcome, raw = self.outcome, self._original.raw
         if not outcome.changed:
             return self._original.plain
         messages: list[Any] = []
@@ -231,7 +231,7 @@ class Plan:
     @cached_property
     def messages(self) -> Any:
         """The healed value in the kind that was handed in."""
-        if not self._outcome.changed:
+        if not self.outcome.changed:
             return self._original.unchanged
         freeze = self._original.freeze
         return self.plain if freeze is None else freeze(self.plain, self._earlier)
@@ -245,7 +245,7 @@ class Plan:
     @cached_property
     def _earlier(self) -> dict[int, Any]:
         """What each changed message and part was before."""
-        return earlier_forms(self._outcome.messages, self._original.raw)
+        return earlier_forms(self.outcome.messages, self._original.raw)
 
 
 def plan_stored(

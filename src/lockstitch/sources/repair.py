@@ -200,7 +200,7 @@ def plan_history(history: History, spared: frozenset[str], *, to_write: bool = T
 def _plan_to_write(plan: Plan, history: History, spared: frozenset[str]) -> Plan:
     """Return a plan whose messages can be stored: the prompt behind them is in none of them."""
     end = len(history.messages)
-    if plan.count == end or not plan.changed:
+    if plan.count == end or not plan.outcome.changed:
         return plan
     if any(one.origin == end and not one.parts for one in plan.repaired):
         return plan
@@ -333,7 +333,7 @@ def _repair_once(
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
     if lossy and not options.lossy:
         plan = plan_history(history, form.tolerated | lossy)
-    if not plan.healed or (not plan.changed and history is after.history):
+    if not plan.outcome.healed or (not plan.outcome.changed and history is after.history):
         return after
     take_over_changes(plan, history, after, ledger)
     repaired = trace_sources(history, plan.repaired)
@@ -364,10 +364,10 @@ def _note_cleaned(transcript: Transcript, record: Record, ledger: Ledger) -> Non
 
 def take_over_changes(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
     """Write the engine's ledger into that of the file, with the places of the file."""
-    for change in plan.changes:
+    for change in plan.outcome.changes:
         place = place_in_store(change.at, history, transcript)
         ledger.changes.append(structs.replace(change, place=place))
-    for kept in plan.quarantine:
+    for kept in plan.outcome.quarantine:
         place = place_in_store(kept.at, history, transcript)
         ledger.quarantine.append(structs.replace(kept, place=place))
 
