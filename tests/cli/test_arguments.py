@@ -163,10 +163,6 @@ def test_nothing_at_all_prints_help_into_a_pipe(process: Any) -> None:
     assert b"Start here:" in done.stdout
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    assert {one.name: (one.group, one.summary) for one in DECLARED} == COMMANDS
-
-
 @pytest.mark.parametrize("declared", DECLARED, ids=COMMANDS)
 def test_no_command_takes_a_flag_twice_or_one_that_all_have(declared: Command) -> None:
     flags = [flag for option in (*declared.options, *COMMON) for flag in option.flags]

@@ -17,6 +17,8 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from msgspec import structs
+
 from lockstitch.cli import parser, terminal
 from lockstitch.cli.terminal import CLEAN, FAILED, INTERRUPTED
 from lockstitch.errors import LockstitchError, UsageError, suggestion
@@ -137,7 +139,8 @@ def command(name: str) -> Command:
     home = _SHARED.get(name) or _MODULES.get(name, name)
     module = import_module(f"lockstitch.cli.{home}")
     found: Command = getattr(module, name.upper() if name in _SHARED else "COMMAND")
-    return found
+    group, summary = COMMANDS[name]
+    return structs.replace(found, group=group, summary=summary)
 
 
 def _run_command(words: Sequence[str]) -> int:

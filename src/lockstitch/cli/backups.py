@@ -280,9 +280,7 @@ def _prune(due: list[Backup], *, yes: bool, as_json: bool) -> int:
 
 COMMAND = Command(
     name="backups",
-    group="sessions",
     run=run,
-    summary="List, show and prune the backups that repairs have kept.",
     details=(
         "Every repair keeps what it replaces in a folder .lockstitch beside the session, and what "
         "could not stay in a quarantine with it. Lists those of all sessions of this machine, or "

@@ -265,10 +265,8 @@ def _check_requests(document: MessageDocument, dialect: str | None, model: str |
 
 COMMAND = Command(
     name="check",
-    group="sessions",
     run=run,
     bundle=CheckRequest,
-    summary="Find what is wrong with a session, or with a message list or request body.",
     details=(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, "
         "OpenClaw, Gemini CLI, opencode, goose, OpenAI Agents), folders of them, the id of a "

@@ -363,10 +363,8 @@ def _read_deadline(text: str) -> float:
 
 COMMAND = Command(
     name="compact",
-    group="sessions",
     run=run,
     bundle=CompactRequest,
-    summary="Make a session that is too long shorter, as its own program would.",
     details=(
         "For sessions of Claude Code and Codex, message lists, and stores of Lockstitch's own. "
         "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "

@@ -222,7 +222,6 @@ SCRIPTS: dict[str, Callable[[Sequence[Command]], str]] = {"bash": bash, "zsh": z
 COMMAND = Command(
     name="completion",
     run=run,
-    summary="Print a script that lets your shell complete lockstitch's commands.",
     details=(
         "The script completes commands, options, their values, files, and the ids of the newest "
         "sessions on this machine, which `lockstitch completion sessions` prints. Without SHELL "

@@ -341,7 +341,6 @@ def _empty_folder(wanted: str | None) -> Path:
 COMMAND = Command(
     name="demo",
     run=run,
-    summary="Kill an agent in mid-tool, once with a message list and once with a session.",
     details=(
         "Starts the strict provider on this machine and two agents as processes of their own, and "
         "really kills each with kill -9 while one of three tools is running: one keeps a plain "

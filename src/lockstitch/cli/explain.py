@@ -96,7 +96,6 @@ def _print_markdown(markdown: str) -> None:
 COMMAND = Command(
     name="explain",
     run=run,
-    summary="Explain a code: what it is, what causes it, what heal does about it.",
     details="Takes a code (LS101) or a name (orphan-call); without either it lists all rules.",
     examples=(
         "lockstitch explain LS101",

@@ -275,10 +275,8 @@ def _escape_text(text: str) -> str:
 
 COMMAND = Command(
     name="export",
-    group="sessions",
     run=run,
     bundle=ExportRequest,
-    summary="Print a stored session as the messages of a request, healed, or as a document.",
     details=(
         "The messages are those that a resume would send, in the dialect of the session's own "
         "provider or in another one (--to). --to markdown and --to html write a document to read: "

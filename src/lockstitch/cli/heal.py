@@ -315,9 +315,7 @@ def _encode_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
 
 COMMAND = Command(
     name="heal",
-    group="requests",
     run=run,
-    summary="Make a message list or request body valid, and say what was done.",
     details=(
         "Prints the healed JSON on stdout and every change on stderr. What was not wrong keeps "
         "its bytes; if nothing was, the output is the input. Nothing is lost on the way: what "

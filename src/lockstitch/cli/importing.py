@@ -144,9 +144,7 @@ def _fields(source: Source, one: Taken | str) -> dict[str, Any]:
 
 COMMAND = Command(
     name="import",
-    group="store",
     run=run,
-    summary="Copy a session of another program into a store, to go on from there.",
     details=(
         "TARGET is a file, a database, a folder or the id of a session of any program that is "
         "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "

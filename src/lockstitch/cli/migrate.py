@@ -236,9 +236,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
 
 COMMAND = Command(
     name="migrate",
-    group="store",
     run=run,
-    summary="Copy sessions from one store into another one.",
     details=(
         "For stores of Lockstitch's own, of any two kinds; TO is made if it is not there. Records "
         "keep their keys and times, large values, titles, tags and metadata go with them, and the "

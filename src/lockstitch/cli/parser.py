@@ -107,18 +107,19 @@ class Command(Struct, frozen=True):
     """One command: what it says of itself, what it takes, and the function that does it.
 
     ``run`` gets the values by their names or, where there are many, as one ``bundle`` of them.
-    ``group`` is one of ``help.GROUPS``: where the command stands in the list of all.
+    Its line in the list of all commands is in ``COMMANDS`` of ``lockstitch.cli``, which fills in
+    ``summary`` and ``group``.
     """
 
     name: str
     run: Callable[..., int]
-    summary: str
     details: str
     examples: tuple[str, ...]
     operand: Operand
     options: tuple[Option, ...]
-    group: str = ""
     bundle: type[Struct] | None = None
+    group: str = ""
+    summary: str = ""
 
 
 # What every command takes; none of them reaches its ``run``.

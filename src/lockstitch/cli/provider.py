@@ -85,9 +85,7 @@ def _log_text(entry: RequestEntry) -> None:
 
 COMMAND = Command(
     name="provider",
-    group="requests",
     run=run,
-    summary="Run a strict provider on this machine, for tests and demos.",
     details=(
         "Speaks Anthropic Messages, OpenAI Responses, OpenAI Chat, Gemini and Bedrock Converse on "
         "127.0.0.1, streaming or not. What the real provider would refuse it refuses, with status "

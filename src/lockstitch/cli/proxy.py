@@ -109,9 +109,7 @@ def _log_text(event: ProxyEvent) -> None:
 
 COMMAND = Command(
     name="proxy",
-    group="requests",
     run=run,
-    summary="Heal requests on their way from any client to its provider.",
     details=(
         "Point a client's base URL here. A request that is fine goes on byte for byte; one that "
         "the provider would refuse is healed, always in the same way, and the reply says so in "

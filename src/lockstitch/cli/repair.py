@@ -563,10 +563,8 @@ def _rewrite_session(target: str, found: Salvage, *, writes: bool) -> dict[str, 
 
 COMMAND = Command(
     name="repair",
-    group="sessions",
     run=run,
     bundle=RepairRequest,
-    summary="Repair broken sessions in place: planned, shown, backed up, undoable.",
     details=(
         "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
         "change, -o writes a repaired copy instead. The original is kept in a folder .lockstitch "

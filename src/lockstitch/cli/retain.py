@@ -154,9 +154,7 @@ def _print_audit(target: str, *, as_json: bool) -> int:
 
 RETAIN = Command(
     name="retain",
-    group="store",
     run=run_retain,
-    summary="Remove sessions that are old, or more than you want to keep.",
     details=(
         "For stores of Lockstitch's own. Shows which sessions would go and asks; --yes does not "
         "ask, and --dry-run only shows. Either rule is enough for a session to go. One that "
@@ -236,9 +234,7 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
 
 DELETE = Command(
     name="delete",
-    group="store",
     run=run_delete,
-    summary="Remove a session for good, with what belongs to it.",
     details=(
         "For sessions in stores of Lockstitch's own. Says what goes and asks; --yes does not ask. "
         "Its records go, and large values that no other session uses. If a program has the session "
@@ -276,9 +272,7 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
 
 VACUUM = Command(
     name="vacuum",
-    group="store",
     run=run_vacuum,
-    summary="Free the space of deleted sessions, and erase what they said from it.",
     details=(
         "For stores of Lockstitch's own. Sessions can be used meanwhile, but in a large store "
         'their writers may have to wait. With --json: "freed", how many bytes were freed, as far '

@@ -70,9 +70,7 @@ def parse_place(word: str) -> int | str:
 
 REWIND = Command(
     name="rewind",
-    group="store",
     run=run_rewind,
-    summary="Let a session go on from an earlier place; nothing is deleted.",
     details=(
         "For sessions in stores of Lockstitch's own. Says what leaves the conversation and asks; "
         "--yes does not ask. The rewind is one more record, and --undo takes it back. If a program "
@@ -121,9 +119,7 @@ def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: 
 
 FORK = Command(
     name="fork",
-    group="store",
     run=run_fork,
-    summary="Make a new session out of the beginning of another one.",
     details=(
         "For sessions in stores of Lockstitch's own. The new session holds the records up to --at, "
         "or all of them, in the same store. The old one is only read, so it may be in use."
@@ -181,9 +177,7 @@ def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -
 
 CHECKPOINTS = Command(
     name="checkpoints",
-    group="store",
     run=run_checkpoints,
-    summary="List the places of a session to go back to.",
     details=(
         "A session in a store of Lockstitch's own has one before every batch of tool calls, one at "
         "the end of every turn, and those that were named. The number is what `lockstitch rewind` "

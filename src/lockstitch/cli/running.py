@@ -156,7 +156,6 @@ def _behind_proxy(
 COMMAND = Command(
     name="run",
     run=run,
-    summary="Repair the session that a command is about to resume, and run it behind the proxy.",
     details=(
         "Knows Claude Code, Codex, Gemini CLI, opencode, pi and goose by their command. Finds the "
         "session that CMD is about to resume, shows what is wrong with it and asks before it "
@@ -174,7 +173,6 @@ COMMAND = Command(
         "lockstitch run --record sqlite:///sessions.db -- claude",
         "lockstitch run --upstream http://127.0.0.1:8400 -- python agent.py",
     ),
-    group="sessions",
     operand=Operand(
         "words",
         "-- CMD...",

@@ -427,10 +427,8 @@ def _say_unknown(others: Sequence[Report], named: Sequence[str], *, every: bool)
 
 COMMAND = Command(
     name="scan",
-    group="sessions",
     run=run,
     bundle=ScanRequest,
-    summary="Find every agent session on this machine, or below PATH, and check them all.",
     details=(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
         "goose keep their sessions, reads every file on all cores and changes nothing. "

@@ -127,9 +127,7 @@ def _head(titles: listing.Summaries, target: str, form: str, session: str) -> It
 
 COMMAND = Command(
     name="search",
-    group="sessions",
     run=run,
-    summary="Find sessions by what was said in them.",
     details=(
         "WORDS are one argument, in quotes if there are several: one message must contain all "
         "of them, in any case. Looks at what users, models and tools said. Without a TARGET it "

@@ -395,10 +395,8 @@ def _show_journal(target: str, session: str | None, width: int, request: ShowReq
 
 COMMAND = Command(
     name="show",
-    group="sessions",
     run=run,
     bundle=ShowRequest,
-    summary="Show a session for a person to read, calls joined with their results.",
     details=(
         "Shows what a resume would send, and marks broken places with their code. In a session "
         "of a store of Lockstitch's own, every call is shown with what became of it, and the "

@@ -69,9 +69,7 @@ def _open(address: str, stack: ExitStack) -> None:
 
 COMMAND = Command(
     name="ui",
-    group="sessions",
     run=run,
-    summary="Show sessions on a page in the browser: read, repair, undo, rewind, export.",
     details=(
         "Shows the sessions of this machine, or those of TARGET: a file, a folder, the id of a "
         "session, a store of Lockstitch's own (sqlite:///, jsonl:///, postgresql://) or a "

@@ -269,10 +269,8 @@ def _list(request: UndoRequest) -> int:
 
 COMMAND = Command(
     name="undo",
-    group="sessions",
     run=run,
     bundle=UndoRequest,
-    summary="Take the last repair of a session back, byte for byte.",
     details=(
         "Shows what will replace what, with sizes and dates, and asks; --yes does not "
         "ask. For a folder: the last repair that touched files in it, all of them. For a database: "

@@ -85,7 +85,6 @@ def run(  # noqa: PLR0913 - one keyword an option
 COMMAND = Command(
     name="watch",
     run=run,
-    summary="Check sessions while they are written; report what breaks, and repair it when asked.",
     details=(
         "Follows the places where the known programs keep their sessions, or PATH, and reads what "
         "is appended. What is wrong is reported in one line, with the command that repairs it. A "
@@ -102,7 +101,6 @@ COMMAND = Command(
         "lockstitch watch ~/.claude/projects --json",
         "lockstitch watch --exec 'logger -t sessions -f /dev/stdin'",
     ),
-    group="sessions",
     operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
     options=(
         Option("repair", ("--repair",), "Repair sessions at rest, with a backup."),
