@@ -14,6 +14,7 @@ from typing import Any, Literal
 from msgspec import Raw, Struct, field
 
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import Tokens, messages_in, tokens_in
@@ -51,6 +52,8 @@ class Match(Struct, frozen=True):
     who: Who
     excerpt: str
     at: int = 0
+
+    __repr__ = repr_without("excerpt")
 
 
 class SearchWords:

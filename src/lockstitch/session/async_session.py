@@ -47,7 +47,12 @@ class Opening:
     ) -> None:
         opening = partial(Session, backend, name, wait=wait, create=create)
         self._open = partial(opening, parent=parent)
+        self._name = name
         self._session: AsyncSession | None = None
+
+    def __repr__(self) -> str:
+        """Name the session, and say whether it was opened."""
+        return f"<{type(self).__name__} {self._name}: {'opened' if self._session else 'not yet'}>"
 
     async def _opened(self) -> AsyncSession:
         self._session = AsyncSession(await unless_cancelled(self._open, Session.close))
@@ -313,6 +318,10 @@ class Following:
         self._reader = reader
         self._timeout = timeout
         self._facts: deque[Fact] = deque()
+
+    def __repr__(self) -> str:
+        """Name the session that is followed."""
+        return f"<{type(self).__name__} {self._reader.name}>"
 
     def __aiter__(self) -> Self:
         """Return itself."""
