@@ -26,6 +26,12 @@ MODULES = {
         "[Lists and requests](../library.md) and [Sessions that cannot break](../journal.md) "
         "show how it is used.",
     ),
+    "lockstitch.journal": (
+        "journal.md",
+        "What a journal holds",
+        "The kinds of event, and what the events of a session add up to. "
+        "[Events](events.md) says how each of them is written.",
+    ),
     "lockstitch.sessions": (
         "sessions.md",
         "Sessions of other programs",
@@ -266,13 +272,17 @@ def _annotation(annotation: Any) -> str:
 
 
 def returned_by(module: ModuleType) -> set[type]:
-    """The classes of ours that functions and methods of a module return and it does not export."""
-    own = {id(getattr(module, name)) for name in module.__all__}
-    own |= {id(getattr(lockstitch, name)) for name in lockstitch.__all__}
+    """The classes of ours that functions and methods of a module return and no module exports."""
     found: set[type] = set()
     for name in module.__all__:
         found |= _returned(getattr(module, name))
-    return {one for one in found if id(one) not in own}
+    return found - exported()
+
+
+def exported() -> set[type]:
+    """The classes that can be imported from a module of the reference."""
+    values = (getattr(one, name) for one in documented().values() for name in one.__all__)
+    return {value for value in values if inspect.isclass(value)}
 
 
 def _returned(value: Any) -> set[type]:

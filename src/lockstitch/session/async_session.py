@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -144,7 +144,7 @@ class AsyncSession(SessionReadMixin):
         model: str | None = None,
         provider: str | None = None,
         budget: int | None = None,
-        summarize: Callable[[str], Any] | None = None,
+        summarize: Callable[[str], str | Awaitable[str]] | None = None,
         **options: Unpack[CompactOptions],
     ) -> list[Any]:
         name = f"{dialect}:{profile}" if profile else dialect
@@ -245,7 +245,7 @@ class AsyncSession(SessionReadMixin):
 
     async def compact(
         self,
-        summarize: Callable[[str], Any] | None = None,
+        summarize: Callable[[str], str | Awaitable[str]] | None = None,
         *,
         budget: int,
         dialect: str | None = None,
