@@ -65,6 +65,10 @@ class SearchWords:
             raise UsageError("there is nothing to look for: give one word or more")
         self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
 
+    def __repr__(self) -> str:
+        """Say how many words there are; what somebody looks for may be a secret."""
+        return f"<{type(self).__name__}: {len(self.words)} words>"
+
     def may_be_in(self, raw: bytes) -> bool:
         """Whether the JSON of a text can hold all words; a quick look, never wrong about no.
 

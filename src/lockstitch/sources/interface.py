@@ -338,6 +338,10 @@ class Format(ABC):
     resume: tuple[str, ...] = ()
     is_local: bool = False
 
+    def __repr__(self) -> str:
+        """Name the format."""
+        return f"<{type(self).__name__} {self.name}>"
+
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
         """Whether a store is surely of this format, by its first records or its tables.

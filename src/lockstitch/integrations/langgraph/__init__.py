@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.middleware import HealMiddleware
     from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration, migrate
     from lockstitch.integrations.langgraph.reconciler import areconcile, reconcile
-    from lockstitch.integrations.langgraph.report import Counters, Reconciled
+    from lockstitch.integrations.langgraph.report import Counters, Reconciled, ReconciledChannel
     from lockstitch.integrations.langgraph.saver.saver import Saver
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Migrated",
     "Migration",
     "Reconciled",
+    "ReconciledChannel",
     "Saver",
     "areconcile",
     "heal_hook",
@@ -43,6 +44,7 @@ _HOMES = {
     "Migrated": "migration.migration",
     "Migration": "migration.migration",
     "Reconciled": "report",
+    "ReconciledChannel": "report",
     "Saver": "saver.saver",
     "areconcile": "reconciler",
     "heal_hook": "hooks",
