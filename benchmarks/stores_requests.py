@@ -176,7 +176,7 @@ def later(urls: Callable[[], str], rounds: int) -> list[Fields]:
                 session.request(dialect)
                 found = []
                 for _ in range(max(rounds, 3)):
-                    session._seen.add(*turns.events(session.seq))  # noqa: SLF001
+                    session._writer.add(*turns.events(session.seq))  # noqa: SLF001
                     session.say("more")
                     start = time.process_time()
                     session.request(dialect)

@@ -47,6 +47,7 @@ NAVIGATION: list[Entry] = [
         "Reference": [
             {"Command line": "cli.md"},
             {"lockstitch": ["reference/lockstitch.md"]},
+            {"lockstitch.journal": ["reference/journal.md"]},
             {"lockstitch.sessions": ["reference/sessions.md"]},
             {"lockstitch.stored": ["reference/stored.md"]},
             {"lockstitch.integrations.langgraph": ["reference/langgraph.md"]},

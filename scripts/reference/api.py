@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import inspect
 import sys
@@ -25,6 +26,12 @@ MODULES = {
         "What `import lockstitch` gives. Everything here can be imported from `lockstitch`. "
         "[Lists and requests](../library.md) and [Sessions that cannot break](../journal.md) "
         "show how it is used.",
+    ),
+    "lockstitch.journal": (
+        "journal.md",
+        "What a journal holds",
+        "The kinds of event, and what the events of a session add up to. "
+        "[Events](events.md) says how each of them is written.",
     ),
     "lockstitch.sessions": (
         "sessions.md",
@@ -87,8 +94,11 @@ def pages(name: str) -> dict[str, str]:
             [f"[`{one.__name__}`]({folder}/{one.__name__}.md)", _first_sentence(one.__doc__)]
             for one in others
         ]
-        lead = "## Other types\n\nFunctions and methods also return these. The page of each says"
-        parts.append(f"{lead} where to import it from.\n\n{table(['Name', 'What it is'], rows)}")
+        lead = (
+            "## Internal types\n\nFunctions and methods also return these, for whoever adds a "
+            "format or a store. They are internal, and may change in any version."
+        )
+        parts.append(f"{lead}\n\n{table(['Name', 'What it is'], rows)}")
     classes = {one: getattr(module, one) for one in names if inspect.isclass(getattr(module, one))}
     parts += [entry(one, getattr(module, one)) for one in names if one not in classes]
     written = {file: "\n\n".join(parts) + "\n"}
@@ -266,40 +276,63 @@ def _annotation(annotation: Any) -> str:
 
 
 def returned_by(module: ModuleType) -> set[type]:
-    """The classes of ours that functions and methods of a module return and it does not export."""
-    own = {id(getattr(module, name)) for name in module.__all__}
-    own |= {id(getattr(lockstitch, name)) for name in lockstitch.__all__}
+    """The classes of ours that functions and methods of a module return and no module exports."""
     found: set[type] = set()
     for name in module.__all__:
         found |= _returned(getattr(module, name))
-    return {one for one in found if id(one) not in own}
+    return found - exported()
+
+
+def exported() -> set[type]:
+    """The classes that can be imported from a module of the reference."""
+    values = (getattr(one, name) for one in documented().values() for name in one.__all__)
+    return {value for value in values if inspect.isclass(value)}
 
 
 def _returned(value: Any) -> set[type]:
     if inspect.isroutine(value):
-        return _named(_hints(value).get("return"))
+        return classes_in(hints_of(value).get("return"))
     found: set[type] = set()
     if inspect.isclass(value):
         for _, member in members_of(value):
-            getter = member.fget if isinstance(member, property) else member
-            found |= _named(_hints(getter).get("return"))
-        for name, kind in _hints(value).items():
-            found |= set() if name.startswith("_") else _named(kind)
+            getter = (
+                member.fget if isinstance(member, property) else getattr(member, "func", member)
+            )
+            found |= classes_in(hints_of(getter).get("return"))
+        for name, kind in hints_of(value).items():
+            found |= set() if name.startswith("_") else classes_in(kind)
     return found
 
 
-def _hints(value: Any) -> dict[str, Any]:
-    home = sys.modules.get(getattr(value, "__module__", ""), lockstitch)
-    names = {name: getattr(lockstitch, name) for name in lockstitch.__all__} | vars(home)
-    try:
-        return typing.get_type_hints(value, names)
-    except (NameError, TypeError):
-        # a name that only a type checker imports, from a package that is an extra
-        return {}
+class _Foreign:
+    """Stands for a type that only a type checker imports, and that is not of ours."""
+
+    def __class_getitem__(cls, _: Any) -> type:
+        return cls
 
 
-def _named(annotation: object) -> set[type]:
+class _Names(dict[str, Any]):
+    """What names in annotations stand for; those of ours are exported by a module of these."""
+
+    def __missing__(self, name: str) -> type:
+        return _Foreign
+
+
+def hints_of(value: Any) -> dict[str, Any]:
+    """Return the types of a function's parameters and its result, or of a class's fields."""
+    home = vars(sys.modules.get(getattr(value, "__module__", ""), lockstitch))
+    names = _Names(
+        {name: getattr(one, name) for one in documented().values() for name in one.__all__}
+    )
+    names.update(vars(builtins) | home)
+    return typing.get_type_hints(value, home, names)
+
+
+def classes_in(annotation: object) -> set[type]:
+    """Return the classes of ours that an annotation names."""
     found = {annotation} if inspect.isclass(annotation) else set()
     for inner in typing.get_args(annotation):
-        found |= _named(inner)
-    return {one for one in found if one.__module__.startswith("lockstitch")}
+        # The parameters of a callable are in a list.
+        for one in inner if isinstance(inner, list) else [inner]:
+            found |= classes_in(one)
+    return {one for one in found if one.__module__.startswith("lockstitch.")}

@@ -12,6 +12,7 @@ with store.session("ticket-42") as session:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lockstitch.conversation.parts import Place
 from lockstitch.errors import (
     AmbiguousDialect,
     Busy,
@@ -29,7 +30,7 @@ from lockstitch.errors import (
     UsageError,
 )
 from lockstitch.heal import check, detect, explain, heal, plan
-from lockstitch.repair.draft import Change, Quarantined
+from lockstitch.repair.draft import Change, Quarantined, RepairedMessage, RepairedPart
 from lockstitch.repair.edits import Edit
 from lockstitch.repair.plan import Plan
 from lockstitch.rules import RULES, Finding, Rule
@@ -37,6 +38,7 @@ from lockstitch.rules import RULES, Finding, Rule
 if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
     from lockstitch.compaction.plan import Cost
+    from lockstitch.dialects.replies import Tokens
     from lockstitch.journal.events import About, Event
     from lockstitch.journal.queries import Match, Spent, Usage
     from lockstitch.journal.records import Head
@@ -92,11 +94,14 @@ __all__ = [
     "Moved",
     "Note",
     "Opening",
+    "Place",
     "Plan",
     "Quarantined",
     "Reader",
     "Recovered",
     "Removal",
+    "RepairedMessage",
+    "RepairedPart",
     "Result",
     "Retention",
     "Rule",
@@ -108,6 +113,7 @@ __all__ = [
     "Store",
     "Stream",
     "Taken",
+    "Tokens",
     "Tool",
     "Turn",
     "Unhealed",
@@ -163,6 +169,7 @@ _LATER = {
     "Store": "session.store",
     "Stream": "session.replies",
     "Taken": "session.copying",
+    "Tokens": "dialects.replies",
     "Tool": "session.tool_run",
     "Turn": "session.decisions",
     "Usage": "journal.queries",

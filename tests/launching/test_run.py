@@ -292,3 +292,15 @@ def test_what_a_library_writes_beside_the_log_ends_nothing(tmp_path: Path) -> No
     with log.open("rb") as file, subprocess.Popen([sys.executable, "-c", ""]) as process:
         heard = RunningProxy(process, "http://127.0.0.1:1", file).activity()
     assert (heard.requests, dict(heard.repaired), heard.errors) == (1, {"LS101": 1}, [])
+
+
+def test_reading_the_log_does_not_move_where_the_proxy_writes(tmp_path: Path) -> None:
+    lines = b'{"repaired":{"LS101":1}}\n{"error":"the provider is gone"}\n'
+    log = tmp_path / "log"
+    log.write_bytes(lines)
+    with log.open("rb") as file, subprocess.Popen(["true"]) as process:  # noqa: S607 - any will do
+        os.lseek(file.fileno(), 7, os.SEEK_SET)
+        heard = RunningProxy(process, "http://127.0.0.1:1", file).activity()
+        assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 7
+    assert (heard.requests, heard.repaired["LS101"]) == (1, 1)
+    assert heard.errors == ["the provider is gone"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -76,38 +74,6 @@ def test_strict_heal_raises(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(caught.value, lockstitch.LockstitchError)
     assert caught.value.codes == ("LS504",)
     assert caplog.messages == [f"{COPILOT}: LS504 remains at input.0"]
-
-
-def _named(annotation: object) -> set[type]:
-    """The classes of ours that an annotation names."""
-    found = {annotation} if inspect.isclass(annotation) else set()
-    for inner in typing.get_args(annotation):
-        found |= _named(inner)
-    return {one for one in found if one.__module__.startswith("lockstitch")}
-
-
-def _returned(value: type) -> set[type]:
-    names = {**vars(typing), **vars(sys.modules[value.__module__])}
-    names |= {name: getattr(lockstitch, name) for name in lockstitch.__all__}
-    found = set()
-    for name, member in inspect.getmembers(value):
-        function = member.fget if isinstance(member, property) else member
-        if not name.startswith("_") and inspect.isfunction(function):
-            names |= vars(sys.modules[function.__module__])
-            found |= _named(typing.get_type_hints(function, names).get("return"))
-    return found
-
-
-# Documented in docs/reference/events.md: the facts of a journal, and what they add up to.
-JOURNAL = {"JournalState", "Spoken", "ModelReply", "Late"}
-
-
-@pytest.mark.parametrize(
-    "name", ["Store", "Session", "AsyncSession", "Reader", "AsyncReader", "Plan", "Salvage"]
-)
-def test_what_a_method_returns_can_be_imported(name: str) -> None:
-    returned = {value.__name__ for value in _returned(getattr(lockstitch, name))}
-    assert returned - set(lockstitch.__all__) - JOURNAL == set()
 
 
 def test_places_to_go_back_to_are_typed() -> None:

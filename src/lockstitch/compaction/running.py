@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -143,7 +143,7 @@ class Summarizer:
 
     def __init__(
         self,
-        function: Callable[[str], Any],
+        function: Callable[[str], str | Awaitable[str]],
         *,
         scope: str = "",
         past: SummarizerPast = _UNKNOWN,

@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import os_files, replace
 from lockstitch.files.read import Folder, folder_at, walk_folders
@@ -197,6 +198,8 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
     rows: dict[str, Any] | None = None
     session: str | None = None
     details: dict[str, Any] = {}
+
+    __repr__ = repr_without("rows", "details")
 
 
 class Backup(Struct, frozen=True):

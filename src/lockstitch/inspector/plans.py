@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch import stored
 from lockstitch.conversation.parts import Place
@@ -189,7 +189,9 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     different = list(listing.differences(plan))
     # the bytes that the plan is for, and what it changes
     digest = found.before.digest if found.before is not None else ""
-    made = Preview("repair", "Repair this session", "Repair", make_stamp(digest, wanted, different))
+    # Values, since what a record holds is not in its repr.
+    stamp = make_stamp(digest, wanted, [structs.astuple(one) for one in different])
+    made = Preview("repair", "Repair this session", "Repair", stamp)
     made.changes, made.remaining = outlook.changes, outlook.remaining
     made.quarantine = describe_quarantine(outlook.quarantine)
     made.records = compare_records(different, reveal=options.get("reveal") is True)

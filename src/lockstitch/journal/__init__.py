@@ -1,1 +1,100 @@
-"""The journal of a session: facts in order, what they add up to, and the request they make."""
+"""The journal of a session: facts in order, what they add up to, and the request they make.
+
+>>> from lockstitch import journal
+>>> for fact in store.read("ticket-42").follow(timeout=0):
+...     if isinstance(fact.event, journal.Replied):
+...         print(fact.seq, fact.event.model)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstitch.journal.events import (
+        Approved,
+        AskedCall,
+        Compacted,
+        Denied,
+        Described,
+        Ended,
+        Finished,
+        Forked,
+        Instructed,
+        Interrupted,
+        Noted,
+        Partial,
+        Replied,
+        Resumed,
+        Rewound,
+        Said,
+        Started,
+        Unknown,
+        Waiting,
+    )
+    from lockstitch.journal.records import JournalRecord
+    from lockstitch.journal.state import (
+        CallOutcome,
+        CallState,
+        JournalState,
+        JournalView,
+        Late,
+        ModelReply,
+        Spoken,
+        SummaryInForce,
+    )
+
+__all__ = [
+    "Approved",
+    "AskedCall",
+    "CallOutcome",
+    "CallState",
+    "Compacted",
+    "Denied",
+    "Described",
+    "Ended",
+    "Finished",
+    "Forked",
+    "Instructed",
+    "Interrupted",
+    "JournalRecord",
+    "JournalState",
+    "JournalView",
+    "Late",
+    "ModelReply",
+    "Noted",
+    "Partial",
+    "Replied",
+    "Resumed",
+    "Rewound",
+    "Said",
+    "Spoken",
+    "Started",
+    "SummaryInForce",
+    "Unknown",
+    "Waiting",
+]
+
+_STATE = {
+    "CallOutcome",
+    "CallState",
+    "JournalState",
+    "JournalView",
+    "Late",
+    "ModelReply",
+    "Spoken",
+    "SummaryInForce",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for: a store needs the records, and neither events nor the state."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "state" if name in _STATE else "records" if name == "JournalRecord" else "events"
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

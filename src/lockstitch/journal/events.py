@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.journal.records import JournalEntry, JournalRecord, blob_name
 
@@ -51,6 +52,8 @@ class Event(
 
     payload: Raw = NOTHING
     blob: str = ""
+
+    __repr__ = repr_without("payload", "title")
 
 
 class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -299,6 +302,8 @@ class About(Struct, frozen=True):
     title: str = ""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
+
+    __repr__ = repr_without("title", "metadata")
 
 
 NO_ABOUT = About()

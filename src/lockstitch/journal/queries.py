@@ -14,6 +14,7 @@ from typing import Any, Literal
 from msgspec import Raw, Struct, field
 
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import Tokens, messages_in, tokens_in
@@ -52,6 +53,8 @@ class Match(Struct, frozen=True):
     excerpt: str
     at: int = 0
 
+    __repr__ = repr_without("excerpt")
+
 
 class SearchWords:
     """The words that are looked for."""
@@ -61,6 +64,10 @@ class SearchWords:
         if not self.words:
             raise UsageError("there is nothing to look for: give one word or more")
         self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
+
+    def __repr__(self) -> str:
+        """Say how many words there are; what somebody looks for may be a secret."""
+        return f"<{type(self).__name__}: {len(self.words)} words>"
 
     def may_be_in(self, raw: bytes) -> bool:
         """Whether the JSON of a text can hold all words; a quick look, never wrong about no.

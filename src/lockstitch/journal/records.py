@@ -15,6 +15,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import Damaged, UsageError
 
 DIGEST_SIZE = 16
@@ -39,6 +40,8 @@ class JournalEntry(Struct, frozen=True, gc=False):
     body: bytes
     blobs: tuple[bytes, ...] = ()
 
+    __repr__ = repr_without("body", "blobs")
+
 
 class JournalRecord(Struct, frozen=True, gc=False):
     """An event in a store: the ``seq``-th of its session, from 1, written under ``epoch``."""
@@ -49,6 +52,8 @@ class JournalRecord(Struct, frozen=True, gc=False):
     at: int
     body: bytes
     digest: bytes
+
+    __repr__ = repr_without("body")
 
 
 class Head(Struct, frozen=True, gc=False):

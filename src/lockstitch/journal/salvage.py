@@ -23,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Noted, Said, entry_of, event_of, text_payload
 from lockstitch.journal.records import (
@@ -59,6 +60,8 @@ class Remnant(Struct, frozen=True):
     is_sealed: bool = False
     is_guess: bool = False
 
+    __repr__ = repr_without("raw")
+
 
 class Remains(Struct, frozen=True):
     """All that a store holds of a session: what it says of its end, and the remnants in order.
@@ -88,6 +91,8 @@ class Salvaged(Struct, frozen=True):
     raw: bytes = b""
     why: str = ""
     count: int = 1
+
+    __repr__ = repr_without("raw")
 
     @property
     def is_readable(self) -> bool:

@@ -317,6 +317,10 @@ class JournalState:
         self.described: Described | None = None
         self.starts: dict[tuple[int, int], tuple[int, str]] = {}
 
+    def __repr__(self) -> str:
+        """Say how much was read; nothing that was said is shown."""
+        return f"<{type(self).__name__}: {self.seq} records>"
+
     def apply(self, record: JournalRecord) -> None:
         """Add a record; one whose position or key was seen before adds nothing."""
         seq, before = record.seq, self.seq

@@ -128,8 +128,10 @@ class RunningProxy:
     def activity(self) -> ProxyActivity:
         """Return what it did so far."""
         found = ProxyActivity()
-        self._log.seek(0)
-        for text in self._log:
+        # Read by position: the proxy writes through the same open file, at the offset that a seek
+        # would move.
+        number = self._log.fileno()
+        for text in os.pread(number, os.fstat(number).st_size, 0).splitlines():
             try:
                 line = msgspec.json.decode(text, type=ProxyLine)
             except ValueError:

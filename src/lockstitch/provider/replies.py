@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 
 REPEATED, SAME, MISSING = "repeated", "same", "missing"
@@ -194,6 +195,8 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] = {}
 
+    __repr__ = repr_without("arguments")
+
 
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: some text, some calls, or both.
@@ -206,6 +209,8 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     calls: tuple[ScriptedCall, ...] = ()
     thinking: str = ""
     fault: str = ""
+
+    __repr__ = repr_without("text", "thinking")
 
     def __post_init__(self) -> None:
         """Raise UsageError for a fault that is none."""

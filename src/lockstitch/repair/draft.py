@@ -24,6 +24,7 @@ from lockstitch.conversation.parts import (
     Place,
     Placed,
 )
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects.base import Dialect, as_json
 from lockstitch.rules.rule import Case, Rule
 
@@ -48,6 +49,8 @@ class Quarantined(Placed, frozen=True, kw_only=True):
     place: str
     value: Any
     size: int
+
+    __repr__ = repr_without("value")
 
 
 class Ledger(Struct):
@@ -151,6 +154,8 @@ class RepairedPart(Struct, gc=False):
     origin: int | None
     path: Path
 
+    __repr__ = repr_without("value")
+
 
 class RepairedMessage(Struct, gc=False):
     """A message of a repaired list, and the number of the one that it was; None for a new one.
@@ -161,6 +166,8 @@ class RepairedMessage(Struct, gc=False):
     message: Any
     origin: int | None
     parts: Sequence[RepairedPart] = ()
+
+    __repr__ = repr_without("message")
 
 
 def trace_draft(

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import UNSET, Struct, json, structs
 
 from lockstitch.conversation.parts import Path
+from lockstitch.conversation.reprs import repr_without
 
 INSERT = "insert"
 REPLACE = "replace"
@@ -40,6 +41,8 @@ class Edit(Struct, frozen=True, kw_only=True):
     value: Any = UNSET
     source: str = ""
     source_path: Path = ()
+
+    __repr__ = repr_without("value")
 
 
 def diff(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -47,7 +47,12 @@ class Opening:
     ) -> None:
         opening = partial(Session, backend, name, wait=wait, create=create)
         self._open = partial(opening, parent=parent)
+        self._name = name
         self._session: AsyncSession | None = None
+
+    def __repr__(self) -> str:
+        """Name the session, and say whether it was opened."""
+        return f"<{type(self).__name__} {self._name}: {'opened' if self._session else 'not yet'}>"
 
     async def _opened(self) -> AsyncSession:
         self._session = AsyncSession(await unless_cancelled(self._open, Session.close))
@@ -139,7 +144,7 @@ class AsyncSession(SessionReadMixin):
         model: str | None = None,
         provider: str | None = None,
         budget: int | None = None,
-        summarize: Callable[[str], Any] | None = None,
+        summarize: Callable[[str], str | Awaitable[str]] | None = None,
         **options: Unpack[CompactOptions],
     ) -> list[Any]:
         name = f"{dialect}:{profile}" if profile else dialect
@@ -240,7 +245,7 @@ class AsyncSession(SessionReadMixin):
 
     async def compact(
         self,
-        summarize: Callable[[str], Any] | None = None,
+        summarize: Callable[[str], str | Awaitable[str]] | None = None,
         *,
         budget: int,
         dialect: str | None = None,
@@ -313,6 +318,10 @@ class Following:
         self._reader = reader
         self._timeout = timeout
         self._facts: deque[Fact] = deque()
+
+    def __repr__(self) -> str:
+        """Name the session that is followed."""
+        return f"<{type(self).__name__} {self._reader.name}>"
 
     def __aiter__(self) -> Self:
         """Return itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -42,7 +42,7 @@ class Compacting:
         self,
         writer: SessionWriter,
         settings: CompactSettings,
-        summarize: Callable[[str], Any] | None = None,
+        summarize: Callable[[str], str | Awaitable[str]] | None = None,
     ) -> None:
         self._writer = writer
         self._base, self._view, notes = writer.look(
@@ -125,7 +125,9 @@ class Compacting:
 
 
 def compacting_actions(
-    writer: SessionWriter, settings: CompactSettings, summarize: Callable[[str], Any] | None
+    writer: SessionWriter,
+    settings: CompactSettings,
+    summarize: Callable[[str], str | Awaitable[str]] | None,
 ) -> Actions[Compaction]:
     """Compact one session; see :class:`Compacting`."""
     work: Compacting = yield Apart(partial(Compacting, writer, settings, summarize), must_end=True)

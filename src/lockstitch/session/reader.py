@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct
 
 from lockstitch.conversation.message_list import MessageList
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Event, Noted, Role, about_from, value_of
@@ -65,6 +66,8 @@ class Note(Struct, frozen=True):
     at: int
     seq: int
     is_rewound: bool = False
+
+    __repr__ = repr_without("value")
 
 
 class SessionView:

@@ -414,6 +414,11 @@ class ReplyStream:
         self._recorder = recorder
         self._source = source
 
+    def __repr__(self) -> str:
+        """Say whether it has come to its end; nothing that was said is shown."""
+        ended = "ended early" if self._recorder.has_ended else "open"
+        return f"<{type(self).__name__}: {'complete' if self.complete else ended}>"
+
     @property
     def complete(self) -> bool:
         """Whether the reply came to its end and was recorded as a whole."""

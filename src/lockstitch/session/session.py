@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -249,7 +249,7 @@ class Session(SessionReads):
         model: str | None,
         provider: str | None,
         settings: CompactSettings | None,
-        summarize: Callable[[str], Any] | None,
+        summarize: Callable[[str], str | Awaitable[str]] | None,
     ) -> Actions[list[Any]]:
         def request() -> list[Any]:
             self._inbox.take_over()
@@ -503,7 +503,7 @@ class Session(SessionReads):
         return drive(self._compact_actions(summarize, settings), perform)
 
     def _compact_actions(
-        self, summarize: Callable[[str], Any] | None, settings: CompactSettings
+        self, summarize: Callable[[str], str | Awaitable[str]] | None, settings: CompactSettings
     ) -> Actions[Compaction]:
         done = yield from compacting_actions(self._writer, settings, summarize)
         for child in (yield Apart(partial(self._long_children, settings), must_end=True)):

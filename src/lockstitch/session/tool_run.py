@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Event, Finished, Outcome, Started, Waiting, text_payload
 from lockstitch.journal.state import CallState, JournalState
@@ -70,6 +71,8 @@ class Result:
     content: Any
     dialect: str = field(default="", kw_only=True)
     error: bool = field(default=False, kw_only=True)
+
+    __repr__ = repr_without("content")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,16 @@
 
 from __future__ import annotations
 
-from lockstitch.files.backup import Undone
-from lockstitch.sources.compaction import BUDGET, compact
+from typing import TYPE_CHECKING, Any
+
+from lockstitch.files.backup import Backup, Manifest, Undone
+from lockstitch.files.replace import Snapshot
+from lockstitch.journal.queries import SearchWords
+from lockstitch.sources.compaction import BUDGET, Condensed, compact
 from lockstitch.sources.compaction import plan_compaction as condensed
 from lockstitch.sources.compaction import preview_compaction as shorter
 from lockstitch.sources.compaction import write_compaction as shortened
+from lockstitch.sources.interface import Format, Transcript
 from lockstitch.sources.listing import (
     Difference,
     Summaries,
@@ -56,19 +61,30 @@ from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
 from lockstitch.sources.targets import session_paths as paths
 
+if TYPE_CHECKING:
+    from lockstitch.redaction import Redaction
+
 __all__ = [
     "BUDGET",
     "COPY",
+    "Backup",
+    "Condensed",
     "Difference",
+    "Format",
+    "Manifest",
     "Mended",
     "Opened",
     "Options",
+    "Redaction",
     "Repaired",
     "Report",
+    "SearchWords",
     "Shorter",
+    "Snapshot",
     "Source",
     "Summaries",
     "Summary",
+    "Transcript",
     "Undone",
     "applied",
     "backups_of",
@@ -105,3 +121,12 @@ __all__ = [
     "undoable",
     "without_secrets",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Redaction":
+        # Its patterns take time to compile, and most programs do not look for secrets.
+        from lockstitch.redaction import Redaction  # noqa: PLC0415 - as above
+
+        return Redaction
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladd
 from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
 from lockstitch.compaction.running import Clock, CompactBounds, Progress, Summarizer, run
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.dialects.replies import without_reasoning
@@ -123,6 +124,8 @@ class Shortened(Struct, frozen=True):
     kept: list[tuple[int, Any]]
     turns: int
     done: Compaction
+
+    __repr__ = repr_without("text", "kept")
 
     @property
     def summary(self) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.parts import Path, Place
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
 from lockstitch.repair.draft import Ledger, RepairedMessage, RepairedPart, earlier_forms
@@ -51,6 +52,8 @@ class History(Struct):
     paths: list[list[Path]] = []
     model: str | None = None
     body: dict[str, Any] | None = None
+
+    __repr__ = repr_without("messages", "body")
 
     def add(self, message: dict[str, Any], sources: list[int], paths: list[Path]) -> None:
         """Add a message with the homes of its parts."""
@@ -112,6 +115,8 @@ class SourcedMessage(Struct):
     origin: int
     parts: list[tuple[int, Any]]
     earlier: dict[int, Any] = field(default_factory=dict)
+
+    __repr__ = repr_without("message", "parts", "earlier")
 
 
 def parts_of(message: Any) -> list[Any]:
@@ -197,6 +202,8 @@ class Context(Struct):
     name: str = ""
     beside: Mapping[str, bytes] = field(default_factory=dict)
 
+    __repr__ = repr_without("data", "beside")
+
 
 class Transcript(Struct):
     """One stored session, understood: its records, what a resume would send, what is wrong.
@@ -229,6 +236,8 @@ class Transcript(Struct):
     forced: bool = False
     sealed: bool = False
     state: Any = None
+
+    __repr__ = repr_without("records", "history", "evidence", "state")
 
 
 class Quick(Struct):
@@ -266,6 +275,8 @@ class Glimpse(Struct):
     project: str | None = None
     is_aside: bool = False
 
+    __repr__ = repr_without("title", "prompt")
+
 
 class Dropped(Struct):
     """Messages that are stored but not sent by a resume: where they begin, and why.
@@ -277,6 +288,8 @@ class Dropped(Struct):
     reason: str
     messages: list[Any]
     is_chosen: bool = False
+
+    __repr__ = repr_without("messages")
 
 
 class Sorting(Struct, frozen=True):
@@ -324,6 +337,10 @@ class Format(ABC):
     lists: tuple[Pattern, ...] = ()
     resume: tuple[str, ...] = ()
     is_local: bool = False
+
+    def __repr__(self) -> str:
+        """Name the format."""
+        return f"<{type(self).__name__} {self.name}>"
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:

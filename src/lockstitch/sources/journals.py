@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.heal import check as check_list
@@ -55,6 +56,8 @@ class Journal(Struct):
     blobs: dict[str, bytes] = field(default_factory=dict)
     fault: Finding | None = None
     thread: ThreadConversation | None = None
+
+    __repr__ = repr_without("blobs")
 
     @property
     def view(self) -> JournalView:

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import LockstitchError, Unreadable
 from lockstitch.files import read
 from lockstitch.journal.queries import Match, SearchWords, said_in
@@ -74,6 +75,8 @@ class SessionSummary(Struct):
     words: tuple[str, ...] = ()
     is_local: bool = False
     is_aside: bool = False
+
+    __repr__ = repr_without("title")
 
     @property
     def key(self) -> Key:
@@ -324,6 +327,10 @@ class Summaries:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str | None, SessionSummary]] = {}
 
+    def __repr__(self) -> str:
+        """Say how many databases were asked; no title is shown."""
+        return f"<{type(self).__name__}: {len(self.rows)} databases>"
+
     def of(self, report: Report) -> SessionSummary:
         """Return the summary of a session, with its title or first words."""
         if not report.format or report.format == OWN or not os.path.lexists(report.target):
@@ -443,6 +450,8 @@ class Difference(Struct, frozen=True):
     before: str | None
     after: str | None
     inner: tuple[str, ...] = ()
+
+    __repr__ = repr_without("before", "after")
 
 
 def differences(plan: RepairPlan) -> Iterator[Difference]:

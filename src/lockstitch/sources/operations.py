@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -73,13 +74,18 @@ def _check_store(target: str) -> list[Report]:
     return list(check_store(target))
 
 
-def scan(targets: Iterable[str] = (), **where: Any) -> Iterator[Report]:
+def scan(
+    targets: Iterable[str] = (),
+    *,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Report]:
     """Check every session below some paths, or of this machine; other files are left out."""
-    for path in session_paths(targets, **where):
+    for path in session_paths(targets, home=home, environ=environ):
         if places.is_postgres(path):
             yield from scan_database(path)
         else:
-            found = scan_file(path, environ=where.get("environ"))
+            found = scan_file(path, environ=environ)
             yield from (report for report in found if not report.is_unknown)
 
 

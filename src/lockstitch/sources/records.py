@@ -20,6 +20,7 @@ from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump, set_value
+from lockstitch.conversation.reprs import repr_without
 
 JSON = "json"
 DOCUMENT = "document"
@@ -52,6 +53,8 @@ class Record(Struct, eq=False):
     ending: bytes = b"\n"
     fresh: bytes | None = None
     codes: tuple[str, ...] = ()
+
+    __repr__ = repr_without("value", "fresh")
 
     @property
     def is_record(self) -> bool:

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, Path, Place
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
@@ -101,6 +102,8 @@ class RepairPlan(Struct):
     remaining: list[Finding]
     changes: list[Change]
     quarantine: list[Quarantined]
+
+    __repr__ = repr_without("before", "after")
 
     @property
     def changed(self) -> bool:

@@ -14,6 +14,8 @@ lines, a folder of such files. An agent itself works with ``lockstitch.open``.
 from __future__ import annotations
 
 from lockstitch.dialects import LANGCHAIN
+from lockstitch.session.listing import ThreadConversation
+from lockstitch.session.maintenance import Exchanged
 from lockstitch.sources.journals import (
     DAMAGED,
     Copied,
@@ -32,6 +34,7 @@ from lockstitch.sources.journals import open_store as opened
 from lockstitch.sources.journals import repair_store as repair
 from lockstitch.sources.journals import salvage_session as salvage
 from lockstitch.sources.journals import undo_store as undo
+from lockstitch.sources.source import Report, Shorter, StorePlace
 from lockstitch.sources.store_operations import CopyFailed as Failed
 from lockstitch.sources.store_operations import LeftBehind as Left
 from lockstitch.sources.store_operations import RewindDone as Moved
@@ -57,15 +60,22 @@ from lockstitch.sources.store_operations import describe_session as found
 from lockstitch.sources.store_operations import find_aim as aim
 from lockstitch.sources.store_operations import preview_journal_compaction as outlook
 from lockstitch.sources.store_operations import search_store as search
+from lockstitch.stores.base import Backend
 
 __all__ = [
     "DAMAGED",
     "LANGCHAIN",
+    "Backend",
     "Copied",
+    "Exchanged",
     "Failed",
     "Journal",
     "Left",
     "Moved",
+    "Report",
+    "Shorter",
+    "StorePlace",
+    "ThreadConversation",
     "aim",
     "audit",
     "can_undo",

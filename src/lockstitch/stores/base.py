@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import Damaged, Held, Moved, UsageError
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name, check_key
@@ -47,6 +48,8 @@ class Listed(Struct, frozen=True):
     title: str = ""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
+
+    __repr__ = repr_without("title", "metadata")
 
     @property
     def cursor(self) -> str:
@@ -131,6 +134,10 @@ class Backend(ABC):
     """
 
     url: str
+
+    def __repr__(self) -> str:
+        """Name the store by its address, without a password."""
+        return f"<{type(self).__name__} {self.url}>"
 
     @abstractmethod
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.guard import Guard
+    from lockstitch.integrations.langgraph.guarded_runs import Fork
     from lockstitch.integrations.langgraph.hooks import heal_hook
     from lockstitch.integrations.langgraph.middleware import HealMiddleware
-    from lockstitch.integrations.langgraph.migration.migration import Migration, migrate
+    from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration, migrate
     from lockstitch.integrations.langgraph.reconciler import areconcile, reconcile
-    from lockstitch.integrations.langgraph.report import Counters, Reconciled
+    from lockstitch.integrations.langgraph.report import Counters, Reconciled, ReconciledChannel
     from lockstitch.integrations.langgraph.saver.saver import Saver
 
 __all__ = [
     "Counters",
+    "Fork",
     "Guard",
     "HealMiddleware",
+    "Migrated",
     "Migration",
     "Reconciled",
+    "ReconciledChannel",
     "Saver",
     "areconcile",
     "heal_hook",
@@ -34,10 +38,13 @@ __all__ = [
 ]
 _HOMES = {
     "Counters": "report",
+    "Fork": "guarded_runs",
     "Guard": "guard",
     "HealMiddleware": "middleware",
+    "Migrated": "migration.migration",
     "Migration": "migration.migration",
     "Reconciled": "report",
+    "ReconciledChannel": "report",
     "Saver": "saver.saver",
     "areconcile": "reconciler",
     "heal_hook": "hooks",

@@ -115,6 +115,10 @@ class Guard(BaseCheckpointSaver[Any]):
         self._headers = header_reader(saver)
         self._paths = "task_path" in signature(saver.put_writes).parameters
 
+    def __repr__(self) -> str:
+        """Name the checkpointer that it is put before; nothing of a thread is shown."""
+        return f"<{type(self).__name__} before {type(self.saver).__name__}>"
+
     @property
     def forks(self) -> deque[Fork]:
         """Where runs that lost went on, the last of them."""

@@ -39,6 +39,10 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         self.dialect = dialect
         self.model = model
 
+    def __repr__(self) -> str:
+        """Show what it was made with."""
+        return f"{type(self).__name__}(dialect={self.dialect!r}, model={self.model!r})"
+
     def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         search = ResultSearch(state["messages"])
         search.look()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class ReconciledChannel(Struct, kw_only=True):
     synthetic: int = 0
     partial: int = 0
     duplicates: int = 0
+
+    __repr__ = repr_without("messages")
 
 
 class Reconciled(Struct, kw_only=True):

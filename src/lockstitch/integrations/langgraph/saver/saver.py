@@ -143,6 +143,10 @@ class Saver(BaseCheckpointSaver[Any]):
         self._runs = RunRegistry(RunProgress)
         self._executor = CallExecutor()
 
+    def __repr__(self) -> str:
+        """Name the store by its address, without a password."""
+        return f"<{type(self).__name__} {self._backend.url}>"
+
     def __enter__(self) -> Self:
         """Return the saver itself."""
         return self
