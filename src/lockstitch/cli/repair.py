@@ -59,7 +59,6 @@ from lockstitch.sources.source import (
     SCHEMES,
     Report,
     Source,
-    brief,
     pasted,
     status_of_findings,
 )
@@ -241,7 +240,7 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
             yield target, Unreadable("holds no session")
         if request.output is not None and len(found) > 1:
             name = render.target_name(target)
-            raise UsageError(f"{name}: holds {len(found)} sessions; -o takes one")
+            raise UsageError(f"holds {len(found)} sessions; -o takes one").about(name)
         for source in found:
             is_only = len(found) == 1 and source.error is None
             yield (target if is_only else source.path), source
@@ -550,7 +549,7 @@ def _rewrite_session(target: str, found: Salvage, *, writes: bool) -> dict[str, 
         try:
             done = stored.repair(target, found.session)
         except LockstitchError as error:
-            report.error = fields["error"] = brief(str(error), target, found.session)
+            report.error = fields["error"] = error.message
             terminal.complain(f"{name}: {report.error}")
         else:
             left = []

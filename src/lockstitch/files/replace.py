@@ -436,19 +436,19 @@ def require_new(
     A source is a path, or an open file. A device or a pipe is nothing that could be overwritten.
     """
     if Path(os.path.realpath(path)).parent.name == BACKUPS:
-        raise UsageError(f"{path}: is among the backups; nothing was written: give another name")
+        raise UsageError("is among the backups; nothing was written: give another name").about(path)
     found = _status(path)
     if found is None:
         return
     if stat.S_ISDIR(found.st_mode):
-        raise UsageError(f"{path}: is a folder; -o takes the name of a file")
+        raise UsageError("is a folder; -o takes the name of a file").about(path)
     for source in sources:
         with suppress(OSError):
             own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
             if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
                 raise UsageError(
-                    f"{path}: is what is read; nothing was written: give another name to -o"
-                )
+                    "is what is read; nothing was written: give another name to -o"
+                ).about(path)
     if stat.S_ISREG(found.st_mode) and not force:
         raise UsageError(_EXISTS.format(path))
 

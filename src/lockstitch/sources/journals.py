@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
@@ -29,7 +29,7 @@ from lockstitch.session.listing import (
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
 from lockstitch.sources.interface import NEW as NEW_RECORD
 from lockstitch.sources.interface import Context, History, Transcript, new_finding, read_thread
-from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, brief, place_of
+from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, place_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend
@@ -114,11 +114,7 @@ def read(target: str, session: str | None = None) -> Journal:
     with backend:
         name = choose_session(backend, session or place.session)
         require(backend, name)
-        journal = journal_of(backend, name)
-    if journal.fault is not None:
-        message = brief(journal.fault.message, target, name)
-        journal.fault = structs.replace(journal.fault, message=message)
-    return journal
+        return journal_of(backend, name)
 
 
 def choose_session(backend: Backend, session: str | None) -> str:
@@ -145,7 +141,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
             journal.records.append(record)
             journal.state.apply(record)
     except Damaged as error:
-        journal.fault = damage(len(journal.records) + 1, str(error))
+        journal.fault = damage(len(journal.records) + 1, error.message)
         if not may_be_thread(session):
             # what stands behind the damage is read, too; a note stands for each record that is lost
             entries = entries_of(backend, read_salvage(backend, session))
@@ -160,7 +156,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
             if name not in journal.blobs:
                 journal.blobs |= backend.blobs([name])
         except Damaged as error:
-            journal.fault = journal.fault or damage(0, str(error))
+            journal.fault = journal.fault or damage(0, error.message)
     return journal
 
 
@@ -170,7 +166,7 @@ def _read_thread(journal: Journal, backend: Backend) -> Journal:
         try:
             journal.blobs |= backend.blobs([name])
         except Damaged as error:
-            journal.fault = journal.fault or damage(0, str(error))
+            journal.fault = journal.fault or damage(0, error.message)
     try:
         journal.thread = read_thread(
             journal.records, lambda names: {n: journal.blobs[n] for n in names}
@@ -370,14 +366,14 @@ def check_store(
         for listed, faults in _group_by_session(found):
             if listed is None:
                 findings = [damage(fault.seq, fault.message) for fault in faults]
-                yield _without_names(Report(name, OWN, findings=findings), target)
+                yield Report(name, OWN, findings=findings)
                 continue
             report = Report(name, OWN, listed.session, records=listed.seq)
             try:
                 _judge(report, backend, faults, dialect, model)
             except LockstitchError as error:
-                report.error = str(error)
-            yield _without_names(report, target)
+                report.error = error.message
+            yield report
             advance(max(listed.seq, report.records))
 
 
@@ -392,17 +388,6 @@ def count(target: str, session: str | None = None) -> int:
             head = backend.head(wanted)
             return head.seq if head else 0
     return 0
-
-
-def _without_names(report: Report, target: str) -> Report:
-    """Leave the names out of what is said that stand before it."""
-    session = report.session or ""
-    report.findings = [
-        structs.replace(found, message=brief(found.message, target, session))
-        for found in report.findings
-    ]
-    report.error = None if report.error is None else brief(report.error, target, session)
-    return report
 
 
 def _group_by_session(
@@ -470,7 +455,7 @@ class StoreSource(Source, frozen=True):
         try:
             return next(iter(check_store(self.path, self.session)))
         except LockstitchError as error:
-            return self.unreadable(brief(str(error), self.path))
+            return self.unreadable(error.message_with_session)
 
     def examine(self) -> tuple[Report, Transcript | None]:
         return self.check(), None

@@ -97,7 +97,7 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
             for page in work.work_through(task, how.get("workers", 1)):
                 yield from (outcome.report for outcome in page)
     except LockstitchError as error:
-        yield Report(addresses.public(url), error=places.brief(str(error), url))
+        yield Report(addresses.public(url), error=error.message_with_session)
 
 
 def scan_file(
@@ -434,7 +434,7 @@ def undo_threads(
         except UsageError as error:
             done.append(error)
     if not count:
-        raise UsageError(f"{addresses.public(url)}: {done[0]}")
+        raise done[0].about(addresses.public(url))
 
 
 def _restore_rows(backup: Backup, *, dry_run: bool = False) -> None:

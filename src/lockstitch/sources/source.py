@@ -381,7 +381,6 @@ SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
 MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
-_ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
 
 
 class StorePlace(Struct, frozen=True):
@@ -467,17 +466,18 @@ def path_of(url: str) -> str:
     return unquote(addresses.split(url).path)[1:]
 
 
-def brief(message: str, target: str, session: str = "") -> str:
-    """Return what an error says without the names that stand before it anyway."""
-    if target.startswith(POSTGRES):
-        message = _ADDRESS.sub("", message)
-    place = None if target.startswith(POSTGRES) else place_of(target)
-    path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
-    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
-    names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
-    for name in names if path else names[2:]:
-        message = message.removeprefix(f"{name}: ")
-    return message
+def is_same_store(one: str, other: str) -> bool:
+    """Whether two names mean one store: its address, or the path of it or of a file in it."""
+    return _store_named(one) == _store_named(other)
+
+
+def _store_named(name: str) -> str:
+    if name.startswith(POSTGRES):
+        return addresses.public(name).partition("?")[0]
+    path = path_of(name) if name.startswith(("sqlite:", "jsonl:")) else name
+    if path.endswith(_LINES):
+        path = os.path.dirname(path)  # noqa: PTH120 - pathlib costs start-up time
+    return os.path.abspath(path)  # noqa: PTH100 - as the stores name it
 
 
 def is_own_database(path: str) -> bool:

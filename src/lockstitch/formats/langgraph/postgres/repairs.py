@@ -338,7 +338,7 @@ def _undo_each(
         except ServerGone:
             raise
         except LockstitchError as error:
-            yield UndoneThread(name, str(error))
+            yield UndoneThread(name, error.message_with_session)
             continue
         yield UndoneThread(name)
 
