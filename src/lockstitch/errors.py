@@ -19,6 +19,8 @@ LockstitchError
 Messages name places, ids and sizes, never message content.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 from collections.abc import Iterable
@@ -27,7 +29,7 @@ from typing import NamedTuple, Self
 _REASONS = {
     errno.ENOENT: "no such file",
     errno.ENOTDIR: "no such file",
-    errno.EISDIR: "is a folder, not a file",
+    errno.EISDIR: "it is a folder, not a file",
     errno.EACCES: "permission denied",
 }
 

@@ -145,7 +145,7 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
         )
     if session.before is None:
         raise UsageError(
-            "is in a database, of which no copy of one session can be written: leave -o out"
+            "it is in a database, of which no copy of one session can be written: leave -o out"
         )
 
     def write(options: dict[str, Any]) -> Shorter:

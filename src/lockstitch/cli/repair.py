@@ -237,10 +237,10 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
                 yield target, error
             continue
         if not found:
-            yield target, Unreadable("holds no session")
+            yield target, Unreadable("it holds no session")
         if request.output is not None and len(found) > 1:
             name = render.target_name(target)
-            raise UsageError(f"holds {len(found)} sessions; -o takes one").about(name)
+            raise UsageError(f"it holds {len(found)} sessions; -o takes one").about(name)
         for source in found:
             is_only = len(found) == 1 and source.error is None
             yield (target if is_only else source.path), source
@@ -268,7 +268,7 @@ def _report_failure(name: str, error: Exception) -> SessionOutcome:
     elif isinstance(error, OSError):
         failure = Unreadable(error.strerror or type(error).__name__)
     elif isinstance(error, RecursionError | MemoryError):
-        failure = Unreadable("is too large or too deep")
+        failure = Unreadable("it is too large or too deep")
     else:
         failure = LockstitchError(describe_bug(error))
     terminal.complain(f"{render.target_name(name)}: {failure}")

@@ -62,7 +62,7 @@ def require_own_session(target: str | None, form: str | None = None) -> str:
     if not is_own_store(target, form):
         _require_file(target)
         raise UsageError(
-            "is not a store of Lockstitch's own, which checkpoints, rewind and "
+            "it is not a store of Lockstitch's own, which checkpoints, rewind and "
             "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
             "branch as a session of its own, and `--strategy rollback` goes back to the last "
             "complete turn"
@@ -76,7 +76,7 @@ def require_store(target: str | None) -> str:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
         _require_file(target)
-        raise UsageError("is not a store of Lockstitch's own, which this command is for").about(
+        raise UsageError("it is not a store of Lockstitch's own, which this command is for").about(
             public(target)
         )
     return target
@@ -220,17 +220,17 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
         error.about(name)
         raise
     if not found:
-        raise Unreadable("holds no session").about(name)
+        raise Unreadable("it holds no session").about(name)
     found = [source for source in found if source.session == session] or found
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
         count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
         many = count if is_postgres(target) else f"{len(found)} sessions"
-        raise UsageError(f"holds {many}; name one with --session{more}").about(name)
+        raise UsageError(f"it holds {many}; name one with --session{more}").about(name)
     if found[0].format == _REQUESTS:
         raise UsageError(
-            "holds a request on every line; check and repair take such a file, "
+            "it holds a request on every line; check and repair take such a file, "
             "this command takes one request, in a file of its own"
         ).about(name)
     return found[0]

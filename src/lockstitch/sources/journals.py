@@ -104,7 +104,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
     """Open an existing store."""
     place = place_of(target)
     if place is None:
-        raise Unreadable("is not a store of Lockstitch's own")
+        raise Unreadable("it is not a store of Lockstitch's own")
     return open_backend(place.url, create=False), place
 
 
@@ -123,11 +123,11 @@ def choose_session(backend: Backend, session: str | None) -> str:
         return session
     first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
     if not first:
-        raise Unreadable("holds no session")
+        raise Unreadable("it holds no session")
     if len(first) > 1:
         more = " …" if len(first) > _SHOWN else ""
         raise UsageError(
-            "holds several sessions; name one with --session: "
+            "it holds several sessions; name one with --session: "
             + ", ".join(first[:_SHOWN]) + more
         )  # fmt: skip
     return first[0]

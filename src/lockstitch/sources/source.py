@@ -246,7 +246,7 @@ class Source(Struct, frozen=True):
         """Put other records in the place of those that were read, with a backup of these."""
         before = opened.before
         if before is None:
-            raise UsageError("was not read as a whole, so that nothing can be put in its place")
+            raise UsageError("it was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
         data = write_lines(after.context.data, after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
@@ -321,9 +321,9 @@ def require_records(source: Source, transcript: Transcript) -> None:
     if any(record.is_record and is_record(record.value) for record in transcript.records):
         return
     data = transcript.context.data
-    held = "holds no record that can be read"
+    held = "it holds no record that can be read"
     if not data[: 1 << 18].strip(b"\0"):
-        held = "holds nothing but NUL bytes" if data else "is empty"
+        held = "it holds nothing but NUL bytes" if data else "it is empty"
     raise Unreadable(f"{held}: nothing of a session of {source.form.title} is left in it")
 
 
@@ -340,7 +340,7 @@ def records_of(source: Source, data: bytes, slim: DecodeLine | None = None) -> l
     except ValueError:
         closed = close_document(text, source.form.lists)
     if closed is None:
-        raise Unreadable("is not JSON, or is cut off")
+        raise Unreadable("it is not JSON, or is cut off")
     end = start + closed.end
     whole = Record("1", closed.value, WHOLE, start, end, b"", closed.data)
     place = f"messages.{len(closed.value['messages'])}"

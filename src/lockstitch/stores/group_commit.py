@@ -221,6 +221,7 @@ def own_copy(error: E) -> E:
         copy = type(error)(*error.args)
     except TypeError:
         return error
+    copy.__dict__.update(error.__dict__)  # what it is about, of an error of ours
     copy.__cause__ = error.__cause__
     return copy
 

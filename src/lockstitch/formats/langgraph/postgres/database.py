@@ -104,7 +104,7 @@ def parse_options(url: str) -> DatabaseOptions:
     """Take an address apart into what libpq reads and what is ours."""
     found = addresses.parsed(url)
     if found is None:
-        raise UsageError(f"{addresses.public(url)} {addresses.UNREAD}")
+        raise UsageError(addresses.UNREAD).about(addresses.public(url))
     # A lease is for a store of our own in the same database; nonsense in it is refused here, too.
     try:
         lease = float(found.last("lease") or 1)

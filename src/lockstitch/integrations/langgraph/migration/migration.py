@@ -126,7 +126,7 @@ def migrate(  # noqa: PLR0913 - options by name
     """
     origin = origin_of(source)
     if origin is None:
-        raise Unreadable("holds no checkpoints of LangGraph's savers").about(public(source))
+        raise Unreadable("it holds no checkpoints of LangGraph's savers").about(public(source))
     with ExitStack() as stack:
         stack.enter_context(origin)
         known = origin.threads()
