@@ -173,7 +173,7 @@ def check_target(
         yield check_list(target, request.dialect, request.model)
         return
     if not found and not own:
-        what = "this folder holds" if is_folder else "it holds"
+        what = "it is a folder that holds" if is_folder else "it holds"
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
     for path in own:
         yield from check_own_store(path, request)
