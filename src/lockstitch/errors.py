@@ -19,14 +19,17 @@ LockstitchError
 Messages name places, ids and sizes, never message content.
 """
 
+from __future__ import annotations
+
 import errno
+import os
 from collections.abc import Iterable
-from typing import Self
+from typing import NamedTuple, Self
 
 _REASONS = {
     errno.ENOENT: "no such file",
     errno.ENOTDIR: "no such file",
-    errno.EISDIR: "is a folder, not a file",
+    errno.EISDIR: "it is a folder, not a file",
     errno.EACCES: "permission denied",
 }
 
@@ -48,11 +51,19 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {plain[found[0]]}?" if found else ""
 
 
+class Where(NamedTuple):
+    """What an error is about, for functions that raise one: ``error.about(*where)``."""
+
+    target: str | None = None
+    session: str | None = None
+
+
 class LockstitchError(Exception):
     """Base of everything Lockstitch raises.
 
     ``target`` is the file, URL or store that it is about, ``session`` the one in it, ``place``
-    where in that, ``code`` the rule; None where that is not known. The text starts with the target.
+    where in that, ``code`` the rule; None where that is not known. ``message`` is what happened
+    and what to do next; the text of the error is that behind the names of target and session.
     """
 
     target: str | None = None
@@ -60,16 +71,34 @@ class LockstitchError(Exception):
     place: str | None = None
     code: str | None = None
 
-    def about(self, target: str, text: str | None = None, session: str | None = None) -> Self:
-        """Set what the error is about; ``text`` is what it says without the names in that."""
-        self.target, self.session = target, session or self.session
-        if text is not None:
-            self.args = (text, *self.args[1:])
+    def about(
+        self,
+        target: str | os.PathLike[str] | None = None,
+        session: str | None = None,
+        *,
+        place: str | None = None,
+        code: str | None = None,
+    ) -> Self:
+        """Set what the error is about; what is None stays as it is."""
+        self.target = self.target if target is None else os.fspath(target)
+        self.session = self.session if session is None else session
+        self.place = self.place if place is None else place
+        self.code = self.code if code is None else code
         return self
+
+    @property
+    def message(self) -> str:
+        """What happened and what to do next, for where the names stand before it anyway."""
+        return super().__str__()
+
+    @property
+    def message_with_session(self) -> str:
+        """The message behind the name of the session, for where only the target is named."""
+        return self.message if self.session is None else f"session {self.session}: {self.message}"
 
     def __str__(self) -> str:
         """Return what happened, to what."""
-        text = super().__str__()
+        text = self.message_with_session
         return text if self.target is None else f"{self.target}: {text}"
 
 

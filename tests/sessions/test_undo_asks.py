@@ -106,7 +106,7 @@ def test_the_rest_of_a_folder_is_undone_beside_a_planted_one(
         make_foreign(stem.parent, monkeypatch)
     done = run("undo", "--yes", repaired.parent)
     assert done.returncode == 2
-    assert f"{inner.parent}: has a folder .lockstitch beside it" in done.stderr
+    assert f"{inner.parent}: it has a folder .lockstitch beside it" in done.stderr
     assert repaired.read_text("utf-8") == claude.broken()
     assert inner.read_text("utf-8") == claude.healthy()
 

@@ -181,7 +181,7 @@ def _run_command(words: Sequence[str]) -> int:
 
             problem = address_problem(word)
             if problem:
-                raise UsageError(f"{public(word)} {problem}")
+                raise UsageError(problem).about(public(word))
     values = call.values
     status = chosen.run(chosen.bundle(**values)) if chosen.bundle else chosen.run(**values)
     if common.verbose:

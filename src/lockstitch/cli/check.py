@@ -38,7 +38,7 @@ from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
-from lockstitch.sources.source import OWN, Report, brief, pasted
+from lockstitch.sources.source import OWN, Report, pasted
 from lockstitch.sources.targets import LANGGRAPH, SESSIONS, STORE, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
@@ -167,13 +167,13 @@ def check_target(
         is_list = request.dialect is not None or (request.model is not None and form is None)
         found = None if is_list else [] if form == OWN else find_sessions(target, form, session)
     except (Unreadable, UsageError) as error:
-        yield Report(public(target), form, error=brief(str(error), target))
+        yield Report(public(target), form, error=error.message_with_session)
         return
     if found is None:
         yield check_list(target, request.dialect, request.model)
         return
     if not found and not own:
-        what = "is a folder that holds" if is_folder else "holds"
+        what = "it is a folder that holds" if is_folder else "it holds"
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
     for path in own:
         yield from check_own_store(path, request)
@@ -197,7 +197,7 @@ def check_threads(
         for outcome in process_threads(target, scope, title, search=search):
             yield outcome.report
     except LockstitchError as error:
-        said = brief(str(error), target)
+        said = error.message_with_session
         yield Report(public(target), LANGGRAPH, scope.session, error=said)
 
 
@@ -213,7 +213,7 @@ def check_own_store(
         with ProgressBar("Checking", stored.count(target, session), "records") as advance:
             yield from stored.check(target, session, advance=advance, **names)
     except LockstitchError as error:
-        yield Report(public(target), OWN, error=brief(str(error), target))
+        yield Report(public(target), OWN, error=error.message_with_session)
 
 
 def check_list(target: str, dialect: str | None, model: str | None) -> Report:

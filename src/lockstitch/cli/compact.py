@@ -96,8 +96,8 @@ def run(request: CompactRequest) -> int:
 
         if request.output is not None:
             raise UsageError(
-                f"{name}: -o is for files; `lockstitch fork` copies a session of a store"
-            )
+                "-o is for files; `lockstitch fork` copies a session of a store"
+            ).about(name)
         with naming_target(target):
             if not request.undo:
                 return _compact(name, request, _plan_journal(target, request))
@@ -106,13 +106,14 @@ def run(request: CompactRequest) -> int:
             return CLEAN
     if request.undo:
         raise UsageError(
-            f"{name}: --undo is for stores; `lockstitch undo` takes back what was done to a file"
-        )
+            "--undo is for stores; `lockstitch undo` takes back what was done to a file"
+        ).about(name)
     source = find_one(target, request.form, request.session)
     try:
         return _compact(name, request, _plan_file(source, request))
     except LockstitchError as error:
-        error.about(name, str(error))
+        if error.target is None:
+            error.about(name)
         raise
 
 
@@ -144,7 +145,7 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
         )
     if session.before is None:
         raise UsageError(
-            "is in a database, of which no copy of one session can be written: leave -o out"
+            "it is in a database, of which no copy of one session can be written: leave -o out"
         )
 
     def write(options: dict[str, Any]) -> Shorter:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _MANY = (
-    "holds a request on every line: `lockstitch repair` repairs each of them in place, and heal "
+    "it holds a request on every line: `lockstitch repair` repairs each of them in place, and heal "
     "takes one of them, in a file of its own"
 )
 
@@ -176,7 +176,7 @@ def read_document(target: str) -> MessageDocument:
     with limits_as_errors():
         data = _read_bytes(target)
         if not data or data.isspace():
-            raise Unreadable("is empty")
+            raise Unreadable("it is empty")
         value, lines = _decode(data)
         if isinstance(value, list) or (isinstance(value, dict) and list_key(value)):
             return MessageDocument(target, data, value, lines)
@@ -184,7 +184,7 @@ def read_document(target: str) -> MessageDocument:
         if is_message and b"\n" not in data.strip():
             return MessageDocument(target, data, [value], lines=True)
         raise Unreadable(
-            "holds JSON, but neither a list of messages nor a request body "
+            "it holds JSON, but neither a list of messages nor a request body "
             "with messages, input or contents"
         )
 
@@ -195,9 +195,9 @@ def limits_as_errors() -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise Unreadable("is nested too deeply") from None
+        raise Unreadable("it is nested too deeply") from None
     except MemoryError:
-        raise Unreadable("needs more memory than this machine has left") from None
+        raise Unreadable("it needs more memory than this machine has left") from None
 
 
 def _read_bytes(target: str) -> bytes:
@@ -223,7 +223,7 @@ def _decode(data: bytes) -> tuple[Any, bool]:
             return _decode_lines(data), True
         size = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
         where = f"line {error.lineno} column {error.colno} (byte {size})"
-        raise Unreadable(f"is not JSON: {_parser_words(error)} at {where}") from None
+        raise Unreadable(f"it is not JSON: {_parser_words(error)} at {where}") from None
 
 
 def _json(data: bytes) -> Any:
@@ -240,7 +240,7 @@ def _json(data: bytes) -> Any:
     except json.JSONDecodeError:
         raise
     except ValueError:
-        raise Unreadable("holds an integer too long to read") from None
+        raise Unreadable("it holds an integer too long to read") from None
 
 
 def _decode_lines(data: bytes) -> list[Any]:
@@ -250,7 +250,7 @@ def _decode_lines(data: bytes) -> list[Any]:
             values.append(_json(line))
         except json.JSONDecodeError as error:
             where = f"line {number} column {error.colno}"
-            raise Unreadable(f"is not JSONL: {_parser_words(error)} at {where}") from None
+            raise Unreadable(f"it is not JSONL: {_parser_words(error)} at {where}") from None
     return values
 
 
@@ -270,11 +270,11 @@ def decode_text(data: bytes) -> str:
     """Return the bytes of a JSON document as text, in the encoding that JSON's own rules find."""
     encoding = json.detect_encoding(data)
     if encoding == "utf-8" and b"\0" in data[:4096]:
-        raise Unreadable("is binary, not JSON")
+        raise Unreadable("it is binary, not JSON")
     try:
         return data.decode(encoding, "surrogatepass")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is binary, or not UTF-8 (byte {error.start})") from None
+        raise Unreadable(f"it is binary, or not UTF-8 (byte {error.start})") from None
 
 
 _FULL_LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)

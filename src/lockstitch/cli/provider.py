@@ -52,7 +52,7 @@ def _load_script(path: str | None) -> Script:
     try:
         return script_in(path, read_file(path))
     except Unreadable as error:
-        raise Unreadable(f"{path}: {error}") from None
+        raise error.about(path) from None
 
 
 def announce(url: str) -> None:

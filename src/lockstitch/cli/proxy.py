@@ -87,10 +87,10 @@ def _settings(
     if config is not None:
         try:
             settings = parse_settings(read_file(config).decode(), Path(config).parent)
-        except (Unreadable, UnicodeDecodeError) as error:
-            raise Unreadable(f"{config}: {error}") from None
-        except UsageError as error:
-            raise UsageError(f"{config}: {error}") from None
+        except UnicodeDecodeError as error:
+            raise Unreadable(str(error)).about(config) from None
+        except (Unreadable, UsageError) as error:
+            raise error.about(config) from None
     fields = {name: value for name, value in chosen.items() if value is not None}
     if upstream is not None:
         fields["upstreams"] = (Upstream(url=upstream),)

@@ -59,7 +59,6 @@ from lockstitch.sources.source import (
     SCHEMES,
     Report,
     Source,
-    brief,
     pasted,
     status_of_findings,
 )
@@ -238,10 +237,10 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
                 yield target, error
             continue
         if not found:
-            yield target, Unreadable("holds no session")
+            yield target, Unreadable("it holds no session")
         if request.output is not None and len(found) > 1:
             name = render.target_name(target)
-            raise UsageError(f"{name}: holds {len(found)} sessions; -o takes one")
+            raise UsageError(f"it holds {len(found)} sessions; -o takes one").about(name)
         for source in found:
             is_only = len(found) == 1 and source.error is None
             yield (target if is_only else source.path), source
@@ -269,7 +268,7 @@ def _report_failure(name: str, error: Exception) -> SessionOutcome:
     elif isinstance(error, OSError):
         failure = Unreadable(error.strerror or type(error).__name__)
     elif isinstance(error, RecursionError | MemoryError):
-        failure = Unreadable("is too large or too deep")
+        failure = Unreadable("it is too large or too deep")
     else:
         failure = LockstitchError(describe_bug(error))
     terminal.complain(f"{render.target_name(name)}: {failure}")
@@ -550,7 +549,7 @@ def _rewrite_session(target: str, found: Salvage, *, writes: bool) -> dict[str, 
         try:
             done = stored.repair(target, found.session)
         except LockstitchError as error:
-            report.error = fields["error"] = brief(str(error), target, found.session)
+            report.error = fields["error"] = error.message
             terminal.complain(f"{name}: {report.error}")
         else:
             left = []

@@ -220,7 +220,8 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         try:
             done = stored.delete(target, found.session, wait=wait, reason=reason)
         except Held as error:
-            raise Held(f"{error}. --wait SECONDS waits for it") from error
+            hint = "--wait SECONDS waits for it"
+            raise Held(f"{error.message}. {hint}").about(error.target, error.session) from error
     if as_json:
         fields = {"session": done.session, "records": done.records, "companions": done.companions}
         terminal.emit(render.encode_json(target=public(target), **fields))

@@ -52,7 +52,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
             moved = stored.rewind(target, journal.session, to=place, wait=wait)
         except Held as error:
             hint = "--wait SECONDS waits for it; `lockstitch fork` makes a copy to go on with"
-            raise Held(f"{error}. {hint}") from error
+            raise Held(f"{error.message}. {hint}").about(error.target, error.session) from error
     if as_json:
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
         terminal.emit(render.encode_json(target=public(target), **fields))

@@ -42,7 +42,7 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.source import OWN, Report, brief, is_postgres, may_hold_many, pasted
+from lockstitch.sources.source import OWN, Report, is_postgres, may_hold_many, pasted
 from lockstitch.sources.targets import look_into, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
@@ -138,7 +138,7 @@ def _scan_database(url: str, scope: ThreadScope) -> Iterator[Report]:
             # Most of such a database is older checkpoints, of which a scan reads none.
             yield from check_threads(url, scope, "Scanning", search=False)
     except LockstitchError as error:
-        yield Report(public(url), error=brief(str(error), url))
+        yield Report(public(url), error=error.message_with_session)
 
 
 # Files

@@ -14,7 +14,7 @@ from lockstitch.cli.targets import home_folder, is_own_store, own_stores_below, 
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.sources import listing
-from lockstitch.sources.source import OWN, Report, brief
+from lockstitch.sources.source import OWN, Report
 from lockstitch.sources.targets import resolve_sources, session_paths
 from lockstitch.stores.addresses import public
 
@@ -81,9 +81,9 @@ def _search_all(
             except UnknownFormat as error:
                 # files of others that lie in the known places are nobody's business
                 if targets:
-                    failures.append((target, str(error)))
+                    failures.append((target, error.message))
             except LockstitchError as error:
-                failures.append((target, brief(str(error), target)))
+                failures.append((target, error.message_with_session))
             advance(1)
 
 

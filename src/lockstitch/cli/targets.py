@@ -43,13 +43,15 @@ def is_own_store(target: str | None, form: str | None) -> bool:
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.sources.source import brief
+    from lockstitch.sources.source import is_same_store
     from lockstitch.stores.addresses import public
 
     try:
         yield
     except LockstitchError as error:
-        error.about(public(target), brief(str(error), target))
+        # An error about another store, such as the one that is copied to, keeps the name of that.
+        if error.target is None or is_same_store(error.target, target):
+            error.about(public(target))
         raise
 
 
@@ -60,11 +62,11 @@ def require_own_session(target: str | None, form: str | None = None) -> str:
     if not is_own_store(target, form):
         _require_file(target)
         raise UsageError(
-            f"{public(target)}: is not a store of Lockstitch's own, which checkpoints, rewind and "
+            "it is not a store of Lockstitch's own, which checkpoints, rewind and "
             "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
             "branch as a session of its own, and `--strategy rollback` goes back to the last "
             "complete turn"
-        )
+        ).about(public(target))
     return target
 
 
@@ -74,8 +76,8 @@ def require_store(target: str | None) -> str:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
         _require_file(target)
-        raise UsageError(
-            f"{public(target)}: is not a store of Lockstitch's own, which this command is for"
+        raise UsageError("it is not a store of Lockstitch's own, which this command is for").about(
+            public(target)
         )
     return target
 
@@ -83,7 +85,7 @@ def require_store(target: str | None) -> str:
 def _require_file(target: str) -> None:
     """Raise `Unreadable` if nothing has the name that a store was looked for under."""
     if "://" not in target and not os.path.lexists(target):
-        raise Unreadable(f"{public(target)}: no such file")
+        raise Unreadable("no such file").about(public(target))
 
 
 def write_copy(
@@ -218,19 +220,19 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
         error.about(name)
         raise
     if not found:
-        raise Unreadable("holds no session").about(name)
+        raise Unreadable("it holds no session").about(name)
     found = [source for source in found if source.session == session] or found
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
         count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
         many = count if is_postgres(target) else f"{len(found)} sessions"
-        raise UsageError(f"{name}: holds {many}; name one with --session{more}")
+        raise UsageError(f"it holds {many}; name one with --session{more}").about(name)
     if found[0].format == _REQUESTS:
         raise UsageError(
-            f"{name}: holds a request on every line; check and repair take such a file, "
+            "it holds a request on every line; check and repair take such a file, "
             "this command takes one request, in a file of its own"
-        )
+        ).about(name)
     return found[0]
 
 

@@ -16,7 +16,7 @@ from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.sources import operations
-from lockstitch.sources.source import brief, is_postgres
+from lockstitch.sources.source import is_postgres
 from lockstitch.sources.targets import STORE, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
@@ -148,7 +148,7 @@ def _undo_threads(request: UndoRequest) -> int:
             done += one.error is None
             failed += one.error is not None
             if one.error is not None:
-                terminal.complain(f"{render.target_name(label)}: {brief(one.error, name)}")
+                terminal.complain(f"{render.target_name(label)}: {one.error}")
             restored = None if one.error else one.session
             yield {"target": str(label), "restored": restored, "error": one.error}
 

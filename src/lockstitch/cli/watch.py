@@ -37,7 +37,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
     missing = [path for path in paths if not os.path.lexists(path)]
     if missing:
-        raise UsageError(f"{render.target_name(missing[0])}: no such file or folder")
+        raise UsageError("no such file or folder").about(render.target_name(missing[0]))
     places = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
     loop = WatchLoop(places, Watcher(monotonic, os.environ, idle=idle, repair=repair))
     notifier = watcher.find_notifier() if notify else None

@@ -77,7 +77,7 @@ class BackupFolder(Struct):
             trusted = {own, self.owner.uid} if own == os.geteuid() else {own}
             if found.uid not in trusted:
                 raise Unreadable(
-                    f"was put there by another user (uid {found.uid}); it is not believed"
+                    f"it was put there by another user (uid {found.uid}); it is not believed"
                 )
         return found
 
@@ -107,7 +107,7 @@ def open_backup_folder(
             # Those may write to it who may not write to the folder around it.
             if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
                 raise UsageError(
-                    f"has a folder {FOLDER} beside it that other users may write to: {so}; "
+                    f"it has a folder {FOLDER} beside it that other users may write to: {so}; "
                     "look into it, and close it with `chmod 700`"
                 )
         yield backups
@@ -134,7 +134,9 @@ def make_backup_folder(
         except OSError as error:
             if error.errno not in _NO_FOLDER:
                 raise
-            raise UsageError(f"cannot be backed up: {FOLDER} next to it is not a folder") from None
+            raise UsageError(
+                f"it cannot be backed up: {FOLDER} next to it is not a folder"
+            ) from None
         so = f"no backup is put there and nothing was written; {_COPY}"
         backups = BackupFolder(folder, owner, _require_ours(folder, owner, so))
         if folder.handle is not None and is_new:
@@ -156,8 +158,8 @@ def _require_ours(folder: Folder, owner: Owner, so: str) -> os.stat_result:
     user = found.st_uid if os.name == "nt" else os.geteuid()
     if found.st_uid != user and not (user == 0 and found.st_uid == owner.uid):
         raise UsageError(
-            f"has a folder {FOLDER} beside it that belongs to another user (uid {found.st_uid}): "
-            f"{so}"
+            f"it has a folder {FOLDER} beside it that belongs to another user"
+            f" (uid {found.st_uid}): {so}"
         )
     return found
 
@@ -320,9 +322,9 @@ def read_original(backup: Backup) -> bytes:
                 raise Unreadable("no such file")
             found = backups.read(backup.file.name)
     except LockstitchError as error:
-        raise Unreadable(f"has a backup that cannot be read: {error}") from error
+        raise Unreadable(f"it has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
-        raise Unreadable("has a backup that is damaged: its digest is not the one written down")
+        raise Unreadable("it has a backup that is damaged: its digest is not the one written down")
     return found.data
 
 
@@ -392,14 +394,15 @@ def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
 
 _REFUSALS = {
     "done": (
-        "is no longer what the repair left; nothing was written: --force restores the backup "
+        "it is no longer what the repair left; nothing was written: --force restores the backup "
         "and keeps the present file as a backup"
     ),
     "missing": (
-        "is no longer what the repair left, and the file of its backup is gone; nothing was written"
+        "it is no longer what the repair left, and the file of its backup is gone; nothing was "
+        "written"
     ),
     "unfinished": (
-        "has a backup of a repair that was cut short; nothing was written: --force restores it "
+        "it has a backup of a repair that was cut short; nothing was written: --force restores it "
         "and keeps the present file as a backup"
     ),
 }
@@ -592,7 +595,7 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     kept = None
     if backup.rows is not None:
         if restore is None:
-            raise UsageError("is a database, whose rows only its own format can restore")
+            raise UsageError("it is a database, whose rows only its own format can restore")
         restore(backup)
     elif present is None:
         data, owner, own = read_original(backup), owner_of(path), Path(path)
@@ -605,7 +608,7 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
             try:
                 replace.write_file_in(folder, own.name, data, dress, new=True)
             except FileExistsError:
-                raise Conflict("has come back meanwhile; nothing was written") from None
+                raise Conflict("it has come back meanwhile; nothing was written") from None
     else:
         is_repaired = backup.manifest.after_digest == present.digest
         # The lines that others appended while the file was being repaired.
@@ -651,7 +654,7 @@ def _choose_undo(
         if force or (present and backup.manifest.after_digest == present.digest):
             return backup, present
         raise Conflict(_REFUSALS[backup.status])
-    raise UsageError("has no backup to go back to")
+    raise UsageError("it has no backup to go back to")
 
 
 def remove_leftovers(folder: str | Path) -> int:

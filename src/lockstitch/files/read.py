@@ -105,7 +105,7 @@ def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder
         try:
             found.handle = os.open(found.path, _FLAGS)
         except ValueError as error:
-            raise UsageError("is no possible name of a file") from error
+            raise UsageError("it is no possible name of a file") from error
     try:
         yield found
     finally:
@@ -156,11 +156,14 @@ _RATIO = 32
 # What may be appended while a file is read: no file is read for ever.
 _GROWTH = 1 << 26
 _REFUSED_KINDS = (
-    (stat.S_ISDIR, "is a folder, not a file"),
-    (stat.S_ISFIFO, "is a pipe, not a regular file, and was not read: give - to read from a pipe"),
-    (stat.S_ISSOCK, "is a socket, not a regular file, and was not read"),
-    (stat.S_ISCHR, "is a device, not a regular file, and was not read"),
-    (stat.S_ISBLK, "is a device, not a regular file, and was not read"),
+    (stat.S_ISDIR, "it is a folder, not a file"),
+    (
+        stat.S_ISFIFO,
+        "it is a pipe, not a regular file, and was not read: give - to read from a pipe",
+    ),
+    (stat.S_ISSOCK, "it is a socket, not a regular file, and was not read"),
+    (stat.S_ISCHR, "it is a device, not a regular file, and was not read"),
+    (stat.S_ISBLK, "it is a device, not a regular file, and was not read"),
 )
 
 
@@ -222,14 +225,14 @@ def open_regular(
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("is no possible name of a file") from error
+        raise UsageError("it is no possible name of a file") from error
     try:
         mode = os.fstat(handle).st_mode
         for is_kind, why in _REFUSED_KINDS:
             if is_kind(mode):
                 raise Unreadable(why)
         if not stat.S_ISREG(mode):
-            raise Unreadable("is not a regular file, and was not read")
+            raise Unreadable("it is not a regular file, and was not read")
         yield handle
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
@@ -272,7 +275,7 @@ def require_size(size: int) -> None:
     limit = byte_budget()
     if size > limit:
         raise Unreadable(
-            f"is {size} bytes, over the limit of {limit}, and was not read: "
+            f"it is {size} bytes, over the limit of {limit}, and was not read: "
             f"{VARIABLE} sets another limit"
         )
 
@@ -280,7 +283,7 @@ def require_size(size: int) -> None:
 def _require_room(size: int) -> None:
     """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
     if size > memory_left():
-        raise Unreadable(f"is {size} bytes and needs more memory than this machine has left")
+        raise Unreadable(f"it is {size} bytes and needs more memory than this machine has left")
 
 
 def read_all(handle: int) -> bytes:
@@ -295,7 +298,7 @@ def read_all(handle: int) -> bytes:
         pieces.append(piece)
         count += len(piece)
         if count > size + _GROWTH:
-            raise Unreadable("gives more bytes than it says that it has, and was not read")
+            raise Unreadable("it gives more bytes than it says that it has, and was not read")
     return b"".join(pieces)
 
 
@@ -309,7 +312,7 @@ def read_stream(stream: IO[bytes]) -> bytes:
         while piece := take(_CHUNK):
             data += piece
             if len(data) > limit:
-                raise Unreadable(f"is over the limit of {limit} bytes: {VARIABLE} sets another")
+                raise Unreadable(f"it is over the limit of {limit} bytes: {VARIABLE} sets another")
             if len(data) > LARGE and len(data) % LARGE < len(piece):
                 _require_room(len(data))
     return bytes(data)
@@ -358,7 +361,7 @@ _ZSTD_STEP = 1 << 10
 _WINDOW = 1 << 27
 # The level at which Codex packs.
 _ZSTD_LEVEL = 3
-_MISSING = "is packed with Zstandard, which needs: pip install 'lockstitch[zstd]'"
+_MISSING = "it is packed with Zstandard, which needs: pip install 'lockstitch[zstd]'"
 
 
 class Unpacked(Struct, frozen=True):
@@ -392,7 +395,7 @@ def unpack(data: bytes, limit: int | None = None) -> Unpacked:
             whole = ended
             if size > limit:
                 raise Unreadable(
-                    f"is over the limit of {limit} bytes once it is unpacked: "
+                    f"it is over the limit of {limit} bytes once it is unpacked: "
                     f"{VARIABLE} sets another limit"
                 )
     except library.ZstdError:

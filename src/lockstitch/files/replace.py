@@ -26,10 +26,10 @@ from lockstitch.errors import Busy, Conflict, UsageError
 from lockstitch.files import os_files, read
 from lockstitch.files.read import Folder, folder_at
 
-CHANGED = "changed while it was being repaired; nothing was written"
-GONE = "was moved or removed while it was being repaired; nothing was written"
+CHANGED = "it changed while it was being repaired; nothing was written"
+GONE = "it was moved or removed while it was being repaired; nothing was written"
 _NO_WAY_BACK = (
-    "changed at the very moment it was being replaced, on a file system without a way back: "
+    "it changed at the very moment it was being replaced, on a file system without a way back: "
     "the new content is in place, what was read is in the backup"
 )
 NEWLINES = (b"\n", b"\r\n")
@@ -158,7 +158,7 @@ class Replacement(Struct, kw_only=True):
                 self.folder.rename(self.new.name, self.old.name)
             except PermissionError:
                 if time.monotonic() > deadline:
-                    raise Busy("is open in another program; nothing was written") from None
+                    raise Busy("it is open in another program; nothing was written") from None
                 time.sleep(self.patience.grace)
             else:
                 self.new.handle = self.folder.open(self.old.name, os_files.READING)
@@ -304,8 +304,8 @@ def _busy(handle: int) -> str:
 
 
 BACKUPS = ".lockstitch"  # the folder for them, beside the file
-_REPLACED = "{}: was replaced while it was looked at; nothing was written"
-_EXISTS = "{}: exists; nothing was written: give another name to -o, or --force to overwrite it"
+_REPLACED = "it was replaced while it was looked at; nothing was written"
+_EXISTS = "it exists; nothing was written: give another name to -o, or --force to overwrite it"
 
 
 class Snapshot(Struct, frozen=True):
@@ -341,7 +341,7 @@ def snapshot(
     # Opening a link would only say that it cannot be opened.
     if found is not None and stat.S_ISLNK(found.st_mode):
         raise UsageError(
-            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+            "it is a symbolic link; name the file itself, or allow it with --follow-symlinks"
         )
     with read.open_regular(name, os_files.READING, folder) as handle:
         found = os.fstat(handle)
@@ -394,7 +394,7 @@ def write_new(
             try:
                 write_file_in(folder, Path(path).name, data, new=True)
             except FileExistsError:
-                raise UsageError(_EXISTS.format(path)) from None
+                raise UsageError(_EXISTS).about(path) from None
 
 
 Dress = Callable[[int], object]
@@ -436,21 +436,23 @@ def require_new(
     A source is a path, or an open file. A device or a pipe is nothing that could be overwritten.
     """
     if Path(os.path.realpath(path)).parent.name == BACKUPS:
-        raise UsageError(f"{path}: is among the backups; nothing was written: give another name")
+        raise UsageError("it is among the backups; nothing was written: give another name").about(
+            path
+        )
     found = _status(path)
     if found is None:
         return
     if stat.S_ISDIR(found.st_mode):
-        raise UsageError(f"{path}: is a folder; -o takes the name of a file")
+        raise UsageError("it is a folder; -o takes the name of a file").about(path)
     for source in sources:
         with suppress(OSError):
             own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
             if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
                 raise UsageError(
-                    f"{path}: is what is read; nothing was written: give another name to -o"
-                )
+                    "it is what is read; nothing was written: give another name to -o"
+                ).about(path)
     if stat.S_ISREG(found.st_mode) and not force:
-        raise UsageError(_EXISTS.format(path))
+        raise UsageError(_EXISTS).about(path)
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
@@ -466,7 +468,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
         handle = os.open(path, flags)
         try:
             if stat.S_ISREG(os.fstat(handle).st_mode):
-                raise UsageError(_REPLACED.format(path))
+                raise UsageError(_REPLACED).about(path)
             os_files.write_all(handle, data)
         finally:
             os.close(handle)
@@ -475,7 +477,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     with folder_at(target.parent) as folder:
         found = folder.look(target.name)
         if found is not None and not stat.S_ISREG(found.st_mode):
-            raise UsageError(_REPLACED.format(path))
+            raise UsageError(_REPLACED).about(path)
         write_file_in(folder, target.name, data, found and partial(os_files.adopt_owner, old=found))
 
 
@@ -485,7 +487,7 @@ def _status(path: str | Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UsageError("is no possible name of a file") from error
+        raise UsageError("it is no possible name of a file") from error
 
 
 def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> Replaced:
@@ -574,7 +576,7 @@ def reopen_locked(before: Snapshot, patience: Patience = PATIENCE) -> Iterator[L
             deadline = time.monotonic() + patience.held
             while os_files.is_locked(old.handle):
                 if time.monotonic() > deadline:
-                    raise Busy("is locked by another program; nothing was written")
+                    raise Busy("it is locked by another program; nothing was written")
                 time.sleep(patience.step)
             # Who had the lock may have replaced it.
             again = folder.look(path.name)

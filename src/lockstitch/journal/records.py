@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.conversation.reprs import repr_without
-from lockstitch.errors import Damaged, UsageError
+from lockstitch.errors import Damaged, UsageError, Where
 
 DIGEST_SIZE = 16
 START = bytes(DIGEST_SIZE)
@@ -91,7 +91,7 @@ def chain_entries(head: Head, epoch: int, entries: Iterable[JournalEntry]) -> li
 def verify_chain(
     records: Iterable[JournalRecord],
     after: Head,
-    where: str,
+    where: Where,
     *,
     last: int = 0,
     end: Head | None = None,
@@ -105,18 +105,20 @@ def verify_chain(
     for record in records:
         seq += 1
         if record.seq != seq:
-            raise Damaged(f"{where}: record {seq} is missing, the next one is {record.seq}")
+            raise Damaged(f"record {seq} is missing, the next one is {record.seq}").about(*where)
         before = digest_of(before, seq, record.epoch, record)
         if before != record.digest:
-            raise Damaged(f"{where}: record {seq} is not what was written (checksum)")
+            raise Damaged(f"record {seq} is not what was written (checksum)").about(*where)
         if record.epoch < epoch:
-            raise Damaged(f"{where}: record {seq} was written under an older lease")
+            raise Damaged(f"record {seq} was written under an older lease").about(*where)
         epoch = record.epoch
         yield record
     if seq < last:
-        raise Damaged(f"{where}: record {seq + 1} is missing; the session goes on to record {last}")
+        raise Damaged(f"record {seq + 1} is missing; the session goes on to record {last}").about(
+            *where
+        )
     if end is not None and seq == end.seq and before != end.digest:
-        raise Damaged(f"{where}: record {seq} is not the one that was written last (checksum)")
+        raise Damaged(f"record {seq} is not the one that was written last (checksum)").about(*where)
 
 
 def blob_name(value: bytes) -> str:

@@ -215,10 +215,10 @@ def token_in(path: Path) -> str:
     try:
         return read.read_file(path).decode().strip()
     except Unreadable as error:
-        raise Unreadable(f"{path}: {error}") from None
+        raise Unreadable(f"{error}").about(path) from None
     except UnicodeDecodeError as error:
-        raise Unreadable(
-            f"{path}: the token is not text; `openssl rand -hex 24` makes one"
+        raise Unreadable("the token is not text; `openssl rand -hex 24` makes one").about(
+            path
         ) from error
 
 

@@ -89,13 +89,13 @@ def copy_session(
     for one in (name, new):
         refuse_internal(check_session_name(one))
     if source is target and new == name:
-        raise UsageError(f"session {name}: a copy in the same store needs another name")
+        raise UsageError("a copy in the same store needs another name").about(session=name)
     head = source.head(name)
     if head is None:
-        raise Unreadable(f"session {name}: there is none in {source.url}")
+        raise Unreadable(f"there is none in {source.url}").about(session=name)
     # A thread of LangGraph is found by its id, which its journal holds, too.
     if new != name and begins_thread(source.read(name, upto=1)):
-        raise UsageError(f"session {name}: it is a thread of LangGraph, which keeps its name")
+        raise UsageError("it is a thread of LangGraph, which keeps its name").about(session=name)
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)
@@ -136,7 +136,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         if event.blob:
             target.blobs([event.blob])
     if digest != head.digest:
-        raise Damaged(f"session {new}: the copy in {target.url} is not what was read")
+        raise Damaged(f"the copy in {target.url} is not what was read").about(session=new)
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
@@ -151,9 +151,9 @@ def _is_there(target: Backend, new: str, head: Head) -> bool:
         if last == head.digest:
             return True
     raise Held(
-        f"session {new}: it exists in {target.url} with other records; give the copy another name,"
+        f"it exists in {target.url} with other records; give the copy another name,"
         " or delete the one that is there"
-    )
+    ).about(session=new)
 
 
 def _read(
@@ -168,7 +168,7 @@ def _read(
         last = record
         advance(1)
     if (last.digest if last else NEW.digest) != head.digest:
-        raise Unreadable(f"session {name}: it was replaced while it was read: copy it again")
+        raise Unreadable("it was replaced while it was read: copy it again").about(session=name)
     return last
 
 
@@ -237,7 +237,7 @@ def import_messages(
     plan = plan_stored(raw, full_name, None)
     if not plan.healed:
         codes = ", ".join(sorted({finding.code for finding in plan.remaining}))
-        raise UsageError(f"session {name}: the list cannot be made valid ({codes})")
+        raise UsageError(f"the list cannot be made valid ({codes})").about(session=name)
     healed = with_later_words(plan.plain, full_name)
     made = import_events(healed, full_name)
     is_kept = not plan.changed and healed is plan.plain
@@ -376,7 +376,7 @@ def _is_imported(backend: Backend, name: str, key: str) -> bool:
             raise
         return False
     if first is None or first.key != key:
-        raise Held(f"session {name}: it exists, and is not this list: give another name")
+        raise Held("it exists, and is not this list: give another name").about(session=name)
     return True
 
 
@@ -395,7 +395,7 @@ def fork_session(
         seen.refresh()
         found: Fact | None = seen.state.facts.get(upto + 1)
         if found is None or found.event != fork:
-            raise Held(f"session {target}: it exists already, and is no fork of that place")
+            raise Held("it exists already, and is no fork of that place").about(session=target)
         return seen.head
     backend.fork(source, upto, target)
     # Say in the copy where it came from; what runs in the original does not run in it.

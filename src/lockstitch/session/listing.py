@@ -319,11 +319,12 @@ def _searched(
                 return
         advance(one)
     if damaged:
+        first = damaged[0]
         more = f" (and {len(damaged) - 1} more)" if damaged[1:] else ""
         raise Damaged(
-            f"{damaged[0]}{more}: all that can be read was searched; `lockstitch check` says what"
-            " cannot"
-        )
+            f"{first.message}{more}: all that can be read was searched; `lockstitch check` says"
+            " what cannot"
+        ).about(first.target, first.session)
 
 
 def search_session(

@@ -252,7 +252,7 @@ def remove_planned(backend: Backend, removal: Removal, by: str | None = None) ->
 
     def before(lease: Lease) -> None:
         if lease.head.seq != removal.records:
-            raise Moved(f"session {removal.session}: it was changed meanwhile")
+            raise Moved("it was changed meanwhile").about(session=removal.session)
         write_down(backend, removal, by)
 
     try:
@@ -361,12 +361,14 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     """
     session = found.session
     if found.is_whole:
-        raise UsageError(f"session {session}: every record is what was written; nothing to repair")
+        raise UsageError("every record is what was written; nothing to repair").about(
+            session=session
+        )
     if (found.holes or found.lost) and is_thread(found):
         raise UsageError(
-            f"session {session}: it is a thread of LangGraph, and what is lost of it may be part of"
+            "it is a thread of LangGraph, and what is lost of it may be part of"
             " every later checkpoint: restore a backup, or delete the thread"
-        )
+        ).about(session=session)
     fresh = _named(session, "salvaged")
     entries = entries_of(backend, found)
     try:
@@ -379,9 +381,9 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     except (Unsure, Damaged) as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"session {session}: it cannot be written anew where it is ({error}). Next: `lockstitch"
-            f" repair {url} -o NEW` writes all that can be read into a new store"
-        ) from error
+            f"it cannot be written anew where it is ({error.message_with_session}). Next:"
+            f" `lockstitch repair {url} -o NEW` writes all that can be read into a new store"
+        ).about(session=session) from error
     return Exchanged(session, aside)
 
 
@@ -394,7 +396,7 @@ def undo_rewrite(backend: Backend, session: str) -> Exchanged:
     """Take the last repair of a session back; what it has become is kept beside it."""
     last = _last(backend, session, "damaged")
     if not last:
-        raise UsageError(f"session {session}: no repair is known that could be taken back")
+        raise UsageError("no repair is known that could be taken back").about(session=session)
     aside = _free(backend, session, "repaired")
     backend.exchange(session, aside, f"{_named(session, 'damaged')}-{last}")
     return Exchanged(session, aside)

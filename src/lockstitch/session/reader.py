@@ -47,9 +47,9 @@ def advise_repair(backend: Backend, session: str) -> Iterator[None]:
     except Damaged as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"{error}. Next: `lockstitch repair {url} --session {session}` keeps all that can be"
-            " read, and the damaged session beside it"
-        ) from error
+            f"{error.message}. Next: `lockstitch repair {url} --session {session}` keeps all that"
+            " can be read, and the damaged session beside it"
+        ).about(error.target, session) from error
 
 
 LISTENING = 1.0
@@ -165,11 +165,11 @@ class SessionView:
         if reply not in self._askings:
             fact = self.look(lambda state: state.facts.get(reply))
             if fact is None:
-                raise Unreadable(f"session {self.session}: there is no reply at record {reply}")
+                raise Unreadable(f"there is no reply at record {reply}").about(session=self.session)
             self._askings[reply] = call_requests_in(fact.event, self.payload(fact.event))
         found = self._askings[reply]
         if index >= len(found):
-            raise Damaged(f"session {self.session}: record {reply} holds no call {index}")
+            raise Damaged(f"record {reply} holds no call {index}").about(session=self.session)
         return found[index]
 
     def call(self, call: journal.CallState) -> Call:

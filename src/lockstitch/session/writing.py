@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from msgspec import Raw, Struct, structs
 
-from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError
+from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError, Where
 from lockstitch.journal.events import Event, Replied, entry_of, event_of
 from lockstitch.journal.records import (
     NEW,
@@ -162,7 +162,7 @@ class SessionWriter(SessionView):
         super().__init__(backend, lease.session)
         self.lease = lease
         self.take(backend.read(lease.session, upto=lease.head.seq))
-        self._commits = GroupCommit(self._commit, f"session {lease.session}")
+        self._commits = GroupCommit(self._commit, Where(session=lease.session))
         self._torn: _TornWrite | None = None
         self._broken: LockstitchError | None = None
         # The streams that are being read into the session.
@@ -201,9 +201,9 @@ class SessionWriter(SessionView):
     def _entries(self, decide: Decide, key: str, state: JournalState) -> list[JournalEntry]:
         if self._broken is not None:
             raise type(self._broken)(
-                f"session {self.session}: nothing more can be written here ({self._broken});"
+                f"nothing more can be written here ({self._broken.message});"
                 " open it again: what was acknowledged is there, and a key is never kept twice"
-            )
+            ).about(session=self.session)
         events = decide(state)
         first = free_key(state, key, events[0] if events else None) if key else new_name()
         if not first:
@@ -247,13 +247,15 @@ class SessionWriter(SessionView):
                 head = self.backend.append(self.lease, entries, torn.head.seq)
                 if (head.seq, head.digest) != (records[-1].seq, records[-1].digest):
                     raise Unsure(  # noqa: TRY301 - a write that failed, as any other
-                        f"session {self.session}: the store is not where it should be"
-                    )
+                        "the store is not where it should be"
+                    ).about(session=self.session)
         except Exception as error:  # noqa: BLE001 - as above
             known = error if isinstance(error, LockstitchError) else None
             if known is None:
                 kind = type(error).__name__
-                known = Unsure(f"session {self.session}: a write failed ({kind}); open it again")
+                known = Unsure(f"a write failed ({kind}); open it again").about(
+                    session=self.session
+                )
                 known.__cause__ = error
             # Those two say that nothing was written, and that the store is as it was.
             if not isinstance(known, UsageError | Busy):

@@ -347,7 +347,7 @@ def draft_compaction(form: Format, transcript: Transcript, budget: TokenBudget) 
     # what is too large is what a compaction is for; it is judged by what it leaves
     _require_sound(repaired.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
     if not repaired.after.history.messages:
-        raise Unreadable("holds no conversation")
+        raise Unreadable("it holds no conversation")
     story = Story(repaired.after.history, form.sorting(repaired.after))
     return CompactionDraft(form, repaired, story, budget)
 
@@ -402,7 +402,7 @@ def _shorten(
 def _require_sound(findings: list[Finding], spared: frozenset[str], advice: str) -> None:
     codes = {finding.code for finding in findings if finding.severity == ERROR} - spared
     if codes:
-        raise Unreadable(f"is not valid ({', '.join(sorted(codes))}); {advice}")
+        raise Unreadable(f"it is not valid ({', '.join(sorted(codes))}); {advice}")
 
 
 # What a compacted session may have, in tokens: three fifths of a usual window.
@@ -462,7 +462,7 @@ def plan_compaction(
         answers = {} if known is None else known
         return run_compaction(draft, asked, bounds.clock, answers, bounds.show)
     except (RecursionError, MemoryError):
-        raise Unreadable("is too large or too deep") from None
+        raise Unreadable("it is too large or too deep") from None
 
 
 def preview_compaction(session: Opened, made: Condensed) -> Shorter:
@@ -479,7 +479,9 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
         return done
     before = session.before
     if snapshot(before.path).digest != before.digest:
-        raise Conflict("has gone on since it was read; nothing was written")
+        raise Conflict(
+            "this session has gone on since it was read; nothing was written: read it again"
+        )
     compaction = {"rung": done.done.rung, "turns": done.turns}
     details = {**backup_details(made.draft.repaired), "compaction": compaction}
     done.backup, done.carried = session.source.replace(session, made.after, run, details)

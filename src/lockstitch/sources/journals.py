@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
@@ -30,7 +30,7 @@ from lockstitch.session.listing import (
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
 from lockstitch.sources.interface import NEW as NEW_RECORD
 from lockstitch.sources.interface import Context, History, Transcript, new_finding, read_thread
-from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, brief, place_of
+from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, place_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend
@@ -107,7 +107,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
     """Open an existing store."""
     place = place_of(target)
     if place is None:
-        raise Unreadable("is not a store of Lockstitch's own")
+        raise Unreadable("it is not a store of Lockstitch's own")
     return open_backend(place.url, create=False), place
 
 
@@ -117,11 +117,7 @@ def read(target: str, session: str | None = None) -> Journal:
     with backend:
         name = choose_session(backend, session or place.session)
         require(backend, name)
-        journal = journal_of(backend, name)
-    if journal.fault is not None:
-        message = brief(journal.fault.message, target, name)
-        journal.fault = structs.replace(journal.fault, message=message)
-    return journal
+        return journal_of(backend, name)
 
 
 def choose_session(backend: Backend, session: str | None) -> str:
@@ -130,11 +126,11 @@ def choose_session(backend: Backend, session: str | None) -> str:
         return session
     first = [one.session for one in list_sessions(backend, Listing(), limit=_SHOWN + 1)]
     if not first:
-        raise Unreadable("holds no session")
+        raise Unreadable("it holds no session")
     if len(first) > 1:
         more = " …" if len(first) > _SHOWN else ""
         raise UsageError(
-            "holds several sessions; name one with --session: "
+            "it holds several sessions; name one with --session: "
             + ", ".join(first[:_SHOWN]) + more
         )  # fmt: skip
     return first[0]
@@ -148,7 +144,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
             journal.records.append(record)
             journal.state.apply(record)
     except Damaged as error:
-        journal.fault = damage(len(journal.records) + 1, str(error))
+        journal.fault = damage(len(journal.records) + 1, error.message)
         if not may_be_thread(session):
             # what stands behind the damage is read, too; a note stands for each record that is lost
             entries = entries_of(backend, read_salvage(backend, session))
@@ -163,7 +159,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
             if name not in journal.blobs:
                 journal.blobs |= backend.blobs([name])
         except Damaged as error:
-            journal.fault = journal.fault or damage(0, str(error))
+            journal.fault = journal.fault or damage(0, error.message)
     return journal
 
 
@@ -173,7 +169,7 @@ def _read_thread(journal: Journal, backend: Backend) -> Journal:
         try:
             journal.blobs |= backend.blobs([name])
         except Damaged as error:
-            journal.fault = journal.fault or damage(0, str(error))
+            journal.fault = journal.fault or damage(0, error.message)
     try:
         journal.thread = read_thread(
             journal.records, lambda names: {n: journal.blobs[n] for n in names}
@@ -373,14 +369,14 @@ def check_store(
         for listed, faults in _group_by_session(found):
             if listed is None:
                 findings = [damage(fault.seq, fault.message) for fault in faults]
-                yield _without_names(Report(name, OWN, findings=findings), target)
+                yield Report(name, OWN, findings=findings)
                 continue
             report = Report(name, OWN, listed.session, records=listed.seq)
             try:
                 _judge(report, backend, faults, dialect, model)
             except LockstitchError as error:
-                report.error = str(error)
-            yield _without_names(report, target)
+                report.error = error.message
+            yield report
             advance(max(listed.seq, report.records))
 
 
@@ -395,17 +391,6 @@ def count(target: str, session: str | None = None) -> int:
             head = backend.head(wanted)
             return head.seq if head else 0
     return 0
-
-
-def _without_names(report: Report, target: str) -> Report:
-    """Leave the names out of what is said that stand before it."""
-    session = report.session or ""
-    report.findings = [
-        structs.replace(found, message=brief(found.message, target, session))
-        for found in report.findings
-    ]
-    report.error = None if report.error is None else brief(report.error, target, session)
-    return report
 
 
 def _group_by_session(
@@ -473,7 +458,7 @@ class StoreSource(Source, frozen=True):
         try:
             return next(iter(check_store(self.path, self.session)))
         except LockstitchError as error:
-            return self.unreadable(brief(str(error), self.path))
+            return self.unreadable(error.message_with_session)
 
     def examine(self) -> tuple[Report, Transcript | None]:
         return self.check(), None

@@ -103,7 +103,7 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
             for page in work.work_through(task, how.get("workers", 1)):
                 yield from (outcome.report for outcome in page)
     except LockstitchError as error:
-        yield Report(addresses.public(url), error=places.brief(str(error), url))
+        yield Report(addresses.public(url), error=error.message_with_session)
 
 
 def scan_file(
@@ -297,12 +297,12 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
 def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
     """Return the bytes of the repaired session for another file, packed if its name says so."""
     if session.before is None:
-        raise Unreadable("is in a database; a copy of one session of it cannot be written")
+        raise Unreadable("it is in a database; a copy of one session of it cannot be written")
     data = file_bytes(plan.after)
     return read.pack(data) if read.is_packed(path) else data
 
 
-_NONE = "has no backup to go back to"
+_NONE = "it has no backup to go back to"
 _URL = "sqlite:///"
 
 
@@ -328,7 +328,7 @@ def backups_of(
         if source.kind == SQLITE:
             if session not in (None, source.session):
                 raise UsageError(
-                    "is the id of a session already; --session is for one in a database"
+                    "it is the id of a session already; --session is for one in a database"
                 )
             own = source.session
     elif os.path.islink(path) and not backups.list_backups(path):  # noqa: PTH114 - start-up time
@@ -375,7 +375,7 @@ def find_undoable(
         raise UsageError(f"{_NONE}{': its repairs were all taken back' * is_undone}")
     if not due:
         already = "; it was already" if found else ""
-        raise UsageError(f"has nothing of run {run} to take back{already}")
+        raise UsageError(f"it has nothing of run {run} to take back{already}")
     # A session that one run has repaired twice goes back step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]
@@ -440,7 +440,7 @@ def undo_threads(
         except UsageError as error:
             done.append(error)
     if not count:
-        raise UsageError(f"{addresses.public(url)}: {done[0]}")
+        raise done[0].about(addresses.public(url))
 
 
 def _restore_rows(backup: Backup, *, dry_run: bool = False) -> None:

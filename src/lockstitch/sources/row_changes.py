@@ -180,9 +180,9 @@ def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Column
     return None if found is None else dict(zip(names, found, strict=True))
 
 
-_NOT_WRITTEN = "has a backup of rows that is not one which a repair writes; nothing was changed"
-_NOT_LEFT = "is no longer what the repair left; nothing was written"
-_WENT_ON = "went on from what the repair left; nothing was written"
+_NOT_WRITTEN = "it has a backup of rows that is not one which a repair writes; nothing was changed"
+_NOT_LEFT = "it is no longer what the repair left; nothing was written"
+_WENT_ON = "it went on from what the repair left; nothing was written"
 
 # What a counter was before a repair, by its table and what it was after that.
 Counts = dict[tuple[str, int], int]
@@ -191,7 +191,7 @@ Counts = dict[tuple[str, int], int]
 def checked_form(form: Any) -> RowFormat:
     """Return a format that keeps its sessions in a database; raises UsageError for another."""
     if not isinstance(form, RowFormat):
-        raise UsageError("is a database, which that format is not kept in")
+        raise UsageError("it is a database, which that format is not kept in")
     return form
 
 
@@ -283,7 +283,7 @@ def _require_last(base: GuardedConnection, form: RowFormat, changes: Sequence[Ro
             own = {key: value for key, value in change.after.items() if key != "rowid"}
             if form.is_followed(base, change.table, own):
                 thread = own.get("thread_id")
-                raise Conflict(f"thread {thread} {_WENT_ON}" if thread else _WENT_ON)
+                raise Conflict(_WENT_ON).about(session=thread or None)
 
 
 def is_change_undone(base: GuardedConnection, change: RowChange) -> bool:

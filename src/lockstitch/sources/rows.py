@@ -69,7 +69,7 @@ from lockstitch.sources.tables import (
 _LATEST = 253_402_300_800
 # The highest number that a row can have.
 _LAST = (1 << 63) - 1
-_DAMAGED = "is damaged so that a repair of it could not be taken back; nothing was written"
+_DAMAGED = "it is damaged so that a repair of it could not be taken back; nothing was written"
 _UNWRITTEN = "; nothing was written"
 _NO_ID = "its id is no text, so that nothing of it can be told from other rows"
 
@@ -151,7 +151,7 @@ def _loaded(base: GuardedConnection, form: Any, session: str, *, search: bool) -
         with suppress(sqlite3.Error):
             base.execute("ROLLBACK")
     if not found:
-        raise Unreadable("holds no such session")
+        raise Unreadable("it holds no such session")
     if search:
         checked_form(form).search(base, found)
     return [*found]
@@ -251,9 +251,9 @@ def sources_in_database(path: str, name: str | None = None) -> list[Source]:
     """Return the sessions in a database; raises UnknownFormat if no program is known to make it."""
     form = format_named(name) if name else format_of(SQLITE, path, sorted(table_names(path)))
     if form is not None and SQLITE not in form.kinds:
-        raise UnknownFormat("is a database, which that format is not kept in")
+        raise UnknownFormat("it is a database, which that format is not kept in")
     if form is None:
-        raise UnknownFormat("is a database, but of no program that is known")
+        raise UnknownFormat("it is a database, but of no program that is known")
     found = list_sessions(path, form)
     return [RowSource(path, form.name, SQLITE, row.id, row.error) for row in found]
 
@@ -379,7 +379,7 @@ def _require_same(base: GuardedConnection, form: RowFormat, before: Sequence[Rec
     """Raise Conflict unless the session's rows are exactly those that were read."""
     old = [row for row in before if isinstance(row, Row)]
     if not old:
-        raise UsageError("holds no rows of that session")
+        raise UsageError("it holds no rows of that session")
     now = _session_rows(base, form, form.session_of(old[0]))
     if [(r.table, r.rowid, r.stored) for r in now] != [(r.table, r.rowid, r.stored) for r in old]:
         raise Conflict(CHANGED)
@@ -416,7 +416,7 @@ def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]
     def following() -> int:
         nonlocal last
         if last >= _LAST:
-            raise Unreadable(f"has no number left for one more row of {table.name}{_UNWRITTEN}")
+            raise Unreadable(f"it has no number left for one more row of {table.name}{_UNWRITTEN}")
         last += 1
         return last
 
@@ -445,7 +445,7 @@ def restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
     has the database open: it may have gone on from them without having written that yet.
     """
     if backup.rows is None:
-        raise UsageError("is the backup of a file, not of rows")
+        raise UsageError("it is the backup of a file, not of rows")
     require_unused(backup.path)
     try:
         take_back(backup.path, backup.rows, _passed_counts(backup), dry_run=dry_run)

@@ -249,7 +249,7 @@ class Source(Struct, frozen=True):
         """Put other records in the place of those that were read, with a backup of these."""
         before = opened.before
         if before is None:
-            raise UsageError("was not read as a whole, so that nothing can be put in its place")
+            raise UsageError("it was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
         data = write_lines(after.context.data, after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
@@ -324,9 +324,9 @@ def require_records(source: Source, transcript: Transcript) -> None:
     if any(record.is_record and is_record(record.value) for record in transcript.records):
         return
     data = transcript.context.data
-    held = "holds no record that can be read"
+    held = "it holds no record that can be read"
     if not data[: 1 << 18].strip(b"\0"):
-        held = "holds nothing but NUL bytes" if data else "is empty"
+        held = "it holds nothing but NUL bytes" if data else "it is empty"
     raise Unreadable(f"{held}: nothing of a session of {source.form.title} is left in it")
 
 
@@ -343,7 +343,7 @@ def records_of(source: Source, data: bytes, slim: DecodeLine | None = None) -> l
     except ValueError:
         closed = close_document(text, source.form.lists)
     if closed is None:
-        raise Unreadable("is not JSON, or is cut off")
+        raise Unreadable("it is not JSON, or is cut off")
     end = start + closed.end
     whole = Record("1", closed.value, WHOLE, start, end, b"", closed.data)
     place = f"messages.{len(closed.value['messages'])}"
@@ -384,7 +384,6 @@ SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
 MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
 _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
-_ADDRESS = re.compile(r"^postgres(ql)?://\S*: ")
 
 
 class StorePlace(Struct, frozen=True):
@@ -470,17 +469,18 @@ def path_of(url: str) -> str:
     return unquote(addresses.split(url).path)[1:]
 
 
-def brief(message: str, target: str, session: str = "") -> str:
-    """Return what an error says without the names that stand before it anyway."""
-    if target.startswith(POSTGRES):
-        message = _ADDRESS.sub("", message)
-    place = None if target.startswith(POSTGRES) else place_of(target)
-    path = path_of(place.url) if place and place.url.startswith(("sqlite:", "jsonl:")) else ""
-    whole = os.path.abspath(path) if path else ""  # noqa: PTH100 - as the stores name it
-    names = (whole, f"{whole}/{session}{_LINES}", f"session {session}")
-    for name in names if path else names[2:]:
-        message = message.removeprefix(f"{name}: ")
-    return message
+def is_same_store(one: str, other: str) -> bool:
+    """Whether two names mean one store: its address, or the path of it or of a file in it."""
+    return _store_named(one) == _store_named(other)
+
+
+def _store_named(name: str) -> str:
+    if name.startswith(POSTGRES):
+        return addresses.public(name).partition("?")[0]
+    path = path_of(name) if name.startswith(("sqlite:", "jsonl:")) else name
+    if path.endswith(_LINES):
+        path = os.path.dirname(path)  # noqa: PTH120 - pathlib costs start-up time
+    return os.path.abspath(path)  # noqa: PTH100 - as the stores name it
 
 
 def is_own_database(path: str) -> bool:

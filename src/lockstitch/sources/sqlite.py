@@ -113,11 +113,11 @@ _CONFIGURED = {
     "SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER": False,
 }
 _ENDLESS = (
-    "gives more than a file of its size can hold ({size:,} bytes): its pages point at each other "
-    "in circles, or it was made to do so; nothing was changed"
+    "it gives more than a file of its size can hold ({size:,} bytes): its pages point at each "
+    "other in circles, or it was made to do so; nothing was changed"
 )
 _COSTLY = (
-    "takes more work than a database of its size ({size:,} bytes) can need, so that reading was "
+    "it takes more work than a database of its size ({size:,} bytes) can need, so that reading was "
     "ended; nothing was changed"
 )
 
@@ -316,16 +316,16 @@ def text_of(raw: bytes) -> str:
 READ_WAIT = 5.0
 WRITE_WAIT = 10.0
 
-CHANGED = "went on meanwhile; nothing was written"
+CHANGED = "it went on meanwhile; nothing was written"
 # What SQLite says when it was us who refused a statement, or ended it.
 _OURS = {"SQLITE_AUTH", "SQLITE_INTERRUPT", "SQLITE_ERROR"}
-_OTHERS = "has other tables or columns than are known"
+_OTHERS = "it has other tables or columns than are known"
 _UNREADABLE = {
-    "NOTADB": "is not an SQLite database, or is encrypted",
-    "CORRUPT": "is damaged: SQLite cannot read all of its pages",
-    "NO_TEXT": "is damaged: names in its schema are no text",
-    "TOOBIG": "holds a value that is longer than the file itself",
-    "NOMEM": "takes more memory than there is",
+    "NOTADB": "it is not an SQLite database, or is encrypted",
+    "CORRUPT": "it is damaged: SQLite cannot read all of its pages",
+    "NO_TEXT": "it is damaged: names in its schema are no text",
+    "TOOBIG": "it holds a value that is longer than the file itself",
+    "NOMEM": "it takes more memory than there is",
 }
 
 
@@ -362,9 +362,9 @@ def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise explain_error(error, real, base, writing=True) from error
     except OverflowError as error:
-        raise Unreadable("has a number next to the last that there is; nothing was written") from (
-            error
-        )
+        raise Unreadable(
+            "it has a number next to the last that there is; nothing was written"
+        ) from (error)
     finally:
         if base is not None:
             with suppress(sqlite3.Error):
@@ -381,13 +381,13 @@ def regular_path(path: str | Path, *, follow: bool) -> str:
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("is no possible name of a file") from error
+        raise UsageError("it is no possible name of a file") from error
     if stat.S_ISLNK(found.st_mode):
         raise UsageError(
-            "is a symbolic link; name the file itself, or allow it with --follow-symlinks"
+            "it is a symbolic link; name the file itself, or allow it with --follow-symlinks"
         )
     if not stat.S_ISREG(found.st_mode):
-        raise UsageError("is not a regular file")
+        raise UsageError("it is not a regular file")
     return real
 
 
@@ -432,17 +432,17 @@ def explain_error(
         return Unreadable(f"{base.reason}{'' if 'nothing was' in base.reason else done}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         kind: type[LockstitchError] = Busy if writing else Unreadable
-        return kind(f"is locked by another program, which is writing to it{done}")
+        return kind(f"it is locked by another program, which is writing to it{done}")
     if isinstance(error, UnicodeDecodeError):
         # SQLite wants to say what it cannot read, and that is no text.
         return Unreadable(f"{_UNREADABLE['NO_TEXT']}{done}")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         if writing and name == "SQLITE_READONLY" and os.access(path, os.W_OK):
-            return Unreadable(f"can only be read, by what its first page says{done}")
+            return Unreadable(f"it can only be read, by what its first page says{done}")
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
         return Unreadable(
-            "cannot be opened: SQLite needs to write next to it, or its program has to end a "
+            "it cannot be opened: SQLite needs to write next to it, or its program has to end a "
             "transaction that a crash cut short"
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
@@ -472,7 +472,7 @@ def bind_values(values: Iterable[Any]) -> list[Any]:
 
 _ORDINARY = 0
 _SPACE = re.compile(r"\s+")
-_OTHER = "has other tables or columns than are known"
+_OTHER = "it has other tables or columns than are known"
 _KEPT = "; nothing was written, and reading it is safe"
 
 
@@ -544,7 +544,7 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
         name = str(trigger)
         if not _is_known(base, name, str(text), form.triggers):
             raise Unreadable(
-                f"has a trigger {shown_name(name)} that is not known to be one of {form.title}, "
+                f"it has a trigger {shown_name(name)} that is not known to be one of {form.title}, "
                 f"and that a write would run{_KEPT}"
             )
         allowed.add(name.lower())
@@ -552,8 +552,8 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
         for name, kind in _columns(base, table):
             if kind != _ORDINARY or not _is_text(name):
                 raise Unreadable(
-                    f"has a column {shown_name(name)} in the table {table} that is not known to be "
-                    f"one of {form.title}, and that a write would compute{_KEPT}"
+                    f"it has a column {shown_name(name)} in the table {table} that is not known to "
+                    f"be one of {form.title}, and that a write would compute{_KEPT}"
                 )
     if allowed:
         # They read JSON, which SQLite counts among what no schema may do unless it is trusted. No

@@ -176,7 +176,7 @@ def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
         with suppress(Damaged):
             if may_be_thread(name) and begins_thread(backend.read(name, upto=1)):
                 raise UsageError(
-                    "is a thread of LangGraph: its graph goes back and branches off"
+                    "it is a thread of LangGraph: its graph goes back and branches off"
                     " (get_state_history, update_state), and its saver copies it (copy_thread)"
                 )
     return place, name
@@ -198,7 +198,7 @@ def address_of(target: str) -> str:
         return target
     place = place_of(target)
     if place is None:
-        raise UsageError(f"is not a store; write its address: {KNOWN.rpartition(' or ')[0]}")
+        raise UsageError(f"it is not a store; write its address: {KNOWN.rpartition(' or ')[0]}")
     return place.url
 
 

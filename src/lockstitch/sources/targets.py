@@ -53,7 +53,7 @@ _HEAD_LINES = 40
 # So many sessions are named of those that an id may mean.
 _LISTED = 5
 _OWN = (
-    "is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
+    "it is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
     "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
 
@@ -161,7 +161,7 @@ def classify(target: str, form: str | None = None) -> str:
     if place_of(target) is not None:
         return STORE
     if form is not None:
-        raise Unreadable("is not a store of Lockstitch's own")
+        raise Unreadable("it is not a store of Lockstitch's own")
     return SESSIONS
 
 
@@ -171,7 +171,7 @@ def look_into(url: str) -> Any:
         known = format_module("langgraph.postgres.database").look_into(url)
     if not known.homes and not known.is_own:
         raise UnknownFormat(
-            "holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+            "it holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
         ).about(public(url))
     return known
 
@@ -197,7 +197,7 @@ def resolve(  # noqa: PLR0913 - options, all by name
         if place is not None:
             return [own_source(target, session or place.session)]
         if format == OWN:
-            raise Unreadable("is not a store of Lockstitch's own")
+            raise Unreadable("it is not a store of Lockstitch's own")
     path = target.removeprefix("sqlite:///")
     if target.startswith(POSTGRES):
         with psycopg_hint():
@@ -295,13 +295,13 @@ def _source_by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source
                     if name.startswith(target) or f"-{target}" in name:
                         matches[source] = name
     if not matches:
-        raise Unreadable("is neither a file nor the id of a session on this machine")
+        raise Unreadable("it is neither a file nor the id of a session on this machine")
     if len(matches) > 1:
         ids = sorted(set(matches.values()))
         which = ids if len(ids) == len(matches) else sorted(source.path for source in matches)
         more = [f"and {len(which) - _LISTED} more"] if len(which) > _LISTED else []
         listed = ", ".join([*which[:_LISTED], *more])
-        raise UsageError(f"is the beginning of {len(which)} sessions, {listed}: give more of it")
+        raise UsageError(f"it is the beginning of {len(which)} sessions, {listed}: give more of it")
     return next(iter(matches))
 
 
@@ -322,7 +322,7 @@ def sources_in(
     if head.startswith(read.ZSTD_MAGIC):
         head = read.unpacked_head(path, _HEAD)
         if not head:
-            raise Unreadable("is packed, and damaged before anything of it can be unpacked")
+            raise Unreadable("it is packed, and damaged before anything of it can be unpacked")
     owner = None if name else owner_of(path, os.environ if environ is None else environ)
     if owner is not None:
         return [_source_in_place(path, owner, head)]
@@ -337,7 +337,7 @@ def sources_in(
         first = head.removeprefix(_BOM).lstrip().partition(b"\n")[0]
         if first.startswith(b"[") and not _values_in(first):
             raise Unreadable(
-                "is a list of messages that is not whole JSON: it cannot be told apart"
+                "it is a list of messages that is not whole JSON: it cannot be told apart"
             )
     return [Source(path, form.name, kind)]
 
@@ -352,7 +352,7 @@ def _source_in_place(path: str, owner: Format, head: bytes) -> Source:
     kind = found if found in owner.kinds else kind
     why = owner.doubt(values)
     if why:
-        where = f"is where {owner.title} keeps its sessions, but {why}"
+        where = f"it is where {owner.title} keeps its sessions, but {why}"
         raise Unreadable(f"{where}; nothing was changed, --format {owner.name} reads it anyway")
     return Source(path, owner.name, kind)
 
@@ -379,9 +379,9 @@ def is_recognized(source: Source, data: bytes) -> bool:
 def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
     """Read the first values of a file, and find out if it is lines of JSON or one document."""
     if not head.strip(b" \t\r\n"):
-        raise UnknownFormat("is empty")
+        raise UnknownFormat("it is empty")
     if not head.strip(b"\0 \t\r\n"):
-        raise Unreadable("holds nothing but NUL bytes")
+        raise Unreadable("it holds nothing but NUL bytes")
     values = _values_in(head)
     has_objects = any(type(value) is dict for value in values)
     # a list may have its objects on lines of their own

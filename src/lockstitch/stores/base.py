@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgspec import Struct, structs
 
 from lockstitch.conversation.reprs import repr_without
-from lockstitch.errors import Damaged, Held, Moved, UsageError
+from lockstitch.errors import Damaged, Held, Moved, UsageError, Where
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name, check_key
 from lockstitch.journal.salvage import Remains
@@ -109,7 +109,7 @@ class IncomingSession(Struct, frozen=True):
         if found is None:
             return False
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held(f"session {self.session}: it exists here, with other records")
+            raise Held("it exists here, with other records").about(session=self.session)
         return True
 
 
@@ -314,15 +314,14 @@ def check_lease_seconds(seconds: float) -> float:
 def require_same(found: Head, expected: Head, session: str) -> None:
     """Raise ``Moved`` if a session's records end elsewhere than expected."""
     if (found.seq, found.digest) != (expected.seq, expected.digest):
-        raise moved(f"session {session}", found.seq, expected.seq)
+        raise moved(Where(session=session), found.seq, expected.seq)
 
 
-def moved(where: str, end: int | None, expected: int) -> Moved:
+def moved(where: Where, end: int | None, expected: int) -> Moved:
     """Return the error for a session that ends elsewhere than a writer expected."""
     return Moved(
-        f"{where}: it ends at record {end}, not at {expected}, so nothing was written: read it"
-        " again"
-    )
+        f"it ends at record {end}, not at {expected}, so nothing was written: read it again"
+    ).about(*where)
 
 
 def are_there(behind: Iterable[JournalRecord], entries: Sequence[JournalEntry], epoch: int) -> bool:
@@ -347,7 +346,7 @@ class ForkPoint(Struct, frozen=True):
     def require_same(self, found: Head, target: str) -> Head:
         """Return where a session stands that is there; raises ``Held`` if it is not this fork."""
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held(f"session {target}: it exists, with other records than the fork's")
+            raise Held("it exists, with other records than the fork's").about(session=target)
         return found
 
 
@@ -357,7 +356,7 @@ def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) ->
     for last in records:
         about = about_in([last.body]) or about
     if (last.seq if last else 0) != upto:
-        raise UsageError(f"session {source}: there is no record {upto} to fork at")
+        raise UsageError(f"there is no record {upto} to fork at").about(session=source)
     return (
         ForkPoint(Head(last.seq, last.digest, last.epoch), last.at, about) if last else ForkPoint()
     )
@@ -366,7 +365,7 @@ def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) ->
 def require_stamp(stamp: str, found: str, session: str) -> None:
     """Raise ``Moved`` if a session is no longer what a stamp was given for; "" is for any."""
     if stamp and stamp != found:
-        raise Moved(f"session {session}: it went on since it was read: read it again")
+        raise Moved("it went on since it was read: read it again").about(session=session)
 
 
 def require_lines(entries: Sequence[JournalEntry]) -> None:
@@ -377,10 +376,10 @@ def require_lines(entries: Sequence[JournalEntry]) -> None:
             raise UsageError("the body of an event is one line of JSON, without a line break")
 
 
-def check_blob(name: str, value: bytes | None, where: str) -> bytes:
+def check_blob(name: str, value: bytes | None, where: Where) -> bytes:
     """Return a stored value if it is the one that was named."""
     if value is None:
-        raise Damaged(f"{where}: the large value {name} is missing")
+        raise Damaged(f"the large value {name} is missing").about(*where)
     if blob_name(value) != name:
-        raise Damaged(f"{where}: the large value {name} is not what was written (checksum)")
+        raise Damaged(f"the large value {name} is not what was written (checksum)").about(*where)
     return value

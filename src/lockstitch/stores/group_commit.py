@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lockstitch.errors import Busy, Unreadable, Unsure, UsageError, reason_of
+from lockstitch.errors import Busy, Unreadable, Unsure, UsageError, Where, reason_of
 
 if sys.platform == "win32":
     import msvcrt
@@ -82,16 +82,21 @@ class CommitJob:
             self.signal.release()
 
 
+_THE_STORE = Where("the store")
+
+
 class GroupCommit:
     """Passes jobs to ``commit``, a batch at a time; it must end every one of them.
 
     The batch is the leader's job alone until ``commit`` calls ``gather``, when it may write.
-    ``name`` says in an error whose writes these are.
+    ``where`` says in an error whose writes these are.
     """
 
-    def __init__(self, commit: Callable[[list[CommitJob]], None], name: str = "the store") -> None:
+    def __init__(
+        self, commit: Callable[[list[CommitJob]], None], where: Where = _THE_STORE
+    ) -> None:
         self._commit = commit
-        self._name = name
+        self._where = where
         self._guard = threading.Lock()
         self._queue: deque[CommitJob] = deque()
         self._batch: list[CommitJob] = []
@@ -112,9 +117,8 @@ class GroupCommit:
         if self._thread == threading.get_ident():
             # It would wait for itself for ever.
             raise UsageError(
-                f"{self._name}: called from inside a write of its own; a signal handler should set"
-                " a flag or raise"
-            )
+                "called from inside a write of its own; a signal handler should set a flag or raise"
+            ).about(*self._where)
         try:
             self._join(job)
             if job.leads and not job.is_done:
@@ -217,6 +221,7 @@ def own_copy(error: E) -> E:
         copy = type(error)(*error.args)
     except TypeError:
         return error
+    copy.__dict__.update(error.__dict__)  # what it is about, of an error of ours
     copy.__cause__ = error.__cause__
     return copy
 
@@ -257,12 +262,14 @@ class LockFile:
                     self._wait(deadline)
             except TimeoutError as error:
                 raise Busy(
-                    f"{self.path}: another process has held the lock for {seconds:.3g} seconds"
+                    f"another process has held the lock for {seconds:.3g} seconds"
                     " and does not go on; nothing was written: try again, or look what that process"
                     " is doing"
-                ) from error
+                ).about(self.path) from error
             except OSError as error:
-                raise Unreadable(f"{self.path}: it cannot be locked: {reason_of(error)}") from error
+                raise Unreadable(f"it cannot be locked: {reason_of(error)}").about(
+                    self.path
+                ) from error
             # The lock is worth nothing if another file has the name by now.
             with suppress(FileNotFoundError):
                 found = os.lstat(self._name)
@@ -363,10 +370,12 @@ def _open_lock_file(path: Path) -> int:
     try:
         handle = os.open(path, _FLAGS, 0o600)
     except OSError as error:
-        raise Unreadable(f"{path}: it cannot be opened for locking: {reason_of(error)}") from error
+        raise Unreadable(f"it cannot be opened for locking: {reason_of(error)}").about(
+            path
+        ) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise Unreadable(f"{path}: it is not a plain file and cannot be locked")
+        raise Unreadable("it is not a plain file and cannot be locked").about(path)
     return handle
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lockstitch.errors import Closed, Damaged, Fenced, Held, Unreadable
+from lockstitch.errors import Closed, Damaged, Fenced, Held, Unreadable, Where
 from lockstitch.journal.events import about_in, about_of
 from lockstitch.journal.records import (
     NEW,
@@ -108,7 +108,7 @@ class MemoryBackend(Backend):
                 # Wait until something changes; an own clock is looked at now and then.
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise Held(f"session {kept.name}: another writer of this process holds it")
+                    raise Held("another writer of this process holds it").about(session=kept.name)
                 self._changed.wait(left if self._clock is None else min(left, 0.01))
                 self._require_open()
             kept.epoch += 1
@@ -119,7 +119,7 @@ class MemoryBackend(Backend):
     def _kept(self, name: str, *, create: bool) -> _MemorySession:
         if name not in self._sessions:
             if not create:
-                raise Unreadable(f"session {name}: there is none in this store")
+                raise Unreadable("there is none in this store").about(session=name)
             self._sessions[name] = _MemorySession(name)
         return self._sessions[name]
 
@@ -151,7 +151,7 @@ class MemoryBackend(Backend):
             if after == len(kept.records):
                 self._add(kept, lease, entries)
             elif after < 0 or not are_there(kept.records[after:], entries, lease.epoch):
-                raise moved(f"session {kept.name}", len(kept.records), after)
+                raise moved(Where(session=kept.name), len(kept.records), after)
             return kept.head()
 
     def _add(self, kept: _MemorySession, lease: Lease, entries: Sequence[JournalEntry]) -> None:
@@ -170,7 +170,7 @@ class MemoryBackend(Backend):
         with self._changed:
             kept = self._held(lease)
             if after != len(kept.records):
-                raise moved(f"session {kept.name}", len(kept.records), after)
+                raise moved(Where(session=kept.name), len(kept.records), after)
             self._keep_alive(kept)
             kept.records, kept.names, kept.about = [], {}, None
             self._add(kept, lease, entries)
@@ -188,7 +188,7 @@ class MemoryBackend(Backend):
         self._require_open()
         kept = self._sessions.get(lease.session)
         if kept is None or not _holds(kept, lease):
-            raise Fenced(f"session {lease.session}: another writer took it over")
+            raise Fenced("another writer took it over").about(session=lease.session)
         return kept
 
     def _forget_blobs(self) -> None:
@@ -202,7 +202,7 @@ class MemoryBackend(Backend):
         self._require_open()
         with self._changed:
             records = self._kept(session, create=False).records[after.seq : upto]
-        return verify_chain(records, after, f"session {session}")
+        return verify_chain(records, after, Where(session=session))
 
     def head(self, session: str) -> Head | None:
         self._require_open()
@@ -213,7 +213,7 @@ class MemoryBackend(Backend):
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         self._require_open()
         with self._changed:
-            return {name: check_blob(name, self._blobs.get(name), URL) for name in names}
+            return {name: check_blob(name, self._blobs.get(name), Where(URL)) for name in names}
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
@@ -268,7 +268,7 @@ class MemoryBackend(Backend):
             old = self._kept(session, create=False)
             new = self._kept(successor, create=False)
             if aside in self._sessions or self._is_held(old) or self._is_held(new):
-                raise Held(f"session {session}: it is held, or {aside} is there already")
+                raise Held(f"it is held, or {aside} is there already").about(session=session)
             require_stamp(stamp, _stamp(old), session)
             del self._sessions[successor]
             old.name, new.name = aside, session
@@ -295,11 +295,11 @@ class MemoryBackend(Backend):
                 for record in self.read(listed.session):
                     seq = record.seq
             except Damaged as error:
-                yield StoreFault(listed.session, seq + 1, str(error))
+                yield StoreFault(listed.session, seq + 1, error.message)
             yield listed
         for name, value in list(self._blobs.items()):
             if blob_name(value) != name:
-                yield StoreFault("", 0, f"{URL}: the large value {name} is not what was written")
+                yield StoreFault("", 0, f"the large value {name} is not what was written")
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         self._require_open()

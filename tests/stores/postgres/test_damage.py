@@ -88,7 +88,7 @@ def test_a_head_moved_back_is_found_and_nothing_is_written_over(written: str) ->
     )
     with PostgresBackend(written) as backend:
         assert [(one.seq, one.message) for one in faults(backend)] == [
-            (4, "session s: there are records after its end")
+            (4, "there are records after its end")
         ]
         with pytest.raises(Damaged, match="nothing was written"):
             backend.append(backend.acquire("s"), entries("new"), 3)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.errors import Busy, Moved, Unsure
-from lockstitch.stores.group_commit import CommitJob, GroupCommit
+from lockstitch.errors import Busy, Held, Moved, Unsure
+from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
 
 PATIENCE = 60
 
@@ -215,3 +215,11 @@ def test_what_was_begun_is_waited_for() -> None:
     thread.join(PATIENCE)
     assert done == ["done"]
     crowd.end()
+
+
+def test_a_copy_of_an_error_is_about_the_same() -> None:
+    error = Held("another writer holds it").about("agent.db", "s", place="3", code="LS101")
+    copy = own_copy(error)
+    assert copy is not error
+    assert str(copy) == str(error) == "agent.db: session s: another writer holds it"
+    assert (copy.message, copy.place, copy.code) == ("another writer holds it", "3", "LS101")

@@ -107,14 +107,16 @@ class EventDecoder:
         while len(self._rest) >= _PRELUDE.size:
             length, head, checksum = _PRELUDE.unpack_from(self._rest)
             if crc32(self._rest[:8]) != checksum or not 16 + head <= length <= LARGEST:
-                raise Unreadable("is not an Amazon event stream: the start of a frame is damaged")
+                raise Unreadable(
+                    "it is not an Amazon event stream: the start of a frame is damaged"
+                )
             if len(self._rest) < length:
                 return
             frame = bytes(self._rest[:length])
             del self._rest[:length]
             (whole,) = _NUMBER.unpack_from(frame, length - 4)
             if crc32(frame[:-4]) != whole:
-                raise Unreadable("is a damaged Amazon event stream: a checksum does not match")
+                raise Unreadable("it is a damaged Amazon event stream: a checksum does not match")
             yield EventFrame(_headers(frame[12 : 12 + head]), frame[12 + head : -4])
 
 
@@ -143,7 +145,7 @@ def _headers(data: bytes) -> dict[str, str]:
     except (IndexError, KeyError, UnicodeDecodeError, struct.error):
         at = len(data) + 1
     if at > len(data):
-        raise Unreadable("is a damaged Amazon event stream: its headers cannot be read")
+        raise Unreadable("it is a damaged Amazon event stream: its headers cannot be read")
     return found
 
 

@@ -439,7 +439,7 @@ class LangGraph(ThreadFormat, RowFormat):
             space = _Namespace(base, thread.replace("%23", MARK).replace("%25", "%"), namespace)
             head = space.head()
         if head is None:
-            raise Unreadable("holds no such thread")
+            raise Unreadable("it holds no such thread")
         thread, namespace = (head.stored[name] for name in _SPACE)
         head.lost = space.lost(str(head.stored["checkpoint_id"]))
         if not namespace:
@@ -495,7 +495,7 @@ class LangGraph(ThreadFormat, RowFormat):
     def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
         rows = [row for row in records if isinstance(row, Row)]
         if not rows:
-            raise Unreadable("holds no such thread")
+            raise Unreadable("it holds no such thread")
         return snapshot_of(rows)
 
     def add_checkpoint(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:

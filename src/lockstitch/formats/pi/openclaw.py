@@ -155,7 +155,7 @@ _BESIDE = (
 )
 # OpenClaw packs no event that is larger.
 _EVENT_LIMIT = 1 << 22
-_COLD_DAMAGE = "is in cold storage, in an archive that is damaged"
+_COLD_DAMAGE = "it is in cold storage, in an archive that is damaged"
 _HELP = (
     "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
 )
@@ -291,7 +291,7 @@ def _file(base: GuardedConnection, name: str) -> bytes:
     try:
         return read.read_file(place / "cold" / Path(name).name)
     except LockstitchError:
-        raise Unreadable(f"is in cold storage, and its archive {name} is missing") from None
+        raise Unreadable(f"it is in cold storage, and its archive {name} is missing") from None
 
 
 def _bytes(text: Any) -> bytes | None:

@@ -25,6 +25,7 @@ from lockstitch.errors import (
     Unreadable,
     Unsure,
     UsageError,
+    Where,
     reason_of,
 )
 from lockstitch.journal.events import about_of
@@ -84,7 +85,7 @@ class JsonlBackend(Backend):
             if not self.folder.is_dir():
                 self._files.ensure(self.folder)
         except OSError as error:
-            raise Unreadable(f"{self.folder}: it cannot be made: {reason_of(error)}") from error
+            raise Unreadable(f"it cannot be made: {reason_of(error)}").about(self.folder) from error
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         self._require_open()
@@ -103,7 +104,7 @@ class JsonlBackend(Backend):
 
     def _taken(self, session: str, *, create: bool) -> Lease:
         if not create and not self._files.exists(session):
-            raise Unreadable(f"session {session}: there is none in {self.folder}")
+            raise Unreadable(f"there is none in {self.folder}").about(session=session)
         try:
             self._require_free(session)
             self._files.ensure(self.folder)
@@ -122,7 +123,7 @@ class JsonlBackend(Backend):
                 writer = open_writer(self._files, session, self._lease_seconds, create=create)
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {session}: it could not be taken ({reason})") from error
+            raise Unsure(f"it could not be taken ({reason})").about(session=session) from error
         with self._guard:
             if self._is_closed:
                 writer.close()
@@ -134,7 +135,7 @@ class JsonlBackend(Backend):
     def _require_free(self, session: str) -> None:
         holder = self._holder(session)
         if holder:
-            raise Held(f"session {session}: {holder} holds it")
+            raise Held(f"{holder} holds it").about(session=session)
 
     def _holder(self, session: str) -> str:
         """Who holds a session and is alive, "" for nobody."""
@@ -217,7 +218,7 @@ class JsonlBackend(Backend):
     def _writer(self, lease: Lease) -> LogWriter:
         writer = self._writers.get(lease.token)
         if writer is None or writer.lease.epoch != lease.epoch:
-            raise Fenced(f"session {lease.session}: this lease was given back")
+            raise Fenced("this lease was given back").about(session=lease.session)
         return writer
 
     def read(
@@ -242,7 +243,7 @@ class JsonlBackend(Backend):
 
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         self._require_open()
-        return self._blobs.give(names, str(self._files.blobs))
+        return self._blobs.give(names, Where(str(self._files.blobs)))
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
@@ -280,7 +281,7 @@ class JsonlBackend(Backend):
                 return fork_file(self._files, source, upto, target)
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {target}: forking failed ({reason}); try again") from error
+            raise Unsure(f"forking failed ({reason}); try again").about(session=target) from error
 
     def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
@@ -295,7 +296,9 @@ class JsonlBackend(Backend):
                 return self._files.state(session).head
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {session}: copying it failed ({reason}); try again") from error
+            raise Unsure(f"copying it failed ({reason}); try again").about(
+                session=session
+            ) from error
 
     def remains(self, session: str) -> Remains:
         self._require_open()
@@ -306,9 +309,9 @@ class JsonlBackend(Backend):
         check_session_name(aside)
         for name in (session, successor):
             if not self._files.exists(name):
-                raise Unreadable(f"session {name}: there is none in {self.folder}")
+                raise Unreadable(f"there is none in {self.folder}").about(session=name)
         if self._files.exists(aside):
-            raise Held(f"session {aside}: it is there already")
+            raise Held("it is there already").about(session=aside)
         self._files.ensure(self._files.leases)
         try:
             with (
@@ -320,7 +323,7 @@ class JsonlBackend(Backend):
                 exchange_files(self._files, session, aside, successor, stamp)
         except OSError as error:
             reason = error.strerror or "failed"
-            raise Unsure(f"session {session}: renaming failed ({reason}); try again") from error
+            raise Unsure(f"renaming failed ({reason}); try again").about(session=session) from error
 
     def _require_unclaimed(self, session: str) -> None:
         """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
@@ -328,7 +331,7 @@ class JsonlBackend(Backend):
             is_claim = path.suffix != ".lock" and path.stem == session
             claim = read_claim(path) if is_claim else None
             if claim and self._watch.is_alive(claim, path):
-                raise Held(f"session {session}: {claim.holder.label} holds it")
+                raise Held(f"{claim.holder.label} holds it").about(session=session)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -363,9 +366,11 @@ class JsonlBackend(Backend):
                                 )
                         seq = part.record.seq
             except LockstitchError as error:
-                yield StoreFault(session, seq + 1, str(error))
+                # What is wrong with another file, such as a base, says which.
+                message = error.message if error.session else str(error)
+                yield StoreFault(session, seq + 1, message)
             yield self._listed(session)
-        yield from self._blobs.faults(str(self._files.blobs))
+        yield from self._blobs.faults(Where(str(self._files.blobs)))
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         self._require_open()
@@ -376,9 +381,9 @@ class JsonlBackend(Backend):
             def passes(waited: float) -> bool:
                 if not self._is_stuck(waited) and time.monotonic() > until:
                     raise Busy(
-                        f"{self.folder}: another process has the large values in hand and does not"
+                        "another process has the large values in hand and does not"
                         " let go of them; nothing was changed: try again"
-                    )
+                    ).about(self.folder)
                 return self._is_stuck(waited)
 
             with self._blobs.alone(passes):
@@ -387,7 +392,9 @@ class JsonlBackend(Backend):
                 self._blobs.drop_unnamed()
             return max(before - self._files.size(), 0)
         except OSError as error:
-            raise Unreadable(f"{self.folder}: it cannot be tidied: {reason_of(error)}") from error
+            raise Unreadable(f"it cannot be tidied: {reason_of(error)}").about(
+                self.folder
+            ) from error
 
     def close(self) -> None:
         if os.getpid() != self._pid:
@@ -407,6 +414,6 @@ class JsonlBackend(Backend):
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise Closed(f"{self.url}: the store was closed")
+            raise Closed("the store was closed").about(self.url)
         if os.getpid() != self._pid:
-            raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
+            raise Closed("it belongs to the process that this one was forked from").about(self.url)

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Unreadable, reason_of
+from lockstitch.errors import Damaged, Unreadable, Where, reason_of
 from lockstitch.files import os_files
 from lockstitch.journal.records import NEW, Head, check_session_name, is_session_name
 from lockstitch.stores.jsonl.log import (
@@ -65,7 +65,7 @@ class Files:
     def base(self, name: str) -> Path:
         """The file whose first records forks share."""
         if not _BASE.fullmatch(name):
-            raise Damaged(f"{self.bases}: {name!r} is no name of a file there")
+            raise Damaged(f"{name!r} is no name of a file in {self.bases}")
         return self.bases / f"{name}{SUFFIX}"
 
     def lock(self, session: str) -> Path:
@@ -83,7 +83,7 @@ class Files:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+            raise self._unreadable(session, reason_of(error)) from error
         return True
 
     def sessions(self) -> list[str]:
@@ -91,7 +91,7 @@ class Files:
         try:
             names = [one.name.removesuffix(SUFFIX) for one in self.folder.glob(f"*{SUFFIX}")]
         except OSError as error:
-            raise Unreadable(f"{self.folder}: {reason_of(error)}") from error
+            raise Unreadable(f"it cannot be read: {reason_of(error)}").about(self.folder) from error
         return sorted(name for name in names if is_session_name(name))
 
     def ensure(self, folder: Path) -> None:
@@ -129,7 +129,7 @@ class Files:
         try:
             yield handle
         except OSError as error:
-            raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+            raise self._unreadable(session, reason_of(error)) from error
         finally:
             os.close(handle)
 
@@ -146,13 +146,16 @@ class Files:
         try:
             handle = os.open(self.log(session), flags)
         except FileNotFoundError as error:
-            raise Unreadable(f"session {session}: there is none in {self.folder}") from error
+            raise Unreadable(f"there is none in {self.folder}").about(session=session) from error
         except OSError as error:
-            raise Unreadable(f"{self.log(session)}: {reason_of(error)}") from error
+            raise self._unreadable(session, reason_of(error)) from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
-            raise Unreadable(f"{self.log(session)}: it is not a regular file")
+            raise self._unreadable(session, "not a regular file")
         return handle
+
+    def _unreadable(self, session: str, why: str) -> Unreadable:
+        return Unreadable(f"its file cannot be read: {why}").about(self.folder, session)
 
     def walk(self, session: str, handle: int, *, upto: int | None = None) -> LogWalk:
         """Begin to go through a session's file, from where it was read to, if that is not late."""
@@ -178,7 +181,7 @@ class Files:
         with self.reading(session) as handle:
             base = base_of(handle)
             if base is not None and after.seq <= base.seq:
-                yield from self.shared(base, after, f"session {session}")
+                yield from self.shared(base, after, Where(session=session))
                 after = Head(base.seq, bytes.fromhex(base.digest))
             walk = self.walk(session, handle, upto=after.seq)
             self._require(session, after, walk.state.seq, walk.state.digest)
@@ -189,7 +192,7 @@ class Files:
                 yield whole
             self.learn(session, handle, walk)
 
-    def shared(self, base: Base, after: Head, where: str) -> Iterator[list[RecordLine]]:
+    def shared(self, base: Base, after: Head, where: Where) -> Iterator[list[RecordLine]]:
         """Read what a fork shares, from behind ``after``; each record as if it was appended alone.
 
         A base can be a fork itself.
@@ -209,8 +212,8 @@ class Files:
                     seq, digest = whole[0].record.seq, whole[0].record.digest
                     yield whole
                 if seq != part.seq or digest.hex() != part.digest:
-                    raise Damaged(
-                        f"{where}: record {part.seq} is not the one that it was forked at"
+                    raise Damaged(f"record {part.seq} is not the one that it was forked at").about(
+                        *where
                     )
         finally:
             for handle in handles:
@@ -218,19 +221,19 @@ class Files:
 
     def own(self, name: str, after: Head, upto: int) -> Iterator[list[RecordLine]]:
         """Read the records of a base's own file, from behind ``after`` to another."""
-        where = str(self.base(name))
+        where = Where(str(self.base(name)))
         handle = self._opened_base(Base(name, upto, "", 0), where)
         try:
             yield from _taken(handle, after, upto, where)
         finally:
             os.close(handle)
 
-    def _opened_base(self, base: Base, where: str) -> int:
+    def _opened_base(self, base: Base, where: Where) -> int:
         try:
             return os.open(self.base(base.name), os_files.READING)
         except OSError as error:
-            raise Damaged(
-                f"{where}: what it was forked from cannot be read ({reason_of(error)})"
+            raise Damaged(f"what it was forked from cannot be read ({reason_of(error)})").about(
+                *where
             ) from error
 
     def only_in(self, session: str) -> set[str]:
@@ -256,7 +259,9 @@ class Files:
 
     def _require(self, session: str, after: Head, seq: int, digest: bytes) -> None:
         if seq == after.seq and digest != after.digest:
-            raise Damaged(f"session {session}: record {seq} is another one than was read before")
+            raise Damaged(f"record {seq} is another one than was read before").about(
+                session=session
+            )
 
     def state(self, session: str) -> LogState:
         """Return how far a session's file counts now."""
@@ -267,7 +272,7 @@ class Files:
             return self.learn(session, handle, walk)
 
 
-def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[RecordLine]]:
+def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
     """Read records of a base, each as if it had been appended alone."""
     walk = LogWalk(LogState(), "")
     walk.where = where
@@ -275,7 +280,7 @@ def _taken(handle: int, after: Head, upto: int, where: str) -> Iterator[list[Rec
         for part in whole:
             seq = part.record.seq
             if seq == after.seq and part.record.digest != after.digest:
-                raise Damaged(f"{where}: record {seq} is another one than was read before")
+                raise Damaged(f"record {seq} is another one than was read before").about(*where)
             if after.seq < seq <= upto:
                 yield [structs.replace(part, index=0, count=1)]
         if whole[-1].record.seq >= upto:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, LockstitchError, Unsure, UsageError
+from lockstitch.errors import Damaged, LockstitchError, Unsure, UsageError, Where
 from lockstitch.files import os_files
 from lockstitch.files.replace import snapshot
 from lockstitch.journal.records import NEW, Head, blob_name
@@ -330,18 +330,18 @@ class Blobs:
         """Whether there is a value of that name."""
         return self._path(name).exists()
 
-    def give(self, names: Iterable[str], where: str) -> dict[str, bytes]:
+    def give(self, names: Iterable[str], where: Where) -> dict[str, bytes]:
         """Read values by name, verified."""
         return {name: check_blob(name, self._read(name), where) for name in names}
 
-    def faults(self, where: str) -> Iterator[StoreFault]:
+    def faults(self, where: Where) -> Iterator[StoreFault]:
         """Read every value there is."""
         for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*")):
             if _NAME.fullmatch(path.name):
                 try:
                     self.give([path.name], where)
                 except Damaged as error:
-                    yield StoreFault("", 0, str(error))
+                    yield StoreFault("", 0, error.message)
 
 
 def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
@@ -366,9 +366,8 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
         new.close()
         # Whoever waited too long passes by, and may have removed what nobody named yet.
         if not all(map(blobs.exists, names)):
-            raise Unsure(
-                f"session {incoming.session}: others removed large values while it was copied;"
-                " try again"
+            raise Unsure("others removed large values while it was copied; try again").about(
+                session=incoming.session
             )
         place_file(new.path, files.log(incoming.session))
     os_files.sync_folder(files.folder)

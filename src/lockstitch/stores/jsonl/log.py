@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, UsageError
+from lockstitch.errors import Damaged, UsageError, Where
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import (
     START,
@@ -292,7 +292,7 @@ class LogWalk:
     def __init__(self, state: LogState, session: str) -> None:
         self.state = state
         self.session = session
-        self.where = f"session {session}"
+        self.where = Where(session=session)
         self.torn: int | None = None
         self.strange: int | None = None
         self.broken: list[RecordLine] = []
@@ -354,15 +354,17 @@ class LogWalk:
     def _open(self, line: OpeningLine, end: int) -> list[RecordLine]:
         if line.lockstitch != (FORKED if line.base else VERSION):
             known = f"{VERSION} or {FORKED}"
-            raise Damaged(f"{self.where}: it is of version {line.lockstitch}, not {known}")
+            raise Damaged(f"it is of version {line.lockstitch}, not {known}").about(*self.where)
         if line.session != self.session and line.session.lower() == self.session.lower():
-            raise UsageError(
-                f"session {self.session}: the file system does not tell it from {line.session}"
+            raise UsageError(f"the file system does not tell it from {line.session}").about(
+                session=self.session
             )
         if line.base is not None:
             # Go on behind the records that a fork shares; only its first line tells of them.
             if self.state.made:
-                raise Damaged(f"{self.where}: it is said to be a fork, but not in its first line")
+                raise Damaged("it is said to be a fork, but not in its first line").about(
+                    *self.where
+                )
             digest = bytes.fromhex(line.base.digest)
             self.state = structs.replace(
                 self.state,
@@ -402,7 +404,7 @@ class LogWalk:
     def _damage(self, why: str) -> Damaged:
         number = self.state.seq + len(self.broken) + 1
         message = f"record {number} is not what was written, {why} (from byte {self.torn} on)"
-        return Damaged(f"{self.where}: {message}")
+        return Damaged(f"{message}").about(*self.where)
 
     def _is_proof(self, line: OpeningLine | RecordLine | None, place: int) -> bool:
         """Whether a line proves that the bytes before it had been acknowledged."""

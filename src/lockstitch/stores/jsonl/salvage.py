@@ -87,7 +87,9 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     for one in whole:
         if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
             known = f"{VERSION} or {FORKED}"
-            raise Damaged(f"session {session}: it is of version {one.line.lockstitch}, not {known}")
+            raise Damaged(f"it is of version {one.line.lockstitch}, not {known}").about(
+                session=session
+            )
     return _counting(whole)
 
 
@@ -103,7 +105,7 @@ def exchange_files(files: Files, session: str, aside: str, successor: str, stamp
     try:
         os.link(path, beside, follow_symlinks=False)
     except FileExistsError:
-        raise Held(f"session {aside}: it is there already") from None
+        raise Held("it is there already").about(session=aside) from None
     except (OSError, NotImplementedError):
         # No second names here: then the name is free for a moment.
         path.rename(beside)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from msgspec import structs
 
-from lockstitch.errors import Damaged, Fenced, Held, Unsure, UsageError
+from lockstitch.errors import Damaged, Fenced, Held, Unsure, UsageError, Where
 from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
@@ -41,19 +41,19 @@ class LogWriter:
         self._claim = claim
         self._keys: list[str] = []
         self._is_unsure = False
-        self._where = f"session {lease.session}"
+        self._where = Where(session=lease.session)
 
     def append(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
         """Add entries in one write, after what they name was kept."""
         if self._is_unsure:
-            raise Unsure(f"{self._where}: an earlier write failed; open it again")
+            raise Unsure("an earlier write failed; open it again").about(*self._where)
         self._catch_up()
         if self._is_done(entries, after):
             return self._state.head
         records = chain_entries(self._state.head, self.lease.epoch, entries)
         data = append_lines(records, entries)
         if len(data) > _MOST:
-            raise UsageError(f"{self._where}: more than {_MOST} bytes at once")
+            raise UsageError(f"more than {_MOST} bytes at once").about(*self._where)
         with self._sure():
             keep([value for entry in entries for value in entry.blobs])
             write_once(self._handle, data)
@@ -104,7 +104,7 @@ class LogWriter:
     def require(self, after: int | None = None) -> None:
         """Raise if this is no longer the file's writer, or its records end elsewhere."""
         if self._is_unsure:
-            raise Unsure(f"{self._where}: an earlier write failed; open it again")
+            raise Unsure("an earlier write failed; open it again").about(*self._where)
         self._catch_up()
         if after is not None and after != self._state.seq:
             raise moved(self._where, self._state.seq, after)
@@ -123,17 +123,17 @@ class LogWriter:
         """Write nothing more, because of a failure; returns the error that says so."""
         self._is_unsure = True
         reason = error.strerror or "failed"
-        return Unsure(f"{self._where}: writing failed ({reason}); open it again")
+        return Unsure(f"writing failed ({reason}); open it again").about(*self._where)
 
     def _note(self, records: list[JournalRecord], size: int) -> None:
         """Take the new records in, if nothing came in between; else look what counts."""
         start = os.lseek(self._handle, 0, os.SEEK_CUR) - size
         if self._is_moved():
-            raise Unsure(f"{self._where}: its file was replaced meanwhile; open it again")
+            raise Unsure("its file was replaced meanwhile; open it again").about(*self._where)
         if start != self._state.end:
             self._catch_up()
             if self._state.digest != records[-1].digest:
-                raise Unsure(f"{self._where}: others wrote to its file at once; open it again")
+                raise Unsure("others wrote to its file at once; open it again").about(*self._where)
             return
         self._keys += [record.key for record in records]
         last = records[-1]
@@ -159,16 +159,18 @@ class LogWriter:
         """Read what others added; raises if this is no longer the file's writer."""
         size = os.fstat(self._handle).st_size
         if size < self._state.end or self._is_moved():
-            raise Damaged(f"{self._where}: its file was replaced or cut; nothing was written to it")
+            raise Damaged("its file was replaced or cut; nothing was written to it").about(
+                *self._where
+            )
         walk = LogWalk(self._state, self.lease.session)
         for whole in walk_file(walk, self._handle, size):
             self._keys += [part.record.key for part in whole]
         self._state = walk.state
         if (walk.state.epoch, walk.state.token) != (self.lease.epoch, self.lease.token):
-            raise Fenced(f"{self._where}: another writer took it over")
+            raise Fenced("another writer took it over").about(*self._where)
         if walk.torn is not None:
             self._is_unsure = True
-            raise Unsure(f"{self._where}: others wrote to its file; open it again")
+            raise Unsure("others wrote to its file; open it again").about(*self._where)
 
     def _is_done(self, entries: Sequence[JournalEntry], after: int) -> bool:
         """Whether the entries are there already; raises ``Moved`` if others are."""
@@ -238,7 +240,7 @@ def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWrite
         raise
     if state.token != holder.token:
         claim.drop()
-        raise Held(f"session {session}: another writer took it at the same moment")
+        raise Held("another writer took it at the same moment").about(session=session)
     with suppress(OSError):
         last.unlink(missing_ok=True)
         noted_at(last).unlink(missing_ok=True)

@@ -32,6 +32,7 @@ from lockstitch.errors import (
     Unreadable,
     Unsure,
     UsageError,
+    Where,
 )
 from lockstitch.journal.events import NO_ABOUT, about_of
 from lockstitch.journal.records import (
@@ -99,9 +100,9 @@ class ServerLeases:
         with self._lock:
             if lease.token in self._doubtful:
                 raise Unsure(
-                    f"session {lease.session}: an earlier write under this lease failed and may be "
+                    "an earlier write under this lease failed and may be "
                     "there or not; open the session again"
-                )
+                ).about(session=lease.session)
             held = self._heads.get(lease.token)
         return held[1] if held else None
 
@@ -206,7 +207,7 @@ class PostgresBackend(Backend):
             self._require_open()
             (outcome, seq, digest, epoch, *held), mine = self._ask_for_lease(session, create=create)
             if outcome == "missing":
-                raise Unreadable(f"session {session}: there is none in this store")
+                raise Unreadable("there is none in this store").about(session=session)
             if outcome == "done":
                 self._watching.forget(session)
                 lease = Lease(session, epoch, mine, Head(seq, bytes(digest), epoch))
@@ -217,7 +218,7 @@ class PostgresBackend(Backend):
                         return lease
                 # Got only because this very store was being closed and gave its own lease back.
                 self._give_back([(lease.token, lease.session)])
-                raise Closed(f"{self.url}: the store was closed")
+                raise Closed("the store was closed").about(self.url)
             pause = self._wait_for_holder(session, HolderSighting(*held), deadline, pause)
 
     def _wait_for_holder(
@@ -244,7 +245,7 @@ class PostgresBackend(Backend):
             # Without the note, the next one on this machine begins to watch anew.
             with suppress(LockstitchError, psycopg.Error):
                 self._server.run(schema.WATCH, (session, seen.token, seen.beats, note))
-        return Held(f"session {session}: {_label(read_holder(seen.holder.encode()))} holds it")
+        return Held(f"{_label(read_holder(seen.holder.encode()))} holds it").about(session=session)
 
     def release(self, lease: Lease) -> None:
         if self._closing.is_set() or os.getpid() != self._pid:
@@ -284,7 +285,7 @@ class PostgresBackend(Backend):
                 return head
             if outcome != "again":
                 raise _refused(outcome, lease, seq, after)
-        raise Moved(f"{_named(lease.session)}: it went on again and again meanwhile")
+        raise Moved("it went on again and again meanwhile").about(session=lease.session)
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -309,9 +310,9 @@ class PostgresBackend(Backend):
                 answer = self._server.tell(schema.ADD, values, _named(session))[0]
             except ConnectionLost as error:
                 raise Unsure(
-                    f"session {session}: {error} in the middle of a write; it may be there or not:"
+                    f"{error} in the middle of a write; it may be there or not:"
                     " read the session again, what is there is not added twice"
-                ) from None
+                ).about(session=session) from None
             outcome, seq, digest, found, *held = answer
             if outcome == "done":
                 return Head(seq, bytes(digest), found)
@@ -363,9 +364,9 @@ class PostgresBackend(Backend):
             if not isinstance(error, ConnectionLost):
                 raise
             raise Unsure(
-                f"session {lease.session}: {error} in the middle of a write; it may be there or"
+                f"{error} in the middle of a write; it may be there or"
                 " not: open the session again, and write it again under the same key"
-            ) from None
+            ).about(session=lease.session) from None
 
     def read(
         self, session: str, after: Head = NEW, upto: int | None = None
@@ -373,7 +374,7 @@ class PostgresBackend(Backend):
         self._require_open()
         found = self._server.ask(schema.HEAD, (session,), _named(session))
         if not found:
-            raise Unreadable(f"session {session}: there is none in this store")
+            raise Unreadable("there is none in this store").about(session=session)
         return self._records(session, found[0], after, upto)
 
     def _records(
@@ -385,8 +386,8 @@ class PostgresBackend(Backend):
             now = self._server.ask(schema.HEAD, (session,), _named(session))
             if now and now[0][3] == found[3]:
                 raise
-            raise Unreadable(
-                f"session {session}: it was removed or replaced while it was read: read it again"
+            raise Unreadable("it was removed or replaced while it was read: read it again").about(
+                session=session
             ) from None
 
     def head(self, session: str) -> Head | None:
@@ -398,8 +399,8 @@ class PostgresBackend(Backend):
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
         self._require_open()
         wanted = list(dict.fromkeys(names))
-        found = reading.blobs(self._server, wanted, self.url)
-        return {name: check_blob(name, found.get(name), self.url) for name in wanted}
+        found = reading.blobs(self._server, wanted, Where(self.url))
+        return {name: check_blob(name, found.get(name), Where(self.url)) for name in wanted}
 
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
         self._require_open()
@@ -407,7 +408,7 @@ class PostgresBackend(Backend):
 
     def _listed(self, listing: Listing, limit: int | None) -> Iterator[Listed]:
         size = LISTED if limit is None else max(min(LISTED, limit), 1)
-        while rows := self._server.ask(*reading.listing(listing, size), self.url):
+        while rows := self._server.ask(*reading.listing(listing, size), Where(self.url)):
             found = list(map(self._described, rows))
             yield from found
             listing = listing.behind(found[-1])
@@ -427,11 +428,11 @@ class PostgresBackend(Backend):
         values = (source, upto, target, START)
         ((outcome, seq, digest, epoch),) = self._server.ensure(schema.FORK, values, _named(source))
         if outcome == "missing":
-            raise Unreadable(f"session {source}: there is none in this store")
+            raise Unreadable("there is none in this store").about(session=source)
         if outcome == "short":
-            raise UsageError(f"session {source}: there is no record {upto} to fork at")
+            raise UsageError(f"there is no record {upto} to fork at").about(session=source)
         if outcome == "held":
-            raise Held(f"session {target}: it exists, with other records than the fork's")
+            raise Held("it exists, with other records than the fork's").about(session=target)
         return Head(seq, bytes(digest), epoch)
 
     def receive(self, incoming: IncomingSession) -> Head:
@@ -463,9 +464,9 @@ class PostgresBackend(Backend):
         if outcome == "missing":
             raise Unreadable(f"session {session} or {successor}: there is none in this store")
         if outcome == "taken":
-            raise Held(f"session {aside}: it is there already")
+            raise Held("it is there already").about(session=aside)
         if outcome == "moved":
-            raise Moved(f"session {session}: it went on since it was read: read it again")
+            raise Moved("it went on since it was read: read it again").about(session=session)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):
@@ -498,7 +499,7 @@ class PostgresBackend(Backend):
 
         def ask(statement: LiteralString, values: tuple[Any, ...]) -> list[Row]:
             self._require_open()
-            return self._server.ask(statement, values, self.url, is_slow=True)
+            return self._server.ask(statement, values, Where(self.url), is_slow=True)
 
         return reading.verify_all(ask, self._described)
 
@@ -509,14 +510,14 @@ class PostgresBackend(Backend):
         was removed may be in the server's log, and in its backups, for as long as it keeps those.
         """
         self._require_open()
-        before = self._server.ask(schema.TABLE_SIZES, (), self.url)
+        before = self._server.ask(schema.TABLE_SIZES, (), Where(self.url))
         if not all(may for _name, _size, may in before):
             raise UsageError(
-                f"{self.url}: only the owner of the tables of the schema lockstitch can vacuum"
+                "only the owner of the tables of the schema lockstitch can vacuum"
                 " them; the server's own autovacuum does it, too, a little later"
-            )
-        self._server.vacuum(schema.VACUUM, self.url)
-        after = self._server.ask(schema.TABLE_SIZES, (), self.url)
+            ).about(self.url)
+        self._server.vacuum(schema.VACUUM, Where(self.url))
+        after = self._server.ask(schema.TABLE_SIZES, (), Where(self.url))
         was, now = (sum(int(row[1]) for row in rows) for rows in (before, after))
         return max(was - now, 0)
 
@@ -535,7 +536,7 @@ class PostgresBackend(Backend):
         with suppress(LockstitchError, ConnectionLost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
-                self._server.tell(schema.RELEASE, (list(tokens), list(sessions)), self.url)
+                self._server.tell(schema.RELEASE, (list(tokens), list(sessions)), Where(self.url))
 
     def _knows_gone(self, session: str, seen: HolderSighting) -> bool:
         """Whether a holder is surely dead; then the next try passes it by."""
@@ -565,13 +566,15 @@ class PostgresBackend(Backend):
             except BaseException as error:
                 self._leases.give_up(session, holder.token)
                 if isinstance(error, ServerSilent):
-                    raise Unsure(
-                        f"session {session}: {error} while its lease was taken; take it again"
+                    raise Unsure(f"{error} while its lease was taken; take it again").about(
+                        session=session
                     ) from None
                 if not isinstance(error, ConnectionLost):
                     raise
                 self._pool.drop_idle()
-        raise Unsure(f"session {session}: the connection was lost while its lease was taken, twice")
+        raise Unsure("the connection was lost while its lease was taken, twice").about(
+            session=session
+        )
 
     def _is_gone(self, holder: leases.Holder) -> bool:
         """Whether a holder is surely dead; another boot may be another machine of the same name."""
@@ -593,9 +596,9 @@ class PostgresBackend(Backend):
 
     def _require_open(self) -> None:
         if self._closing.is_set():
-            raise Closed(f"{self.url}: the store was closed")
+            raise Closed("the store was closed").about(self.url)
         if os.getpid() != self._pid:
-            raise Closed(f"{self.url}: it belongs to the process that this one was forked from")
+            raise Closed("it belongs to the process that this one was forked from").about(self.url)
 
 
 def _columns(
@@ -614,8 +617,8 @@ def _columns(
     )
 
 
-def _named(session: str) -> str:
-    return f"session {session}"
+def _named(session: str) -> Where:
+    return Where(session=session)
 
 
 def _let_go(pid: int, pool: Pool, notifications: Notifications) -> None:
@@ -630,10 +633,10 @@ def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> Locksti
     if outcome == "moved":
         return moved(where, seq, after)
     if outcome == "damaged":
-        return Damaged(f"{where}: record {after} is not the one that was written (checksum)")
+        return Damaged(f"record {after} is not the one that was written (checksum)").about(*where)
     if outcome == "missing":
-        return Fenced(f"{where}: it is no longer in this store")
-    return Fenced(f"{where}: another writer took it over, or the lease was given back")
+        return Fenced("it is no longer in this store").about(*where)
+    return Fenced("another writer took it over, or the lease was given back").about(*where)
 
 
 def _label(holder: leases.Holder | None) -> str:

@@ -32,7 +32,16 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, UsageError
+from lockstitch.errors import (
+    Busy,
+    Closed,
+    Damaged,
+    LockstitchError,
+    Unreadable,
+    Unsure,
+    UsageError,
+    Where,
+)
 from lockstitch.stores import addresses
 
 # No pause of this process itself, however long, counts for more than that as a server's silence.
@@ -114,7 +123,7 @@ def is_worth_another_try(error: psycopg.Error) -> bool:
     return is_rolled_back(error) and error.sqlstate in _RETRIED
 
 
-def translate_error(error: psycopg.Error, where: str) -> LockstitchError:
+def translate_error(error: psycopg.Error, where: Where) -> LockstitchError:
     """Return our error for a reported one; nothing was written."""
     code = error.sqlstate or ""
     try:
@@ -122,7 +131,7 @@ def translate_error(error: psycopg.Error, where: str) -> LockstitchError:
     except KeyError:
         name = "an error of its own"
     kind, text = _KINDS.get(code, (Unreadable, f"the server refused it: {name}"))
-    return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
+    return kind(f"{text} (SQLSTATE {code or 'none'}); nothing was written").about(*where)
 
 
 def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
@@ -180,7 +189,7 @@ class ServerAddress(Struct, frozen=True):
         else:
             made.patience = patience
             return made
-        raise Unreadable(f"{self.url}: no connection: {reason}")
+        raise Unreadable(f"no connection: {reason}").about(self.url)
 
 
 def address_of(dsn: str) -> ServerAddress:
@@ -269,7 +278,7 @@ class Pool:
     def connection(self, patience: float | None = None) -> Iterator[Connection]:
         """Lend a connection that works, as far as can be seen."""
         if not self._places.enter(self.timeout):
-            raise Busy(f"{self.address.url}: all connections are in use; nothing was written")
+            raise Busy("all connections are in use; nothing was written").about(self.address.url)
         try:
             with self.beyond(patience) as connection:
                 yield connection
@@ -305,7 +314,7 @@ class Pool:
         while True:
             with self._lock:
                 if self._is_closed:
-                    raise Closed(f"{self.address.url}: the store was closed")
+                    raise Closed("the store was closed").about(self.address.url)
                 if not self._idle:
                     return None
                 connection, since = self._idle.pop()
@@ -358,30 +367,32 @@ class Server:
         self._pool = pool
 
     def ask(
-        self, statement: LiteralString, values: Values, where: str, *, is_slow: bool = False
+        self, statement: LiteralString, values: Values, where: Where, *, is_slow: bool = False
     ) -> list[Row]:
         """Read; over a new connection once more if the first is lost."""
         patience = self._pool.timeout * SLOW if is_slow else None
         try:
             return self._twice(statement, values, where, patience)
         except ServerSilent as error:
-            raise Unreadable(f"{where}: {error}; read it again when the server answers") from None
+            raise Unreadable(f"{error}; read it again when the server answers").about(
+                *where
+            ) from None
         except ConnectionLost:
-            raise Unreadable(f"{where}: the connection was lost while reading, twice") from None
+            raise Unreadable("the connection was lost while reading, twice").about(*where) from None
 
-    def ensure(self, statement: LiteralString, values: Values, where: str) -> list[Row]:
+    def ensure(self, statement: LiteralString, values: Values, where: Where) -> list[Row]:
         """Write what can be written twice without harm: once more if the outcome is unknown."""
         try:
             return self._twice(statement, values, where, None)
         except ServerSilent as error:
-            raise Unsure(f"{where}: {error}; do it again when the server answers") from None
+            raise Unsure(f"{error}; do it again when the server answers").about(*where) from None
         except ConnectionLost:
-            raise Unsure(
-                f"{where}: the connection was lost in the middle of a write, twice"
+            raise Unsure("the connection was lost in the middle of a write, twice").about(
+                *where
             ) from None
 
     def _twice(
-        self, statement: LiteralString, values: Values, where: str, patience: float | None
+        self, statement: LiteralString, values: Values, where: Where, patience: float | None
     ) -> list[Row]:
         try:
             return self.tell(statement, values, where, patience)
@@ -392,7 +403,7 @@ class Server:
             return self.tell(statement, values, where, patience)
 
     def tell(
-        self, statement: LiteralString, values: Values, where: str, patience: float | None = None
+        self, statement: LiteralString, values: Values, where: Where, patience: float | None = None
     ) -> list[Row]:
         """Run a statement; raises ``Lost`` if its outcome is unknown.
 
@@ -408,7 +419,7 @@ class Server:
             time.sleep(random.uniform(0, 0.005 * 2**tried))  # noqa: S311
         raise ConnectionLost(_LOST)
 
-    def vacuum(self, statement: LiteralString, where: str) -> None:
+    def vacuum(self, statement: LiteralString, where: Where) -> None:
         """Run what gives no rows and may take long; it can be broken off and run again."""
         problem: Exception | None
         try:
@@ -419,7 +430,7 @@ class Server:
         else:
             return
         if problem is None or isinstance(problem, ConnectionLost):
-            raise Unreadable(f"{where}: the connection was lost; vacuum it again") from None
+            raise Unreadable("the connection was lost; vacuum it again").about(*where) from None
         raise problem
 
     def run(
@@ -430,7 +441,7 @@ class Server:
             return cursor.execute(statement, values).fetchall()
 
 
-def _problem(error: psycopg.Error, where: str, *, is_last: bool) -> Exception | None:
+def _problem(error: psycopg.Error, where: Where, *, is_last: bool) -> Exception | None:
     """Return what a failed statement comes to; None if it may be run again."""
     if isinstance(error, Silent):
         return ServerSilent(f"PostgreSQL gave {error}")

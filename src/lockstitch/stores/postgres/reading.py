@@ -15,7 +15,7 @@ from typing import Any, LiteralString
 import psycopg
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.errors import Damaged, LockstitchError, Unreadable, Unsure, Where
 from lockstitch.journal.records import (
     DIGEST_SIZE,
     NEW,
@@ -39,7 +39,7 @@ CHUNK_BYTES = 4 << 20
 
 
 def records(
-    server: Server, found: Row, after: Head, upto: int | None, where: str
+    server: Server, found: Row, after: Head, upto: int | None, where: Where
 ) -> Iterator[JournalRecord]:
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
     seq, digest, _epoch, number, base = found
@@ -49,7 +49,7 @@ def records(
 
 
 def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
-    server: Server, number: int, base: int, after: int, upto: int, where: str
+    server: Server, number: int, base: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
     while after < upto:
         if after < base:
@@ -86,7 +86,7 @@ def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
     return sql.LIST_NEWEST, (*minutes, *behind)
 
 
-def blobs(server: Server, names: list[str], where: str) -> dict[str, bytes]:
+def blobs(server: Server, names: list[str], where: Where) -> dict[str, bytes]:
     """Read those large values that are there, not too many at once."""
     found: dict[str, bytes] = {}
     sizes: dict[str, int] = dict(server.ask(sql.BLOB_SIZES, (names,), where))
@@ -113,15 +113,15 @@ Piece = tuple[JournalRecord, tuple[bytes, ...]]
 
 def receive_session(pool: Pool, incoming: IncomingSession) -> None:
     """Write a session that is not there; one that came at the same moment raises ``Held``."""
-    where = f"session {incoming.session}"
+    where = Where(session=incoming.session)
     try:
         with pool.connection(pool.timeout * SLOW) as connection, connection.transaction():
             _write(connection, incoming)
     except psycopg.Error as error:
         problem: LockstitchError = Unsure(
-            f"{where}: the connection was lost while it was copied; it is there as a whole or not"
+            "the connection was lost while it was copied; it is there as a whole or not"
             " at all: copy it again"
-        )
+        ).about(*where)
         if connections.is_rolled_back(error):
             problem = connections.translate_error(error, where)
     else:
@@ -209,7 +209,7 @@ def _guarded(check: Callable[[], Iterable[StoreFault | Listed]]) -> list[StoreFa
     try:
         return list(check())
     except Damaged as error:
-        return [StoreFault("", 0, str(error))]
+        return [StoreFault("", 0, error.message)]
 
 
 def _page(ask: Ask, sessions: list[_CheckedSession], after: int) -> Iterator[StoreFault | Listed]:
@@ -217,7 +217,7 @@ def _page(ask: Ask, sessions: list[_CheckedSession], after: int) -> Iterator[Sto
         yield from list(_sessions(ask, sessions, after))
     except Damaged as error:
         if len(sessions) == 1:
-            yield StoreFault(sessions[0].listed.session, 0, str(error))
+            yield StoreFault(sessions[0].listed.session, 0, error.message)
             yield sessions[0].listed
             return
         # One that the server cannot read must not hide the others.
@@ -275,15 +275,15 @@ def _checked(
     # What was written since the session's row was read is not looked at.
     until = (record for record in records if record.seq <= seq)
     try:
-        for record in verify_chain(until, NEW, f"session {name}"):
+        for record in verify_chain(until, NEW, Where(session=name)):
             last = record
             for blob in large_names(record):
                 wanted.setdefault(blob, (name, record.seq))
     except Damaged as error:
-        yield StoreFault(name, last.seq + 1, str(error))
+        yield StoreFault(name, last.seq + 1, error.message)
         return
     if problem := _problem(session, last):
-        yield StoreFault(name, last.seq + 1, f"session {name}: {problem}")
+        yield StoreFault(name, last.seq + 1, problem)
 
 
 def _problem(session: _CheckedSession, last: JournalRecord) -> str:
@@ -319,11 +319,11 @@ _MOST_UNOWNED = 10_000
 _OWNER = 6
 
 
-def remains(server: Server, session: str, where: str) -> Remains:
+def remains(server: Server, session: str, where: Where) -> Remains:
     """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
     found = server.ask(sql.REMAINS_HEAD, (session,), where)
     if not found:
-        raise Unreadable(f"{where}: there is none in this store")
+        raise Unreadable("there is none in this store").about(*where)
     number, seq, digest = found[0]
     head = Head(seq, bytes(digest)) if len(digest) == DIGEST_SIZE and seq >= 0 else None
     reading = _SalvageReader(server, number, seq, where)
@@ -357,7 +357,7 @@ def _record(row: Row) -> JournalRecord:
 class _SalvageReader:
     """The rows of a session, in parts; one by one where the server finds damage."""
 
-    def __init__(self, server: Server, number: int, last: int, where: str) -> None:
+    def __init__(self, server: Server, number: int, last: int, where: Where) -> None:
         self._server = server
         self._number = number
         self._last = last

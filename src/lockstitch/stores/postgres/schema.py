@@ -16,7 +16,7 @@ from typing import Any, LiteralString
 import psycopg
 from msgspec import Struct
 
-from lockstitch.errors import LockstitchError, Unreadable, UsageError
+from lockstitch.errors import LockstitchError, Unreadable, UsageError, Where
 from lockstitch.stores.postgres import connections, trust
 from lockstitch.stores.postgres.connections import SLOW, Pool, ServerConnection, Silent
 
@@ -77,30 +77,30 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
                 connection.execute(f"{trust.SAFELY}; {trust.NO_VIEWS}")
                 found = _found(connection, home)
             if found.server < OLDEST_SERVER:
-                raise UsageError(f"{url}: PostgreSQL 13 is the oldest that works")
+                raise UsageError("PostgreSQL 13 is the oldest that works").about(url)
             _require_known(found.version, url)
             if create and found.is_read_only:
-                raise UsageError(f"{url}: a replica or read-only; name the primary")
+                raise UsageError("a replica or read-only; name the primary").about(url)
             if not create and found.version == 0:
-                raise Unreadable(f"{url}: the database holds no sessions of Lockstitch")
+                raise Unreadable("the database holds no sessions of Lockstitch").about(url)
             if not create and found.version < latest():
                 raise Unreadable(
-                    f"{url}: its tables are of version {found.version}, this Lockstitch works with "
+                    f"its tables are of version {found.version}, this Lockstitch works with "
                     f"{latest()}: open it once for writing"
-                )
+                ).about(url)
             if found.version < latest():
                 connection.patience = pool.timeout * SLOW
                 _migrate(connection, home)
     except psycopg.Error as error:
         problem: LockstitchError = Unreadable(
-            f"{url}: the connection was lost while the tables were looked at"
-        )
+            "the connection was lost while the tables were looked at"
+        ).about(url)
         if connections.is_rolled_back(error):
-            problem = connections.translate_error(error, url)
+            problem = connections.translate_error(error, Where(url))
         elif isinstance(error, Silent):
             problem = Unreadable(
-                f"{url}: PostgreSQL gave {error}; open it again when the server answers"
-            )
+                f"PostgreSQL gave {error}; open it again when the server answers"
+            ).about(url)
     else:
         return
     raise problem
@@ -113,7 +113,7 @@ def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:
     if has_schema and server >= OLDEST_SERVER:
         wanted = trust.Wanted("lockstitch", TABLES, home.owners, writes=True, is_whole=True)
         if doubts := trust.doubts(connection, wanted):
-            raise trust.error_of(doubts, home.url, home.url)
+            raise trust.error_of(doubts, Where(home.url), home.url)
     if is_there:
         (version,) = _one(connection, "SELECT coalesce(max(version), 0) FROM lockstitch.versions")
     return _SchemaState(is_read_only, server, version)
@@ -122,9 +122,9 @@ def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:
 def _require_known(version: int, url: str) -> None:
     if version > latest():
         raise Unreadable(
-            f"{url}: its tables are of version {version}, and this Lockstitch knows {latest()} "
+            f"its tables are of version {version}, and this Lockstitch knows {latest()} "
             "at most: install a newer one; nothing was changed"
-        )
+        ).about(url)
 
 
 def _migrate(connection: ServerConnection, home: _SchemaHome) -> None:

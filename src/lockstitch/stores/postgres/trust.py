@@ -17,7 +17,7 @@ from typing import Any, LiteralString
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Literal
 
-from lockstitch.errors import Unreadable
+from lockstitch.errors import Unreadable, Where
 from lockstitch.stores.addresses import with_option
 
 # Nothing of ours is looked up in a schema where others may create things, no rows are left out
@@ -197,7 +197,7 @@ def doubts(connection: Any, wanted: Wanted) -> list[Doubt]:
     return sorted(found, key=lambda doubt: (_ORDER.index(doubt.kind), doubt.name, doubt.owner))
 
 
-def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
+def error_of(found: Sequence[Doubt], where: Where, address: str) -> Untrusted:
     """Return the error for tables not to be used, with what to type for using them all the same.
 
     ``address`` is what was typed, as far as it may be shown.
@@ -205,22 +205,22 @@ def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
     first = found[0]
     if first.kind == "kind":
         return Untrusted(
-            f"{where}: {first.name} is {first.detail} of the role {first.owner} and not a table;"
+            f"{first.name} is {first.detail} of the role {first.owner} and not a table;"
             " reading it would run what its owner wrote, so it was not read"
-        )
+        ).about(*where)
     if first.kind == "grant":
         return Untrusted(
-            f"{where}: the role {first.owner} may create things in the schema {first.name}, which"
+            f"the role {first.owner} may create things in the schema {first.name}, which"
             f" would run with your rights: REVOKE CREATE ON SCHEMA {first.name} FROM {first.owner}"
             f"{_trusting(address, [first.owner])}"
-        )
+        ).about(*where)
     strangers = sorted({doubt.owner for doubt in found if doubt.kind not in {"rows", "grant"}})
     if not strangers:
         return Untrusted(
-            f"{where}: row security is on for the role {first.detail} in {first.name}, so rows may"
+            f"row security is on for the role {first.detail} in {first.name}, so rows may"
             f" be hidden from it: connect as the owner ({first.owner}), or as a role that has been"
             f" given BYPASSRLS; nothing was read"
-        )
+        ).about(*where)
     what = {
         "owner": f"the table {first.name} belongs to the role {first.owner}",
         "schema": f"the schema {first.name} belongs to the role {first.owner}",
@@ -228,9 +228,9 @@ def error_of(found: Sequence[Doubt], where: str, address: str) -> Untrusted:
         "used": f"{first.name}: {first.detail} of the role {first.owner}",
     }[first.kind]
     return Untrusted(
-        f"{where}: {what}, who could have it run code with your rights, so it was neither read"
+        f"{what}, who could have it run code with your rights, so it was neither read"
         f" nor written{_trusting(address, strangers)}"
-    )
+    ).about(*where)
 
 
 def _trusting(address: str, owners: Sequence[str]) -> str:

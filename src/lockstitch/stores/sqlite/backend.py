@@ -19,6 +19,7 @@ from lockstitch.errors import (
     Unreadable,
     Unsure,
     UsageError,
+    Where,
 )
 from lockstitch.journal.events import NO_ABOUT, About
 from lockstitch.journal.records import (
@@ -134,7 +135,7 @@ class SqliteBackend(Backend):
             raise self._unknown(session)
         if row is not None and self._is_held(row):
             assert row.holder is not None  # noqa: S101
-            raise Held(f"{self._where(session)} is held by {row.holder.label}")
+            raise Held(f"it is held by {row.holder.label}").about(*self._where(session))
         head = Head() if row is None else true_head(connection, row, self._where(session))
         number = row.number if row else rows.add_session(connection, session, head, now(), 0)
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
@@ -256,15 +257,14 @@ class SqliteBackend(Backend):
         """Find a lease of ours; raises if nothing may be written under it any more."""
         hold = self._leases.held.get(lease.token)
         if hold is None:
-            raise Fenced(
-                f"{self._where(lease.session)}: the lease was given back or taken over; nothing"
-                " was written"
+            raise Fenced("the lease was given back or taken over; nothing was written").about(
+                *self._where(lease.session)
             )
         if hold.generation != writer.generation:
             raise Unsure(
-                f"{self._where(hold.session)}: a write failed since this lease was taken, and what"
+                "a write failed since this lease was taken, and what"
                 " is in the store is not known: open the session again"
-            )
+            ).about(*self._where(hold.session))
         return hold
 
     def fork(self, source: str, upto: int, target: str) -> Head:
@@ -333,7 +333,7 @@ class SqliteBackend(Backend):
         found = {}
         with self._readers.snapshot() as connection:
             for name in names:
-                found[name] = check_blob(name, rows.blob(connection, name), str(self.path))
+                found[name] = check_blob(name, rows.blob(connection, name), Where(str(self.path)))
         return found
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
@@ -357,7 +357,7 @@ class SqliteBackend(Backend):
                 found = page(connection, listing, count)
             for raw, about in found:
                 describe = partial(self._listed, about=about)
-                one = salvage.list_row(raw, describe, str(self.path))
+                one = salvage.list_row(raw, describe, Where(str(self.path)))
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
@@ -372,14 +372,14 @@ class SqliteBackend(Backend):
     def remains(self, session: str) -> Remains:
         check_session_name(session)
         with self._readers.snapshot() as connection:
-            return salvage.remains(connection, session, str(self.path))
+            return salvage.remains(connection, session, Where(str(self.path)))
 
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
         for name in (session, aside, successor):
             check_session_name(name)
 
         def run(connection: Connection) -> None:
-            where = str(self.path)
+            where = Where(str(self.path))
             names = (session, aside, successor)
             salvage.exchange_names(connection, *names, stamp, self._is_held, where)
 
@@ -431,21 +431,21 @@ class SqliteBackend(Backend):
 
     def _for_writing(self) -> SqliteWriter:
         if self._process != os.getpid():
-            raise Closed(f"{self.path}: it was opened by another process, before a fork")
+            raise Closed("it was opened by another process, before a fork").about(self.path)
         if self._is_closed:
-            raise Closed(f"{self.path}: the store was closed")
+            raise Closed("the store was closed").about(self.path)
         if self._writer is None:
             why = ", because this process may not write to it" if self._is_protected else ""
-            raise UsageError(
-                f"{self.path}: it was opened for reading only{why}; nothing was written"
+            raise UsageError(f"it was opened for reading only{why}; nothing was written").about(
+                self.path
             )
         return self._writer
 
-    def _where(self, session: str) -> str:
-        return f"{self.path}: session {session}"
+    def _where(self, session: str) -> Where:
+        return Where(str(self.path), session)
 
     def _unknown(self, session: str) -> Unreadable:
-        return Unreadable(f"{self.path}: there is no session {session}")
+        return Unreadable(f"there is no session {session}").about(self.path)
 
 
 def _deadlines(wait: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lockstitch.errors import Damaged, Fenced, Held, UsageError
+from lockstitch.errors import Damaged, Fenced, Held, UsageError, Where
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import (
     NEW,
@@ -115,7 +115,13 @@ class Appending:
     """Entries to be added under a lease; what can be made ready before the commit is."""
 
     def __init__(
-        self, hold: Hold, entries: Sequence[JournalEntry], after: int, where: str, *, compress: bool
+        self,
+        hold: Hold,
+        entries: Sequence[JournalEntry],
+        after: int,
+        where: Where,
+        *,
+        compress: bool,
     ) -> None:
         self.hold = hold
         self.entries = entries
@@ -163,9 +169,9 @@ class Appending:
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
         row = rows.session_numbered(connection, self.hold.number, self.where)
         if row is None:
-            raise Fenced(f"{self.where}: it was removed; nothing was written")
+            raise Fenced("it was removed; nothing was written").about(*self.where)
         if row.head.epoch != self.hold.epoch:
-            raise Fenced(f"{self.where}: another writer took it over; nothing was written")
+            raise Fenced("another writer took it over; nothing was written").about(*self.where)
         if row.head.seq == self.after:
             head = self._written(connection, self._chain(row.head), deadline, None)
             if head is not None:
@@ -226,14 +232,14 @@ def write_records(  # noqa: PLR0913 - all that a write consists of
     return tail
 
 
-def true_head(connection: Connection, row: rows.SessionHeadRow, where: str) -> Head:
+def true_head(connection: Connection, row: rows.SessionHeadRow, where: Where) -> Head:
     """Return a session's head if its last record is there: nothing is built on what is not."""
     seq, digest = row.head.seq, START
     if seq:
         last = list(lineage.records(connection, row.number, seq - 1, seq, where))
         digest = last[0].digest if last else b""
     if digest != row.head.digest:
-        raise Damaged(f"{where}: record {seq} is not what was written")
+        raise Damaged(f"record {seq} is not what was written").about(*where)
     return row.head
 
 
@@ -284,7 +290,7 @@ class Adding:
         session: str,
         entries: Sequence[JournalEntry],
         after: Head,
-        where: str,
+        where: Where,
         *,
         compress: bool,
     ) -> None:
@@ -302,7 +308,7 @@ class Adding:
         row = rows.session_named(connection, self._session, self._where)
         if row is not None and is_held(row):
             assert row.holder is not None  # noqa: S101
-            raise Held(f"{self._where} is held by {row.holder.label}")
+            raise Held(f"it is held by {row.holder.label}").about(*self._where)
         is_known, tail = tails.find(connection, row)
         if row is None:
             head = NEW
@@ -341,7 +347,7 @@ class Adding:
         return number, end, tail
 
 
-def remove_records(connection: Connection, hold: Hold, where: str) -> None:
+def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
     """Remove a session; its number is never given to another one."""
     _require_last(connection, hold, where)
     rows.forget(connection, hold.number)
@@ -349,10 +355,10 @@ def remove_records(connection: Connection, hold: Hold, where: str) -> None:
     lineage.let_go(connection, hold.number)
 
 
-def _require_last(connection: Connection, hold: Hold, where: str) -> Head:
+def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
     row = rows.session_numbered(connection, hold.number, where)
     if row is None or row.head.epoch != hold.epoch:
-        raise Fenced(f"{where}: another writer took it over or removed it; nothing was written")
+        raise Fenced("another writer took it over or removed it; nothing was written").about(*where)
     return row.head
 
 
@@ -360,7 +366,13 @@ class Replacing:
     """Entries that take the place of all records of a session."""
 
     def __init__(
-        self, hold: Hold, entries: Sequence[JournalEntry], after: int, where: str, *, compress: bool
+        self,
+        hold: Hold,
+        entries: Sequence[JournalEntry],
+        after: int,
+        where: Where,
+        *,
+        compress: bool,
     ) -> None:
         self._hold = hold
         self._entries = entries

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure
+from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, Where
 from lockstitch.stores.sqlite import files
 
 Identity = tuple[int, int]
@@ -105,9 +105,9 @@ def check_usable(path: Path) -> None:
     """Refuse a database that this process can no longer use."""
     if _LOST and identity(str(path)) in _LOST:
         raise Unsure(
-            f"{path}: another program removed the database's log while it was in use; what was"
+            "another program removed the database's log while it was in use; what was"
             " written last may be lost: start this process anew"
-        )
+        ).about(path)
 
 
 def stamp(path: Path) -> tuple[int, int, int, int]:
@@ -163,12 +163,12 @@ def beginning(body: bytes, most: int) -> bytes:
     return b"".join(found)
 
 
-def too_much(where: str, what: str, most: int) -> Damaged:
+def too_much(where: Where, what: str, most: int) -> Damaged:
     """Return the error for something that stands for more than it may."""
     return Damaged(
-        f"{where}: {what} unpacks to more than {most:,} bytes, which nothing that was written here"
+        f"{what} unpacks to more than {most:,} bytes, which nothing that was written here"
         " does; nothing was changed"
-    )
+    ).about(*where)
 
 
 APPLICATION = int.from_bytes(b"lstj")
@@ -237,10 +237,10 @@ def open_writable(connect: Connect, path: Path, seconds: float) -> Connection:
 def prepare(connection: Connection, path: Path) -> None:
     """Set a connection up, and make sure that it is."""
     if ask(connection, "pragma journal_mode=wal") != "wal":
-        raise Unreadable(f"{path}: SQLite cannot keep a write-ahead log here")
+        raise Unreadable("SQLite cannot keep a write-ahead log here").about(path)
     connection.execute("pragma synchronous=full")
     if ask(connection, "pragma synchronous") != 2:  # noqa: PLR2004
-        raise Unreadable(f"{path}: SQLite does not promise durable commits here")
+        raise Unreadable("SQLite does not promise durable commits here").about(path)
     ask(connection, "pragma wal_autocheckpoint=0")
     connection.execute("pragma cell_size_check=on")
     # A piece that grows may move, and nothing of it should stay where it was.
@@ -264,7 +264,7 @@ def fill(connect: Connect, path: Path) -> None:
         connection.execute(f"pragma application_id={APPLICATION}")
         connection.execute("commit")
         if ask(connection, "pragma wal_checkpoint(truncate)") != 0:
-            raise Unreadable(f"{path}: somebody else uses a file that is just being made")
+            raise Unreadable("somebody else uses a file that is just being made").about(path)
     finally:
         connection.close()
 
@@ -319,14 +319,14 @@ def _statements(script: str) -> list[str]:
 def check_kind(connection: Connection, path: Path) -> None:
     """Refuse a database that is not a store, or one of a later version."""
     if ask(connection, "pragma application_id") != APPLICATION:
-        raise Unreadable(f"{path}: it is a database of another program, not a store of sessions")
+        raise Unreadable("it is a database of another program, not a store of sessions").about(path)
     newest = migrations()[-1][0]
     version = version_of(connection)
     if version > newest:
         raise Unreadable(
-            f"{path}: it was written by a later version of Lockstitch (format {version}, this one"
+            f"it was written by a later version of Lockstitch (format {version}, this one"
             f" reads up to {newest}); nothing was changed"
-        )
+        ).about(path)
     check_schema(connection, path)
 
 
@@ -338,9 +338,9 @@ def check_schema(connection: Connection, path: Path) -> None:
             continue
         shown = str(name).encode("ascii", "replace").decode()
         raise Unreadable(
-            f"{path}: it has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and"
+            f"it has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and"
             " which would run when the store is used; nothing was read or changed"
-        )
+        ).about(path)
 
 
 @cache
@@ -366,18 +366,17 @@ def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
     """Return our error for what SQLite could not read."""
     kind = getattr(error, "sqlite_errorcode", 0) & _KIND
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
-        return Damaged(f"{path}: the database is damaged or not one: {error}")
+        return Damaged(f"the database is damaged or not one: {error}").about(path)
     if kind == sqlite3.SQLITE_BUSY:
-        return Busy(f"{path}: another program holds the database: {error}")
-    return Unreadable(f"{path}: it cannot be read: {error}")
+        return Busy(f"another program holds the database: {error}").about(path)
+    return Unreadable(f"it cannot be read: {error}").about(path)
 
 
 def unsure_error(error: BaseException, path: Path) -> Unsure:
     """Return the error for a write that failed, of which nobody knows what became."""
     return Unsure(
-        f"{path}: a write failed ({error}); whether it is in the store is not known:"
-        " open the session again"
-    )
+        f"a write failed ({error}); whether it is in the store is not known: open the session again"
+    ).about(path)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -468,7 +467,9 @@ class Readers:
             raise translate_error(error, self.path) from error
         except UnicodeDecodeError as error:
             # SQLite wants to say what it cannot read, and that is no text.
-            raise Damaged(f"{self.path}: the database is damaged: its names are no text") from error
+            raise Damaged("the database is damaged: its names are no text").about(
+                self.path
+            ) from error
         with self._guard:
             if not self._is_closed and len(self._idle) < self.kept:
                 self._idle.append(connection)
@@ -485,9 +486,9 @@ class Readers:
     def require_open(self) -> None:
         """Raise ``Closed`` if nothing is read any more, or this is a forked child."""
         if self._process != os.getpid():
-            raise Closed(f"{self.path}: it was opened by another process, before a fork")
+            raise Closed("it was opened by another process, before a fork").about(self.path)
         if self._is_closed:
-            raise Closed(f"{self.path}: the store was closed")
+            raise Closed("the store was closed").about(self.path)
 
     def forget(self) -> None:
         """In a forked child: leave the connections to the parent."""
@@ -515,7 +516,7 @@ class Onlookers(Readers):
         self._lying: tuple[int, int, int, int] | None = None
         self._aside: tempfile.TemporaryDirectory[str] | None = None
         if files.size_of(path) is None:
-            raise Unreadable(f"{path}: no such file")
+            raise Unreadable("no such file").about(path)
         files.check_one_name(path)
         with self.snapshot() as connection:
             check_kind(connection, path)
@@ -528,10 +529,10 @@ class Onlookers(Readers):
                 yield connection
         except LockstitchError as error:
             if self._is_disturbed():
-                raise Unreadable(f"{self.path}: it was written while it was read") from error
+                raise Unreadable("it was written while it was read").about(self.path) from error
             raise
         if self._is_disturbed():
-            raise Unreadable(f"{self.path}: it was written while it was read: read it again")
+            raise Unreadable("it was written while it was read: read it again").about(self.path)
 
     def open(self) -> Connection:
         """Open one more connection; what lies there may change its form in that moment."""

@@ -38,11 +38,11 @@ def size_of(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise Unreadable(f"{path}: {reason_of(error)}") from error
+        raise Unreadable(f"{reason_of(error)}").about(path) from error
     if stat.S_ISLNK(found.st_mode):
-        raise Unreadable(f"{path}: it is a symbolic link; name the file itself")
+        raise Unreadable("it is a symbolic link; name the file itself").about(path)
     if not stat.S_ISREG(found.st_mode):
-        raise Unreadable(f"{path}: it is not a plain file")
+        raise Unreadable("it is not a plain file").about(path)
     return found.st_size
 
 
@@ -58,11 +58,11 @@ def check_one_name(path: Path) -> None:
         return
     if count > 1:
         raise Unreadable(
-            f"{path}: it is a hard link, one of {count} names of the same file, and SQLite corrupts"
+            f"it is a hard link, one of {count} names of the same file, and SQLite corrupts"
             " a database that is used under two names; nothing was changed. Make it a file of its"
             f" own: remove the other names (find FOLDER -samefile {path.name} lists them), or put"
             " a copy in its place while no program has it open"
-        )
+        ).about(path)
 
 
 def is_writable(path: Path) -> bool:
@@ -87,14 +87,16 @@ def make_folders(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os_files.sync_folder(folder.parent)
     except OSError as error:
-        raise Unreadable(f"{folder}: it cannot be made: {reason_of(error)}") from error
+        raise Unreadable(f"the folder {folder} cannot be made: {reason_of(error)}") from error
 
 
 def check_alone(path: Path) -> None:
     """Refuse to make a database beside the log of one that is gone: SQLite would mix the two."""
     for left in (wal_of(path), path.with_name(f"{path.name}-journal")):
         if size_of(left):
-            raise Unreadable(f"{left}: it is left of a database that is gone; move it away first")
+            raise Unreadable(
+                f"{left.name} is left of a database that is gone; move it away first"
+            ).about(path)
 
 
 def create(path: Path, fill: Callable[[Path], None]) -> None:
@@ -106,7 +108,7 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
         draft.replace(path)
         os_files.sync_folder(path.parent)
     except OSError as error:
-        raise Unreadable(f"{path}: it cannot be made: {reason_of(error)}") from error
+        raise Unreadable(f"it cannot be made: {reason_of(error)}").about(path) from error
     finally:
         for name in (draft, wal_of(draft), shm_of(draft)):
             name.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.errors import Damaged
+from lockstitch.errors import Damaged, Where
 from lockstitch.journal.records import JournalRecord
 from lockstitch.stores.sqlite.connections import (
     DENSEST,
@@ -227,7 +227,7 @@ def seal(connection: Connection, number: int, *, last: bool = False) -> None:
 
 
 def records(
-    connection: Connection, number: int, after: int, upto: int, where: str
+    connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
     """Read the records of a number that stand behind one, up to another, in order.
 
@@ -340,8 +340,8 @@ def _plain(row: Sequence[Any], most: int) -> bytes:
         return b""
 
 
-def _damaged(where: str, seq: int) -> Damaged:
-    return Damaged(f"{where}: record {seq} is not what was written (form)")
+def _damaged(where: Where, seq: int) -> Damaged:
+    return Damaged(f"record {seq} is not what was written (form)").about(*where)
 
 
 def cut(connection: Connection, number: int, upto: int) -> None:

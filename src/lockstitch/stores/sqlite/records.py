@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lockstitch.errors import Damaged, LockstitchError
+from lockstitch.errors import Damaged, LockstitchError, Where
 from lockstitch.journal.records import Head, JournalRecord, blob_name, verify_chain
 from lockstitch.stores.base import Listed, StoreFault
 from lockstitch.stores.sqlite import pieces, rows
@@ -20,7 +20,7 @@ from lockstitch.stores.sqlite.rows import SessionHeadRow
 
 
 def records(
-    connection: Connection, number: int, after: int, upto: int, where: str
+    connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
     """Read a session's records from behind one to another, from wherever they are kept."""
     if version_of(connection) < FORKS:
@@ -41,7 +41,7 @@ def records(
         start = end
 
 
-def parts(connection: Connection, number: int, where: str) -> list[tuple[int, int | None]]:
+def parts(connection: Connection, number: int, where: Where) -> list[tuple[int, int | None]]:
     """List the numbers that hold a session's records, and how far each does, None to its end."""
     found: list[tuple[int, int | None]] = [(number, None)]
     if version_of(connection) < FORKS:
@@ -50,7 +50,7 @@ def parts(connection: Connection, number: int, where: str) -> list[tuple[int, in
     while (link := _link(connection, number)) is not None:
         number, upto = link
         if number in seen:
-            raise Damaged(f"{where}: its records are said to be those of a fork of itself")
+            raise Damaged("its records are said to be those of a fork of itself").about(*where)
         seen.add(number)
         found.append((number, upto))
     return found[::-1]
@@ -158,7 +158,7 @@ def _answers(
         with readers.snapshot() as connection:
             return question(connection)
     except LockstitchError as error:
-        return [StoreFault("", 0, str(error))]
+        return [StoreFault("", 0, error.message)]
 
 
 def _sessions(
@@ -170,7 +170,9 @@ def _sessions(
             with readers.snapshot() as connection:
                 found = rows.sessions_from(connection, number, rows.CHUNK)
         except LockstitchError as error:
-            yield StoreFault("", 0, f"sessions behind number {number} cannot be listed: {error}")
+            yield StoreFault(
+                "", 0, f"sessions behind number {number} cannot be listed: {error.message}"
+            )
             return
         for raw in found:
             yield from _session(readers, raw, listed)
@@ -182,12 +184,12 @@ def _sessions(
 def _session(
     readers: Readers, raw: Any, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
-    where = str(readers.path)
+    where = Where(str(readers.path))
     try:
         row = rows.decode_session(raw, where)
     except Damaged as error:
         name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
-        yield StoreFault(name, 0, str(error))
+        yield StoreFault(name, 0, error.message)
         if name:
             yield Listed(name, 0, 0, 0, 0)
         return
@@ -196,18 +198,16 @@ def _session(
         for record in _chain(readers, row):
             good = Head(record.seq, record.digest, record.epoch)
     except LockstitchError as error:
-        yield StoreFault(row.name, good.seq + 1, str(error))
+        yield StoreFault(row.name, good.seq + 1, error.message)
     else:
         if good.epoch > row.head.epoch:
-            yield StoreFault(
-                row.name, good.seq, f"{where}: session {row.name} has too low an epoch"
-            )
+            yield StoreFault(row.name, good.seq, "its row has too low an epoch")
     yield listed(row)
 
 
 def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
     """Read a session anew: it may have gone on since it was listed."""
-    where = f"{readers.path}: session {row.name}"
+    where = Where(str(readers.path), row.name)
     with readers.snapshot() as connection:
         now = rows.session_numbered(connection, row.number, where)
         if now is None:
@@ -218,7 +218,7 @@ def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
             last = record.seq
             yield record
         if last > now.head.seq:
-            raise Damaged(f"{where}: there are records behind its last one, {now.head.seq}")
+            raise Damaged(f"there are records behind its last one, {now.head.seq}").about(*where)
 
 
 def _blobs(readers: Readers) -> Iterator[StoreFault]:
@@ -228,7 +228,9 @@ def _blobs(readers: Readers) -> Iterator[StoreFault]:
             with readers.snapshot() as connection:
                 found = rows.next_blob(connection, name)
         except LockstitchError as error:
-            yield StoreFault("", 0, f"large values behind {name.hex()} cannot be read: {error}")
+            yield StoreFault(
+                "", 0, f"large values behind {name.hex()} cannot be read: {error.message}"
+            )
             return
         if found is None:
             return

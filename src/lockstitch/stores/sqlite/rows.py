@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from lockstitch.errors import Damaged
+from lockstitch.errors import Damaged, Where
 from lockstitch.journal.events import About, about_of
 from lockstitch.journal.records import DIGEST_SIZE, Head, JournalRecord
 from lockstitch.stores.base import Listing
@@ -76,13 +76,13 @@ class SessionHeadRow(Struct, frozen=True):
     term: float
 
 
-def session_named(connection: Connection, name: str, where: str) -> SessionHeadRow | None:
+def session_named(connection: Connection, name: str, where: Where) -> SessionHeadRow | None:
     """Find a session by name."""
     row = connection.execute(f"{_SESSION} where name = ?", (name,)).fetchone()
     return None if row is None else decode_session(row, where)
 
 
-def session_numbered(connection: Connection, number: int, where: str) -> SessionHeadRow | None:
+def session_numbered(connection: Connection, number: int, where: Where) -> SessionHeadRow | None:
     """Find a session by number."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
     return None if row is None else decode_session(row, where)
@@ -94,7 +94,7 @@ def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
     return connection.execute(query, (number, count)).fetchall()
 
 
-def decode_session(row: Sequence[Any], where: str) -> SessionHeadRow:
+def decode_session(row: Sequence[Any], where: Where) -> SessionHeadRow:
     """Make sense of a row of ``sessions``; raises ``Damaged`` if there is none in it."""
     number, name, seq, digest, epoch, created, changed, holder, deadline, term = row
     is_right = (
@@ -106,7 +106,7 @@ def decode_session(row: Sequence[Any], where: str) -> SessionHeadRow:
     )
     if not is_right:
         shown = number if isinstance(number, int) else "unknown"
-        raise Damaged(f"{where}: the row of session number {shown} is not what was written")
+        raise Damaged(f"the row of session number {shown} is not what was written").about(*where)
     return SessionHeadRow(
         number,
         name.decode("ascii", "replace"),
@@ -233,7 +233,7 @@ def remove_session(connection: Connection, number: int) -> None:
 
 
 def records(
-    connection: Connection, number: int, after: int, upto: int, where: str
+    connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
     """Read records that an earlier version wrote, from behind one to another, a chunk at a time."""
     cursor = connection.execute(
@@ -262,16 +262,16 @@ def _plain(rows: Sequence[Sequence[Any]]) -> list[JournalRecord] | None:
         return None
 
 
-def _record(row: Sequence[Any], expected: int, where: str) -> JournalRecord:
+def _record(row: Sequence[Any], expected: int, where: Where) -> JournalRecord:
     try:
         if tuple(map(type, row)) != _RECORD_TYPES:
-            raise Damaged(f"{where}: record {expected} is not what was written (types)")
+            raise Damaged(f"record {expected} is not what was written (types)").about(*where)
         seq, epoch, key, at, body, digest, codec = row
         return JournalRecord(seq, epoch, key.decode("ascii"), at, unpack(codec, body), digest)
     except Overfull as error:
         raise too_much(where, f"record {expected}", error.args[0]) from None
     except (ValueError, zlib.error):
-        raise Damaged(f"{where}: record {expected} is not what was written (form)") from None
+        raise Damaged(f"record {expected} is not what was written (form)").about(*where) from None
 
 
 def last_seq(connection: Connection, number: int) -> int:
@@ -350,7 +350,7 @@ def _value(codec: object, body: object, name: str) -> bytes:
     try:
         return unpack(codec, body, MOST)
     except Overfull as error:
-        raise too_much(f"the large value {name}", "it", error.args[0]) from None
+        raise too_much(Where(), f"the large value {name}", error.args[0]) from None
     except (ValueError, zlib.error):
         return body
 

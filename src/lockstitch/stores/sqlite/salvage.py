@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Unreadable
+from lockstitch.errors import Damaged, Held, Unreadable, Where
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
 from lockstitch.stores.base import Listed, require_stamp
@@ -293,7 +293,7 @@ _LEAST = 16
 Raw = tuple[Any, ...]
 
 
-def remains(connection: Connection, name: str, where: str) -> Remains:
+def remains(connection: Connection, name: str, where: Where) -> Remains:
     """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
     number, seq, digest = _row(connection, name, where)[:3]
     is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
@@ -306,7 +306,7 @@ def remains(connection: Connection, name: str, where: str) -> Remains:
 def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
     """Read what is there of a session under all numbers that hold records of it."""
     try:
-        parts = records.parts(connection, number, "")
+        parts = records.parts(connection, number, Where())
     except (Damaged, sqlite3.DatabaseError):
         parts = [(number, None)]
     found: list[Remnant] = []
@@ -328,7 +328,7 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     return found, is_torn
 
 
-def list_row(row: Raw, describe: Callable[[SessionHeadRow], Listed], where: str) -> Listed:
+def list_row(row: Raw, describe: Callable[[SessionHeadRow], Listed], where: Where) -> Listed:
     """List a session; one whose row is damaged is listed by its name."""
     try:
         return describe(rows.decode_session(row, where))
@@ -343,7 +343,7 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
     successor: str,
     stamp: str,
     is_held: Callable[[SessionHeadRow], bool],
-    where: str,
+    where: Where,
 ) -> None:
     """Give a session another name, and its own to another one; see ``Backend.exchange``."""
     old = _row(connection, session, where)
@@ -353,7 +353,7 @@ def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
         with suppress(Damaged):
             row = rows.session_named(connection, name, where)
         if row is not None and (name == aside or is_held(row)):
-            raise Held(f"{where}: session {name} is there already, or held by somebody")
+            raise Held(f"session {name} is there already, or held by somebody").about(*where)
     require_stamp(stamp, _stamp(*old[:3]), session)
     set_aside = (
         "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
@@ -370,7 +370,7 @@ def _stamp(number: object, seq: object, digest: object) -> str:
     return f"{number} {seq} {digest!r}"
 
 
-def _row(connection: Connection, name: str, where: str) -> Raw:
+def _row(connection: Connection, name: str, where: Where) -> Raw:
     """Find a session's row, also past a damaged index."""
     for table in ("sessions", "sessions not indexed"):
         asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
@@ -380,7 +380,7 @@ def _row(connection: Connection, name: str, where: str) -> Raw:
             continue
         if row is not None:
             return row
-    raise Unreadable(f"{where}: there is no session {name}")
+    raise Unreadable(f"there is no session {name}").about(*where)
 
 
 class _Rows:

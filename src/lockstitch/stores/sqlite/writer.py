@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, reason_of
+from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, Where, reason_of
 from lockstitch.files import os_files
 from lockstitch.stores.group_commit import CommitJob, GroupCommit, LockFile, own_copy
 from lockstitch.stores.sqlite import connections, files
@@ -93,7 +93,7 @@ class SqliteWriter:
         self._is_ending = False
         self._must_scrub = False
         self._refusal: LockstitchError | None = None
-        self._commits = GroupCommit(self._transact, str(path))
+        self._commits = GroupCommit(self._transact, Where(str(path)))
         self._look()
         connections.forget_in_children(self)
 
@@ -129,12 +129,12 @@ class SqliteWriter:
                 self._drop()
                 if connections.is_busy(error):
                     raise self._busy() from error
-                raise Unreadable(f"{self.path}: it cannot be written anew: {error}") from error
+                raise Unreadable(f"it cannot be written anew: {error}").about(self.path) from error
             if self._must_scrub:
                 raise Busy(
-                    f"{self.path}: somebody has been reading from it for longer than this would"
+                    "somebody has been reading from it for longer than this would"
                     " wait, and what was removed is still in its log: try again"
-                )
+                ).about(self.path)
             return max(before - self._size(), 0)
 
         freed: int = self._commits.do(job, until, alone=True)
@@ -171,7 +171,7 @@ class SqliteWriter:
         self._lock.close()
 
     def _closed(self) -> Closed:
-        return Closed(f"{self.path}: the store was closed")
+        return Closed("the store was closed").about(self.path)
 
     def forget(self) -> None:
         """In a forked child: leave the connection to the parent."""
@@ -254,9 +254,9 @@ class SqliteWriter:
 
     def _busy(self) -> Busy:
         return Busy(
-            f"{self.path}: another program has the database in hand and has not let go of it in"
+            "another program has the database in hand and has not let go of it in"
             " the time that this write would wait; nothing was written: try again"
-        )
+        ).about(self.path)
 
     def _be_patient(self, connection: Connection, seconds: float) -> None:
         """Have SQLite wait so long for others; it does nothing if that is so already."""
@@ -273,9 +273,9 @@ class SqliteWriter:
                 connections.abandon(connection)
                 connections.lose(self._files[0])
             raise Unsure(
-                f"{self.path}: another program removed or replaced the database or its log while"
+                "another program removed or replaced the database or its log while"
                 " it was in use; the last write may be lost: open the session again"
-            )
+            ).about(self.path)
         for job in jobs:
             job.end()
         self._written()
@@ -345,7 +345,7 @@ class SqliteWriter:
         except sqlite3.Error as error:
             raise connections.translate_error(error, self.path) from error
         except OSError as error:
-            raise Unreadable(f"{self.path}: it cannot be opened: {reason_of(error)}") from error
+            raise Unreadable(f"it cannot be opened: {reason_of(error)}").about(self.path) from error
         self._connection, self._patience = connection, seconds
         return connection
 

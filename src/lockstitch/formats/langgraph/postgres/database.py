@@ -34,6 +34,7 @@ from lockstitch.errors import (
     Unreadable,
     Unsure,
     UsageError,
+    Where,
 )
 from lockstitch.stores import addresses
 from lockstitch.stores.postgres import trust
@@ -103,7 +104,7 @@ def parse_options(url: str) -> DatabaseOptions:
     """Take an address apart into what libpq reads and what is ours."""
     found = addresses.parsed(url)
     if found is None:
-        raise UsageError(f"{addresses.public(url)} {addresses.UNREAD}")
+        raise UsageError(addresses.UNREAD).about(addresses.public(url))
     # A lease is for a store of our own in the same database; nonsense in it is refused here, too.
     try:
         lease = float(found.last("lease") or 1)
@@ -180,10 +181,10 @@ class Database:
                 else:
                     self.close()
                     if not is_read:
-                        raise Unsure(f"{where}: the connection was lost in a write") from None
+                        raise Unsure("the connection was lost in a write").about(where) from None
                     if tried == _TRIES:
                         text = "the connection was lost while reading, several times"
-                        raise ServerGone(f"{where}: {text}; nothing was written") from None
+                        raise ServerGone(f"{text}; nothing was written").about(where) from None
             time.sleep(_PAUSE * tried)
         raise AssertionError("unreachable")
 
@@ -228,14 +229,14 @@ class Database:
         """Raise ``Untrusted`` if tables are of others, or not all of their rows can be seen."""
         wanted = trust.Wanted(schema, tables, self.options.owners, writes)
         if found := trust.doubts(connection, wanted):
-            raise trust.error_of(found, self.address.url, self._shown)
+            raise trust.error_of(found, Where(self.address.url), self._shown)
 
 
 def translate_sqlstate(error: psycopg.Error, where: str) -> LockstitchError:
     """Return what a reported error means; its own text may quote what was stored."""
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
-    return kind(f"{where}: {text} (SQLSTATE {code or 'none'}); nothing was written")
+    return kind(f"{text} (SQLSTATE {code or 'none'}); nothing was written").about(where)
 
 
 _FIND = """
@@ -321,10 +322,10 @@ def _look_into(connection: Connection, database: Database) -> DatabaseContent:
             database.require_trusted(connection, home.schema, TABLES, writes=False)
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
-            f"{database.address.url}: its checkpoints are of another shape than those of "
+            "its checkpoints are of another shape than those of "
             "PostgresSaver: of the shallow saver, which keeps no history that a repair could build "
             "on, or of LangGraph Platform; they are not supported"
-        )
+        ).about(database.address.url)
     return DatabaseContent(bool(own), tuple(homes))
 
 
@@ -337,9 +338,9 @@ def find_schemas(
         schema = parse_options(url).schema
         where = f"its schema {schema}" if schema else "it"
         raise UnknownFormat(
-            f"{Database(url).address.url}: {where} holds no checkpoints of LangGraph: the tables "
+            f"{where} holds no checkpoints of LangGraph: the tables "
             "checkpoints, checkpoint_blobs and checkpoint_writes are not there"
-        )
+        ).about(Database(url).address.url)
     if len(made) == 1:
         return [(url, made[0])]
     return [(with_schema(url, home.schema), home) for home in made]

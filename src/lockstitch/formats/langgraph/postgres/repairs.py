@@ -74,7 +74,7 @@ _TRIES = 3
 _SNAPSHOT_EXT = 7
 _EXT_SIZES = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 _UNDO_PAGE = 500
-_NONE = "has no repair to take back"
+_NONE = "it has no repair to take back"
 _LAST_RUN = "SELECT run FROM {lockstitch_repairs} WHERE undone IS NULL ORDER BY id DESC LIMIT 1"
 _RUNS = """
 SELECT run, min(made), count(*), count(undone) FROM {lockstitch_repairs}
@@ -338,7 +338,7 @@ def _undo_each(
         except ServerGone:
             raise
         except LockstitchError as error:
-            yield UndoneThread(name, str(error))
+            yield UndoneThread(name, error.message_with_session)
             continue
         yield UndoneThread(name)
 

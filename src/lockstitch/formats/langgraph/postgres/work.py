@@ -327,7 +327,7 @@ class SchemaWorker:
             except LockstitchError as caught:
                 error = str(caught)
             except (RecursionError, MemoryError):
-                error = "is too large or too deep"
+                error = "it is too large or too deep"
             session = session_name(*loaded.key)
             report = Report(self._task.name, THREADS.name, session, error=error)
             yield ThreadOutcome(loaded.key, FAILED, report)

@@ -126,12 +126,12 @@ def migrate(  # noqa: PLR0913 - options by name
     """
     origin = origin_of(source)
     if origin is None:
-        raise Unreadable(f"{public(source)}: holds no checkpoints of LangGraph's savers")
+        raise Unreadable("it holds no checkpoints of LangGraph's savers").about(public(source))
     with ExitStack() as stack:
         stack.enter_context(origin)
         known = origin.threads()
         if thread is not None and thread not in known:
-            raise Unreadable(f"{public(source)}: there is no thread {thread}")
+            raise Unreadable(f"there is no thread {thread}").about(public(source))
         store = _open_target(target, create=not dry_run)
         if store is not None:
             stack.enter_context(store)
@@ -251,8 +251,8 @@ class _MigrationWork:
         self._store.add(staged.session, staged.entries, staged.after, wait=_WAIT)
         found = self._store.read(staged.session, staged.after)
         if [(one.key, one.body) for one in found] != [(e.key, e.body) for e in staged.entries]:
-            raise Unreadable(
-                f"session {staged.session}: it is not what was written; check the store"
+            raise Unreadable("it is not what was written; check the store").about(
+                session=staged.session
             )
 
     def look_again(self, done: list[Migrated]) -> None:
@@ -558,7 +558,7 @@ def undo(target: str, run: str, thread: str | None = None) -> Iterator[UndoneMig
     """Take away what a migration brought into a store, unless somebody has used it since."""
     store = _open_target(target, create=False)
     if store is None:
-        raise Unreadable(f"{public(target)}: there is no such store")
+        raise Unreadable("there is no such store").about(public(target))
     store.close()
     with open_backend(address_of(target)) as backend:
         found = [thread] if thread is not None else list(list_thread_ids(backend))

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError
+from lockstitch.errors import Conflict, Damaged, Moved, Unreadable, Unsure, UsageError, Where
 from lockstitch.formats.langgraph.journal import (
     CheckpointLine,
     Line,
@@ -137,7 +137,7 @@ class LiveThread:
         self._counting = counting
         self._leases = leases
         self.patience = CommitPatience()
-        self._commits = GroupCommit(self._commit, f"thread {id_}")
+        self._commits = GroupCommit(self._commit, Where(f"thread {id_}"))
         self._arrivals = count()
         self._is_read = False
         # Keys of records: no other writer has this beginning.
