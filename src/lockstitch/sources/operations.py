@@ -36,7 +36,6 @@ from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources import source as places
 from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
-from lockstitch.sources.records import write_lines
 from lockstitch.sources.repair import (
     ROLLED_BACK,
     RepairOptions,
@@ -182,11 +181,10 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
         return plan
     if session.before is not None:
         source, data = session.source, plan.before.context.data
-        after = write_lines(data, plan.after.records)
-        is_known = not is_recognized(source, data) or is_recognized(source, after)
+        is_known = not is_recognized(source, data) or is_recognized(source, plan.data)
         try:
             if source.kind == DOCUMENT:
-                parse_file(source, after)  # it may have become lines
+                parse_file(source, plan.data)  # it may have become lines
             require_records(source, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.

@@ -194,21 +194,23 @@ def read_lines(
 
 def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
     """Put a file together: untouched records keep their bytes, and every record ends its line."""
-    out: list[bytes] = []
+    # Slices of a view are not copied: a large file is put together in one pass over its bytes.
+    view = memoryview(data)
+    out: list[bytes | memoryview] = []
     start = end = 0
     for record in records:
         behind = record.end + len(record.ending)
         is_as_read = record.fresh is None and data[record.end : behind] == record.ending
         # Records that stand one behind the other as they were read are taken in one piece.
         if not is_as_read or record.start != end:
-            out.append(data[start:end])
+            out.append(view[start:end])
             start = end = record.start
         if is_as_read:
             end = behind
         else:
-            out.append(data[record.start : record.end] if record.fresh is None else record.fresh)
+            out.append(view[record.start : record.end] if record.fresh is None else record.fresh)
             out.append(record.ending)
-    out.append(data[start:end])
+    out.append(view[start:end])
     return b"".join(out)
 
 

@@ -44,7 +44,6 @@ from lockstitch.sources.records import (
     close_document,
     read_json,
     read_lines,
-    write_lines,
 )
 from lockstitch.sources.records import DOCUMENT as WHOLE
 from lockstitch.sources.repair import RepairPlan, findings_in
@@ -238,17 +237,16 @@ class Source(Struct, frozen=True):
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
         """Write a planned repair; return where the backup is, and how many bytes others added."""
-        return self.replace(opened, plan.after, run, details)
+        return self.replace(opened, plan.data, run, details)
 
     def replace(
-        self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
+        self, opened: Opened, data: bytes, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Put other records in the place of those that were read, with a backup of these."""
+        """Put other lines, not packed, in the place of what was read, with a backup of that."""
         before = opened.before
         if before is None:
             raise UsageError("was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
-        data = write_lines(after.context.data, after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
         backup, replaced = replace_with_backup(before, data, run, details)
         if not replaced.carried:
