@@ -27,6 +27,7 @@ BLANK = "blank"
 TORN = "torn"
 NUL = "nul"
 BOM = "bom"
+_KINDS_OF_RECORDS = frozenset({JSON, DOCUMENT})
 # A path of keys, in which None stands for any element of a list.
 Pattern = tuple[str | None, ...]
 
@@ -56,7 +57,7 @@ class Record(Struct, eq=False):
     @property
     def is_record(self) -> bool:
         """Return whether this is an object, as every record of every program is."""
-        return self.kind in (JSON, DOCUMENT) and type(self.value) is dict
+        return type(self.value) is dict and self.kind in _KINDS_OF_RECORDS
 
     @property
     def is_new(self) -> bool:

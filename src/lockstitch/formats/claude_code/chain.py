@@ -169,28 +169,32 @@ class ClaudeChain:
         self.records = records
         self.values: list[Any] = [record.value for record in records]
         # The lines of speakers, and the model's message that a line belongs to.
-        self.spoken = {
-            number
-            for number, record in enumerate(records)
-            if record.is_record and record.value.get("type") in SPEAKERS
-        }
+        self.spoken: set[int] = set()
         self.message_ids: dict[int, str] = {}
-        sides = [bool(self.values[number].get("isSidechain")) for number in self.spoken]
-        self.whole_file = bool(sides) and all(sides)
         nodes: list[TreeNode] = []
+        has_main_line = False
         for number, record in enumerate(records):
+            if not record.is_record:
+                continue
             value = record.value
-            if not record.is_record or "parentUuid" not in value:
+            kind, aside = value.get("type"), bool(value.get("isSidechain"))
+            if kind in SPEAKERS:
+                self.spoken.add(number)
+                has_main_line = has_main_line or not aside
+            if "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value["parentUuid"]
             if type(name) is not str or not name:
                 continue  # nothing can hang on an empty one
-            aside = bool(value.get("isSidechain")) and not self.whole_file
             nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
-            message = value.get("message") if value.get("type") == ASSISTANT else None
+            message = value.get("message") if kind == ASSISTANT else None
             message_id = message.get("id") if type(message) is dict else None
             if type(message_id) is str and message_id:
                 self.message_ids[number] = message_id
+        self.whole_file = bool(self.spoken) and not has_main_line
+        if self.whole_file:
+            for node in nodes:
+                node.aside = False
         self.graph = RecordTree(nodes, self._bridges)
         # What hangs on the records that the last compaction kept is led through its summary.
         main = (node.number for node in reversed(nodes) if not node.aside)
@@ -330,9 +334,10 @@ class ClaudeChain:
         """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
         groups = self.groups
         beside = {self.graph.by_number[first].parent: first for first in groups}
+        names = {self.message_ids[first] for first in groups}
         for node in off_walk:
             name = self.message_ids.get(node.number)
-            if not name or node.number in self.places or node.aside:
+            if name not in names or node.number in self.places or node.aside:
                 continue
             # Climb to the message that it hangs on, past results and notes of the client.
             at: TreeNode | None = node
