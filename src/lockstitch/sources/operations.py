@@ -218,7 +218,8 @@ def repair(
         session = chosen.open(follow_symlinks=follow_symlinks)
         return write_plan(session, plan_session(session, options), run or backups.new_run())
 
-    return until_it_stays(attempt)
+    with paused_collection():
+        return until_it_stays(attempt)
 
 
 def until_it_stays(attempt: Callable[[], T]) -> T:

@@ -189,9 +189,10 @@ class Source(Struct, frozen=True):
     def examine(self) -> tuple[Report, Transcript | None]:
         """Return what is wrong with the session, without a quick pass first, and what was read."""
         try:
-            opened = self.glance()
-            report = self.describe(opened.transcript)
-            report.findings = findings_in(self.form, opened.transcript)
+            with paused_collection():
+                opened = self.glance()
+                report = self.describe(opened.transcript)
+                report.findings = findings_in(self.form, opened.transcript)
         except LockstitchError as error:
             return self.unreadable(str(error)), None
         except OSError as error:

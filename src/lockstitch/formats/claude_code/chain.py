@@ -195,7 +195,15 @@ class ClaudeChain:
         if self.whole_file:
             for node in nodes:
                 node.aside = False
-        self.graph = RecordTree(nodes, self._bridges)
+        values = self.values
+
+        def bridges(node: TreeNode, before: TreeNode) -> bool:
+            """Whether the client takes the line before for a parent that it cannot reach."""
+            gap = seconds_between(values[before.number], values[node.number])
+            return gap is not None and gap <= _BRIDGED_SECONDS
+
+        # The tree must not hold the chain that holds it: a circle keeps all of a large file alive.
+        self.graph = RecordTree(nodes, bridges)
         # What hangs on the records that the last compaction kept is led through its summary.
         main = (node.number for node in reversed(nodes) if not node.aside)
         self.last_boundary = next((n for n in main if is_boundary(self.values[n])), -1)
@@ -223,11 +231,6 @@ class ClaudeChain:
             for node in nodes
             if node.number not in reached and not node.aside and self.graph.by_id[node.id] is node
         ]
-
-    def _bridges(self, node: TreeNode, before: TreeNode) -> bool:
-        """Whether the client takes the line before for a parent that it cannot reach."""
-        gap = seconds_between(self.values[before.number], self.values[node.number])
-        return gap is not None and gap <= _BRIDGED_SECONDS
 
     def _choose_end(self) -> tuple[TreeNode | None, TreeNode | None]:
         """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
