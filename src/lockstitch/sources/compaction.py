@@ -39,7 +39,7 @@ from lockstitch.rules import ERROR, Finding
 from lockstitch.sources import repair
 from lockstitch.sources.interface import NEW, Format, History, Sorting, Transcript
 from lockstitch.sources.operations import backup_details, until_it_stays
-from lockstitch.sources.repair import RepairOptions, RepairPlan, file_bytes
+from lockstitch.sources.repair import RepairOptions, RepairPlan
 from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
 from lockstitch.sources.targets import resolve_sources
 
@@ -479,6 +479,5 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
         raise Conflict("has gone on since it was read; nothing was written")
     compaction = {"rung": done.done.rung, "turns": done.turns}
     details = {**backup_details(made.draft.repaired), "compaction": compaction}
-    data = file_bytes(made.after)
-    done.backup, done.carried = session.source.replace(session, data, run, details)
+    done.backup, done.carried = session.source.replace(session, made.after, run, details)
     return done

@@ -44,6 +44,7 @@ from lockstitch.sources.records import (
     close_document,
     read_json,
     read_lines,
+    write_lines,
 )
 from lockstitch.sources.records import DOCUMENT as WHOLE
 from lockstitch.sources.repair import RepairPlan, findings_in
@@ -238,12 +239,21 @@ class Source(Struct, frozen=True):
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
         """Write a planned repair; return where the backup is, and how many bytes others added."""
-        return self.replace(opened, plan.data, run, details)
+        if not plan.data:
+            return self.replace(opened, plan.after, run, details)
+        return self._replace_bytes(opened, plan.data, run, details)
 
     def replace(
+        self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        """Put other records in the place of those that were read, with a backup of these."""
+        data = write_lines(after.context.data, after.records)
+        return self._replace_bytes(opened, data, run, details)
+
+    def _replace_bytes(
         self, opened: Opened, data: bytes, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Put other lines, not packed, in the place of what was read, with a backup of that."""
+        """Put another content, not packed yet, in the place of what was read, with a backup."""
         before = opened.before
         if before is None:
             raise UsageError("was not read as a whole, so that nothing can be put in its place")
