@@ -11,7 +11,6 @@ from lockstitch.errors import Unreadable
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
 from lockstitch.sources import repair, source
-from lockstitch.sources.records import write_lines
 
 
 def plant(name: str) -> None:
@@ -60,19 +59,23 @@ def _lose() -> None:
 def _spoil() -> None:
     """A repair that leaves more to find than it found."""
 
-    def worse(data: Any, records: Any) -> bytes:
-        return write_lines(data, records) + b'{"torn\n' * 50
-
-    source.write_lines = worse  # type: ignore[attr-defined]  # where a file is written, only
+    _write_behind(b'{"torn\n' * 50)
 
 
 def _again() -> None:
     """A repair that is never done."""
 
-    def more(data: Any, records: Any) -> bytes:
-        return write_lines(data, records) + b'{"torn'
+    _write_behind(b'{"torn')
 
-    source.write_lines = more  # type: ignore[attr-defined]  # where a file is written, only
+
+def _write_behind(torn: bytes) -> None:
+    """Let every file that is written have something torn at its end."""
+    before = source.Source._replace_bytes  # noqa: SLF001 - a bug on purpose
+
+    def changed(place: Any, opened: Any, data: bytes, run: str, details: Any) -> Any:
+        return before(place, opened, data + torn, run, details)
+
+    source.Source._replace_bytes = changed  # type: ignore[method-assign] # noqa: SLF001 - as above
 
 
 def _stray() -> None:

@@ -60,6 +60,7 @@ from lockstitch.sources.source import (
     Report,
     Source,
     pasted,
+    paused_collection,
     status_of_findings,
 )
 from lockstitch.sources.targets import (
@@ -188,7 +189,8 @@ def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
                 done.append(_report_failure(name, source))
                 continue
             try:
-                done.append(_repair_one(name, source, request, prompt))
+                with paused_collection():
+                    done.append(_repair_one(name, source, request, prompt))
             except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
                 done.append(_report_failure(name, error))
     except KeyboardInterrupt:

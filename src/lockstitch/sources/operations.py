@@ -37,7 +37,6 @@ from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources import source as places
 from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
-from lockstitch.sources.records import write_lines
 from lockstitch.sources.repair import (
     ROLLED_BACK,
     RepairOptions,
@@ -188,11 +187,10 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
         return plan
     if session.before is not None:
         source, data = session.source, plan.before.context.data
-        after = write_lines(data, plan.after.records)
-        is_known = not is_recognized(source, data) or is_recognized(source, after)
+        is_known = not is_recognized(source, data) or is_recognized(source, plan.data)
         try:
             if source.kind == DOCUMENT:
-                parse_file(source, after)  # it may have become lines
+                parse_file(source, plan.data)  # it may have become lines
             require_records(source, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
@@ -226,7 +224,8 @@ def repair(
         session = chosen.open(follow_symlinks=follow_symlinks)
         return write_plan(session, plan_session(session, options), run or backups.new_run())
 
-    return until_it_stays(attempt)
+    with paused_collection():
+        return until_it_stays(attempt)
 
 
 def until_it_stays(attempt: Callable[[], T]) -> T:

@@ -28,6 +28,7 @@ BLANK = "blank"
 TORN = "torn"
 NUL = "nul"
 BOM = "bom"
+_KINDS_OF_RECORDS = frozenset({JSON, DOCUMENT})
 # A path of keys, in which None stands for any element of a list.
 Pattern = tuple[str | None, ...]
 
@@ -59,7 +60,7 @@ class Record(Struct, eq=False):
     @property
     def is_record(self) -> bool:
         """Return whether this is an object, as every record of every program is."""
-        return self.kind in (JSON, DOCUMENT) and type(self.value) is dict
+        return type(self.value) is dict and self.kind in _KINDS_OF_RECORDS
 
     @property
     def is_new(self) -> bool:
@@ -197,21 +198,23 @@ def read_lines(
 
 def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
     """Put a file together: untouched records keep their bytes, and every record ends its line."""
-    out: list[bytes] = []
+    # Slices of a view are not copied: a large file is put together in one pass over its bytes.
+    view = memoryview(data)
+    out: list[bytes | memoryview] = []
     start = end = 0
     for record in records:
         behind = record.end + len(record.ending)
         is_as_read = record.fresh is None and data[record.end : behind] == record.ending
         # Records that stand one behind the other as they were read are taken in one piece.
         if not is_as_read or record.start != end:
-            out.append(data[start:end])
+            out.append(view[start:end])
             start = end = record.start
         if is_as_read:
             end = behind
         else:
-            out.append(data[record.start : record.end] if record.fresh is None else record.fresh)
+            out.append(view[record.start : record.end] if record.fresh is None else record.fresh)
             out.append(record.ending)
-    out.append(data[start:end])
+    out.append(view[start:end])
     return b"".join(out)
 
 

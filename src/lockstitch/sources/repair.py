@@ -94,7 +94,10 @@ class RepairOptions(Struct, frozen=True):
 
 
 class RepairPlan(Struct):
-    """What a repair comes to: the new records, what was done, what is left."""
+    """What a repair comes to: the new records, what was done, what is left.
+
+    ``data`` is the repaired file; it is empty for a session in a database, and if nothing changes.
+    """
 
     before: Transcript
     after: Transcript
@@ -102,6 +105,7 @@ class RepairPlan(Struct):
     remaining: list[Finding]
     changes: list[Change]
     quarantine: list[Quarantined]
+    data: bytes = b""
 
     __repr__ = repr_without("before", "after")
 
@@ -246,8 +250,8 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
     is_due = options.calls_for_repair(transcript, findings)
     if transcript.waiting or transcript.sealed or not is_due:
         return unchanged
-    best, left, ledger = transcript, findings, Ledger([], [])
-    states = [(transcript.context.data, transcript, findings, 0, 0)]
+    repaired, best, left, ledger = transcript.context.data, transcript, findings, Ledger([], [])
+    states = [(repaired, transcript, findings, 0, 0)]
     for _ in range(_PASSES):
         done = Ledger([], [])
         after = _repair_once(form, best, plan, options, done)
@@ -265,10 +269,10 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
         known = [one for one in states if one[0] == data and (data or _same(one[1], after))]
         if known:
             # It goes in a circle, and nothing since it was here before is worth a word.
-            _, best, left, changes, kept = known[0]
-            del ledger.changes[changes:], ledger.quarantine[kept:]
+            repaired, best, left, noted, kept = known[0]
+            del ledger.changes[noted:], ledger.quarantine[kept:]
             break
-        best, left = after, remaining
+        repaired, best, left = data, after, remaining
         ledger.changes += done.changes
         ledger.quarantine += done.quarantine
         states.append((data, best, left, len(ledger.changes), len(ledger.quarantine)))
@@ -284,7 +288,8 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
         held = structs.replace(transcript, notes=[*transcript.notes, why])
         return RepairPlan(held, held, findings, findings, [], [])
     _name_the_rest(transcript, best, ledger)
-    return RepairPlan(transcript, best, findings, left, ledger.changes, ledger.quarantine)
+    changes, quarantine = ledger.changes, ledger.quarantine
+    return RepairPlan(transcript, best, findings, left, changes, quarantine, repaired)
 
 
 def _same(old: Transcript, new: Transcript) -> bool:

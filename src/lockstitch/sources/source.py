@@ -193,9 +193,10 @@ class Source(Struct, frozen=True):
     def examine(self) -> tuple[Report, Transcript | None]:
         """Return what is wrong with the session, without a quick pass first, and what was read."""
         try:
-            opened = self.glance()
-            report = self.describe(opened.transcript)
-            report.findings = findings_in(self.form, opened.transcript)
+            with paused_collection():
+                opened = self.glance()
+                report = self.describe(opened.transcript)
+                report.findings = findings_in(self.form, opened.transcript)
         except LockstitchError as error:
             return self.unreadable(str(error)), None
         except OSError as error:
@@ -241,17 +242,25 @@ class Source(Struct, frozen=True):
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
         """Write a planned repair; return where the backup is, and how many bytes others added."""
-        return self.replace(opened, plan.after, run, details)
+        if not plan.data:
+            return self.replace(opened, plan.after, run, details)
+        return self._replace_bytes(opened, plan.data, run, details)
 
     def replace(
         self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
         """Put other records in the place of those that were read, with a backup of these."""
+        data = write_lines(after.context.data, after.records)
+        return self._replace_bytes(opened, data, run, details)
+
+    def _replace_bytes(
+        self, opened: Opened, data: bytes, run: str, details: dict[str, Any]
+    ) -> tuple[str | None, int]:
+        """Put another content, not packed yet, in the place of what was read, with a backup."""
         before = opened.before
         if before is None:
             raise UsageError("it was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
-        data = write_lines(after.context.data, after.records)
         data = read.pack(data) if read.is_packed(self.path) else data
         backup, replaced = replace_with_backup(before, data, run, details)
         if not replaced.carried:

@@ -169,29 +169,41 @@ class ClaudeChain:
         self.records = records
         self.values: list[Any] = [record.value for record in records]
         # The lines of speakers, and the model's message that a line belongs to.
-        self.spoken = {
-            number
-            for number, record in enumerate(records)
-            if record.is_record and record.value.get("type") in SPEAKERS
-        }
+        self.spoken: set[int] = set()
         self.message_ids: dict[int, str] = {}
-        sides = [bool(self.values[number].get("isSidechain")) for number in self.spoken]
-        self.whole_file = bool(sides) and all(sides)
         nodes: list[TreeNode] = []
+        has_main_line = False
         for number, record in enumerate(records):
+            if not record.is_record:
+                continue
             value = record.value
-            if not record.is_record or "parentUuid" not in value:
+            kind, aside = value.get("type"), bool(value.get("isSidechain"))
+            if kind in SPEAKERS:
+                self.spoken.add(number)
+                has_main_line = has_main_line or not aside
+            if "parentUuid" not in value:
                 continue
             name, parent = value.get("uuid"), value["parentUuid"]
             if type(name) is not str or not name:
                 continue  # nothing can hang on an empty one
-            aside = bool(value.get("isSidechain")) and not self.whole_file
             nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
-            message = value.get("message") if value.get("type") == ASSISTANT else None
+            message = value.get("message") if kind == ASSISTANT else None
             message_id = message.get("id") if type(message) is dict else None
             if type(message_id) is str and message_id:
                 self.message_ids[number] = message_id
-        self.graph = RecordTree(nodes, self._bridges)
+        self.whole_file = bool(self.spoken) and not has_main_line
+        if self.whole_file:
+            for node in nodes:
+                node.aside = False
+        values = self.values
+
+        def bridges(node: TreeNode, before: TreeNode) -> bool:
+            """Whether the client takes the line before for a parent that it cannot reach."""
+            gap = seconds_between(values[before.number], values[node.number])
+            return gap is not None and gap <= _BRIDGED_SECONDS
+
+        # The tree must not hold the chain that holds it: a circle keeps all of a large file alive.
+        self.graph = RecordTree(nodes, bridges)
         # What hangs on the records that the last compaction kept is led through its summary.
         main = (node.number for node in reversed(nodes) if not node.aside)
         self.last_boundary = next((n for n in main if is_boundary(self.values[n])), -1)
@@ -219,11 +231,6 @@ class ClaudeChain:
             for node in nodes
             if node.number not in reached and not node.aside and self.graph.by_id[node.id] is node
         ]
-
-    def _bridges(self, node: TreeNode, before: TreeNode) -> bool:
-        """Whether the client takes the line before for a parent that it cannot reach."""
-        gap = seconds_between(self.values[before.number], self.values[node.number])
-        return gap is not None and gap <= _BRIDGED_SECONDS
 
     def _choose_end(self) -> tuple[TreeNode | None, TreeNode | None]:
         """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
@@ -330,9 +337,10 @@ class ClaudeChain:
         """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
         groups = self.groups
         beside = {self.graph.by_number[first].parent: first for first in groups}
+        names = {self.message_ids[first] for first in groups}
         for node in off_walk:
             name = self.message_ids.get(node.number)
-            if not name or node.number in self.places or node.aside:
+            if name not in names or node.number in self.places or node.aside:
                 continue
             # Climb to the message that it hangs on, past results and notes of the client.
             at: TreeNode | None = node

@@ -470,16 +470,22 @@ def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
 
 
 def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]:
-    """Gather the results that survived off the chain, by call id."""
+    """Gather the results that survived off the chain, by call id; only of calls that are on it."""
     found: dict[str, dict[str, Any]] = {}
-    on_chain = set(chain.order)
-    for number, record in enumerate(chain.records):
-        if not record.is_record or number in on_chain:
-            continue
-        for result in results_in(record.value):
-            known = type(result.get("tool_use_id")) is str and "content" in result
-            if known and not is_placeholder(text_of_blocks(result.get("content"))):
-                found.setdefault(result["tool_use_id"], result)
+    called: set[str] = set()
+    for number in chain.order:
+        content = message_of(chain.values[number]).get("content")
+        blocks = content if type(content) is list else ()
+        called.update(
+            block["id"] for block in blocks if type(block) is dict and type(block.get("id")) is str
+        )
+    for number in sorted(chain.spoken.difference(chain.order)):
+        for result in results_in(chain.values[number]):
+            name = result.get("tool_use_id")
+            if type(name) is not str or name not in called or "content" not in result:
+                continue
+            if not is_placeholder(text_of_blocks(result["content"])):
+                found.setdefault(name, result)
     # The last words of every sub-agent that had finished answer the call that started it.
     for name, data in context.beside.items():
         if not name.endswith(".meta.json"):
@@ -488,11 +494,11 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
             meta = decode_json(data)
         except ValueError:
             continue
-        lines = context.beside.get(name.removesuffix(".meta.json") + ".jsonl", b"")
-        if type(meta) is dict and meta.get("finished") and type(meta.get("toolUseId")) is str:
+        call = meta.get("toolUseId") if type(meta) is dict and meta.get("finished") else None
+        if type(call) is str and call in called:
+            lines = context.beside.get(name.removesuffix(".meta.json") + ".jsonl", b"")
             words = _last_words(lines)
             if words:
-                call = meta["toolUseId"]
                 block = {"type": "tool_result", "tool_use_id": call, "content": words}
                 found.setdefault(call, block)
     return found
