@@ -47,6 +47,13 @@ def tools(kind: str, address: str) -> list[Any]:
     return [good, bad]
 
 
+class Overloaded(Scripted):
+    """A model that cannot be reached."""
+
+    def _generate(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("overloaded")
+
+
 def react(model: Any, made: list[Any], saver: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -156,3 +163,34 @@ def test_the_only_call_of_a_task_is_the_one_that_failed(tmp_path: Path, lockstit
     failed("sqlite", address, batch, "bad", prefix="one")
     assert lockstitch("repair", "--yes", address)[0] == 0
     assert results("sqlite", address) == {"one_0": (TOLD, "error")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_only_call_of_a_task_failed_before_a_new_message(
+    kind: str, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    failed(kind, address, batch, "bad", prefix="one")
+    with opened(kind, address) as saver:
+        graph = batch(Scripted(), tools(kind, address), saver)
+        graph.update_state(THREAD, {"messages": [HumanMessage("hello?")]}, as_node=START)
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert results(kind, address) == {"one_0": (TOLD, "error")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_an_error_of_the_model_is_not_that_of_an_older_call(
+    kind: str, is_hidden: bool, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    with opened(kind, address) as saver:
+        left = [HumanMessage("hi"), calling("bad")]
+        graph = batch(Overloaded(), tools(kind, address), saver)
+        graph.update_state(THREAD, {"messages": left}, as_node="think")
+        with pytest.raises(ValueError, match="overloaded"):
+            graph.invoke({"messages": [HumanMessage("still there?")]}, THREAD, durability="sync")
+        if is_hidden:
+            graph.update_state(THREAD, {"messages": [HumanMessage("hello?")]}, as_node=START)
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert [text for text, _ in results(kind, address).values()] == [UNKNOWN_OUTCOME]
