@@ -248,6 +248,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         reading.base = read_stored(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _with_pending(reading, channel))
     if not reading.asked:
+        # By ids: an error that answers the last call of a turn would make a rollback keep the turn.
         lacking = calls_without_result(reading.items, real=True)
         reading.items += failed_results(reading, lacking, reading.items.copy)
 
@@ -363,9 +364,10 @@ def is_due(reading: ThreadReading, name: str) -> bool:
 
 
 def calls_without_result(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
-    """Return the ids of the calls in a conversation that have no answer in it.
+    """Return the ids of the calls of which no answer is in a conversation, wherever it stands.
 
-    With ``real`` a placeholder is no answer.
+    That is what can be looked for by ids alone: beside an ancestor, nobody knows which of two
+    replies a call was in. With ``real`` a placeholder is no answer.
     """
     calls: set[str] = set()
     answered: set[str] = set()
@@ -379,8 +381,13 @@ def calls_without_result(items: Sequence[StoredMessage], *, real: bool = False) 
     return calls - answered
 
 
-def calls_at_end(items: Sequence[StoredMessage]) -> dict[str, str | None]:
-    """Return the calls that a conversation ends with, and that no real result answers."""
+def calls_left_open(
+    items: Sequence[StoredMessage], *, real: bool = False, at_end: bool = False
+) -> dict[str, str | None]:
+    """Return the calls that no result behind them answers; see ``decisions.open_calls``.
+
+    With ``real`` a placeholder is no answer.
+    """
     dialect = LangChain()
 
     def steps() -> Iterator[tuple[str | None, bool, list[str]]]:
@@ -390,10 +397,10 @@ def calls_at_end(items: Sequence[StoredMessage]) -> dict[str, str | None]:
                 yield item.id, False, [one.id for one in view.parts if one.kind == CALL and one.id]
             results = [one for one in view.parts if one.kind == RESULT]
             if results:
-                real = (one.id for one in results if not dialect.is_placeholder(one))
-                yield item.id, True, [one for one in real if one]
+                counted = (one.id for one in results if not (real and dialect.is_placeholder(one)))
+                yield item.id, True, [one for one in counted if one]
 
-    return open_calls(steps(), at_end=True)
+    return open_calls(steps(), at_end=at_end)
 
 
 # Calls that failed. LangGraph stores what a task raised, and under which task; which call that was
@@ -401,7 +408,7 @@ def calls_at_end(items: Sequence[StoredMessage]) -> dict[str, str | None]:
 
 
 def failed_results(
-    reading: ThreadReading, lacking: set[str], items: Callable[[], Sequence[StoredMessage]]
+    reading: ThreadReading, lacking: Collection[str], items: Callable[[], Sequence[StoredMessage]]
 ) -> Iterator[StoredMessage]:
     """Return, for the calls that lack a result and failed, the messages that say so.
 
@@ -419,7 +426,7 @@ def failed_results(
         # A task that was sent something had one call, even if the list of tasks is gone. And of
         # several calls in one task, nothing is said: it is not known which of them failed.
         is_sent = any(write.path.startswith(f"~{PUSH}") for write in errors)
-        calls = {} if is_sent else calls_at_end(items())
+        calls = {} if is_sent else calls_left_open(items(), real=True, at_end=True)
         return calls if len(calls) == 1 else ()
 
     found = failed_calls(

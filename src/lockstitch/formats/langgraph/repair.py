@@ -32,6 +32,7 @@ from lockstitch.formats.langgraph.conversation import (
     BrokenChain,
     ThreadReading,
     apply_writes,
+    calls_left_open,
     calls_without_result,
     failed_results,
     fields_in,
@@ -177,7 +178,7 @@ def _describe_thread(transcript: Transcript) -> None:
         enter_message(transcript.history, item.view, MessageHome(item.record, item.path))
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
-    still_open = calls_without_result(reading.base)
+    still_open = calls_left_open(reading.base)
     reason = reason_to_wait(
         reading.work,
         head.body.get("versions_seen"),
@@ -254,7 +255,7 @@ def _find_hidden(transcript: Transcript) -> Iterator[Finding]:
     That is the input of its run, and results.
     """
     reading: ThreadReading = transcript.state
-    lacking = calls_without_result(reading.base, real=True)
+    lacking = calls_left_open(reading.base, real=True)
     known = {id(item) for item in reading.base}
     begun = START in reading.snapshot.head.values
     in_runs = {id(item) for run in reading.runs for item in run.items}
@@ -443,7 +444,7 @@ def read_others(reading: ThreadReading) -> None:
 
 def _results_for_other(other: ThreadReading) -> Iterator[StoredMessage]:
     """Return the results of open calls that wait to be written to the channel."""
-    lacking = calls_without_result(other.base, real=True)
+    lacking = calls_left_open(other.base, real=True)
     found: list[StoredMessage] = []
     for write in other.snapshot.head.writes if lacking else ():
         value = write.value
@@ -455,7 +456,7 @@ def _results_for_other(other: ThreadReading) -> Iterator[StoredMessage]:
             continue
         for item in items:
             if fields_of(item.view).get("tool_call_id") in lacking:
-                lacking.discard(fields_of(item.view)["tool_call_id"])
+                del lacking[fields_of(item.view)["tool_call_id"]]
                 found.append(item)
     yield from found
     yield from failed_results(other, lacking, lambda: [*other.base, *found])
