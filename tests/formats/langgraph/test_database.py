@@ -181,7 +181,7 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
     threads: Path, lockstitch: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between what was read and what is written, one more result is stored."""
-    planned = operations.plan
+    planned = operations.plan_session
 
     def slowly(session: Any, options: Any) -> Any:
         made = planned(session, options)
@@ -197,12 +197,12 @@ def test_a_thread_that_goes_on_meanwhile_is_left_alone(
         return made
 
     words = ("repair", "--yes", threads, "--session", "agent-killed", "--json")
-    monkeypatch.setattr(operations, "planned", slowly)
+    monkeypatch.setattr(operations, "plan_session", slowly)
     status, printed = lockstitch(*words)
     [session] = repaired(printed)
     assert (status, session["outcome"], session["applied"]) == (1, "went on", False)
     assert session["backup"] is None
-    monkeypatch.setattr(operations, "planned", planned)
+    monkeypatch.setattr(operations, "plan_session", planned)
     status, printed = lockstitch(*words)
     [session] = repaired(printed)
     assert (status, session["outcome"], session["applied"]) == (0, "repaired", True)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.pregel._algo import task_path_str
 
 from lockstitch.dialects.placeholders import CANCELLED, FAILED, UNKNOWN_OUTCOME
 
@@ -22,6 +23,7 @@ from .graphs import Halted, Scripted, calling
 from .test_unfinished import KINDS, THREAD, fresh, opened, stored_results
 
 Run = Callable[..., tuple[int, str]]
+
 TOLD = f"{FAILED} ValueError('disk is full')"
 KEY = "sk-ant-api03-" + "aB3dE5gH" * 11 + "-QQAA"
 
@@ -45,6 +47,13 @@ def tools(kind: str, address: str) -> list[Any]:
         raise ValueError(f"401 for key {KEY}" if "key" in job else "disk is full")
 
     return [good, bad]
+
+
+class Overloaded(Scripted):
+    """A model that cannot be reached."""
+
+    def _generate(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("overloaded")
 
 
 def react(model: Any, made: list[Any], saver: Any) -> Any:
@@ -156,3 +165,61 @@ def test_the_only_call_of_a_task_is_the_one_that_failed(tmp_path: Path, lockstit
     failed("sqlite", address, batch, "bad", prefix="one")
     assert lockstitch("repair", "--yes", address)[0] == 0
     assert results("sqlite", address) == {"one_0": (TOLD, "error")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_only_call_of_a_task_failed_before_a_new_message(
+    kind: str, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    failed(kind, address, batch, "bad", prefix="one")
+    with opened(kind, address) as saver:
+        graph = batch(Scripted(), tools(kind, address), saver)
+        graph.update_state(THREAD, {"messages": [HumanMessage("hello?")]}, as_node=START)
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert results(kind, address) == {"one_0": (TOLD, "error")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_an_error_of_the_model_is_not_that_of_an_older_call(
+    kind: str, is_hidden: bool, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    with opened(kind, address) as saver:
+        left = [HumanMessage("hi"), calling("bad")]
+        graph = batch(Overloaded(), tools(kind, address), saver)
+        graph.update_state(THREAD, {"messages": left}, as_node="think")
+        with pytest.raises(ValueError, match="overloaded"):
+            graph.invoke({"messages": [HumanMessage("still there?")]}, THREAD, durability="sync")
+        if is_hidden:
+            graph.update_state(THREAD, {"messages": [HumanMessage("hello?")]}, as_node=START)
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert [text for text, _ in results(kind, address).values()] == [UNKNOWN_OUTCOME]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_that_was_answered_before_is_open_again(
+    kind: str, tmp_path: Path, lockstitch: Run
+) -> None:
+    address = fresh(kind, tmp_path)
+    with opened(kind, address) as saver:
+        graph = react(Scripted(), tools(kind, address), saver)
+        before = [ToolMessage(f"before {n}", tool_call_id=f"call_{n}") for n in range(2)]
+        said = [HumanMessage("hi"), calling("good", "bad"), *before, AIMessage("ok")]
+        said += [HumanMessage("again"), calling("good", "bad")]
+        graph.update_state(THREAD, {"messages": said}, as_node="agent")
+        state = graph.get_state(THREAD)
+        task = state.tasks[0]
+        left = ("messages", [ToolMessage("now", tool_call_id="call_0")])
+        saver.put_writes(state.config, [left], task.id, task_path_str(task.path))
+    status, printed = lockstitch("check", address)
+    assert status == 1
+    assert "error LS901" in printed
+    assert "the result of call call_0" in printed
+    assert lockstitch("repair", "--yes", address)[0] == 0
+    assert results(kind, address) == {
+        "call_0": ("now", "success"),
+        "call_1": (UNKNOWN_OUTCOME, "error"),
+    }
+    assert lockstitch("check", address)[0] == 0

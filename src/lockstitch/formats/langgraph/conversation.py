@@ -8,7 +8,7 @@ stored messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -25,11 +25,12 @@ from lockstitch.formats.langgraph.decisions import (
     PendingWork,
     call_in,
     error_text,
-    failed_call,
+    failed_calls,
     fold_updates,
     is_workflow,
     makes_due,
     merge_messages,
+    open_calls,
     sort_writes,
 )
 from lockstitch.formats.langgraph.snapshot import (
@@ -247,7 +248,9 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         reading.base = read_stored(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _with_pending(reading, channel))
     if not reading.asked:
-        reading.items += failed_results(reading, open_calls(reading.items, real=True))
+        # By ids: an error that answers the last call of a turn would make a rollback keep the turn.
+        lacking = calls_without_result(reading.items, real=True)
+        reading.items += failed_results(reading, lacking, reading.items.copy)
 
 
 def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[StoredMessage]:
@@ -360,10 +363,11 @@ def is_due(reading: ThreadReading, name: str) -> bool:
     return False
 
 
-def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
-    """Return the ids of the calls in a conversation that have no answer in it.
+def calls_without_result(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
+    """Return the ids of the calls of which no answer is in a conversation, wherever it stands.
 
-    With ``real`` a placeholder is no answer.
+    That is what can be looked for by ids alone: beside an ancestor, nobody knows which of two
+    replies a call was in. With ``real`` a placeholder is no answer.
     """
     calls: set[str] = set()
     answered: set[str] = set()
@@ -377,12 +381,39 @@ def open_calls(items: Sequence[StoredMessage], *, real: bool = False) -> set[str
     return calls - answered
 
 
+def calls_left_open(
+    items: Sequence[StoredMessage], *, real: bool = False, at_end: bool = False
+) -> dict[str, str | None]:
+    """Return the calls that no result behind them answers; see ``decisions.open_calls``.
+
+    With ``real`` a placeholder is no answer.
+    """
+    dialect = LangChain()
+
+    def steps() -> Iterator[tuple[str | None, bool, list[str]]]:
+        views = dialect.read([item.view for item in items])
+        for item, view in zip(items, views, strict=True):
+            if item.type != "tool":
+                yield item.id, False, [one.id for one in view.parts if one.kind == CALL and one.id]
+            results = [one for one in view.parts if one.kind == RESULT]
+            if results:
+                counted = (one.id for one in results if not (real and dialect.is_placeholder(one)))
+                yield item.id, True, [one for one in counted if one]
+
+    return open_calls(steps(), at_end=at_end)
+
+
 # Calls that failed. LangGraph stores what a task raised, and under which task; which call that was
 # is said by the list of tasks in the checkpoint.
 
 
-def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[StoredMessage]:
-    """Return, for the calls that lack a result and failed, the messages that say so."""
+def failed_results(
+    reading: ThreadReading, lacking: Collection[str], items: Callable[[], Sequence[StoredMessage]]
+) -> Iterator[StoredMessage]:
+    """Return, for the calls that lack a result and failed, the messages that say so.
+
+    ``items`` returns the conversation that the step had which failed.
+    """
     errors = reading.work.errors
     if not errors or not lacking:
         return
@@ -390,23 +421,29 @@ def failed_results(reading: ThreadReading, lacking: set[str]) -> Iterator[Stored
     parts = [part for view in views for part in view.parts if part.kind == CALL]
     tools = {part.id: part.name for part in parts if part.id and part.name}
     sent = [*_sent_tasks(reading.snapshot.head.values.get(TASKS))]
-    calls = [call_in(arg) for _, arg in sent]
-    for write in errors:
+
+    def at_end() -> Collection[str]:
+        # A task that was sent something had one call, even if the list of tasks is gone. And of
+        # several calls in one task, nothing is said: it is not known which of them failed.
+        is_sent = any(write.path.startswith(f"~{PUSH}") for write in errors)
+        calls = {} if is_sent else calls_left_open(items(), real=True, at_end=True)
+        return calls if len(calls) == 1 else ()
+
+    found = failed_calls(
+        errors,
+        [call_in(arg) for _, arg in sent],
+        lambda write, number: _is_task(reading, write, number, sent[number][0]),
+        at_end,
+    )
+    for call, write in found.items():
         try:
-            found = codec_of(reading.codings, write.value).plain(write.value.data)
+            value = codec_of(reading.codings, write.value).plain(write.value.data)
         except Undecodable:
             continue
-        if type(found) is dict:
-            found = ": ".join(str(found[key]) for key in ("name", "message") if found.get(key))
-        text = found if type(found) is str else ""
-
-        def is_task(number: int, write: StoredWrite = write) -> bool:
-            return _is_task(reading, write, number, sent[number][0])
-
-        is_batch = not sent and not write.path.startswith(f"~{PUSH}")
-        call = failed_call(calls, is_task, lacking, is_batch=is_batch) if text else None
-        if call is not None:
-            error = error_text(text)
+        if type(value) is dict:
+            value = ": ".join(str(value[key]) for key in ("name", "message") if value.get(key))
+        if call in lacking and type(value) is str and value:
+            error = error_text(value)
             view = {
                 "type": "tool",
                 "content": CANCELLED if error is None else f"{FAILED} {error[:_LONGEST]}",

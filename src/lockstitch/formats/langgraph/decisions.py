@@ -3,7 +3,8 @@
 One works on rows that were read, and its messages are dicts; the other on the objects of a live
 checkpointer. Which writes count, whether a person is waited for, what a workflow is, what makes a
 node run next, which messages are the same and which ids new ones get, how updates are merged, which
-call failed, and what is said of the checkpoint that is added: all of that is decided here.
+calls are open and which failed, and what is said of the checkpoint that is added: all of that is
+decided here.
 
 Nothing is random: repairing the same conversation twice gives the same ids, and the same bytes; and
 an answer has the same id whoever writes it.
@@ -294,7 +295,28 @@ def fold_updates(left: Sequence[M], updates: Iterable[tuple[bool, Sequence[M]]])
     return found
 
 
-# Calls that failed
+# Calls
+
+
+def open_calls(
+    messages: Iterable[tuple[str | None, bool, Iterable[str]]], *, at_end: bool = False
+) -> dict[str, str | None]:
+    """Return the calls that no result behind them answers, each with the id of its reply.
+
+    A message comes as its id, whether it is a result, and the calls that it answers or makes. An
+    id may be used again in a later reply, which is then another call. With ``at_end``, only calls
+    count since which nothing was said but results.
+    """
+    found: dict[str, str | None] = {}
+    for own, is_result, calls in messages:
+        if is_result:
+            for call in calls:
+                found.pop(call, None)
+            continue
+        if at_end:
+            found.clear()
+        found |= dict.fromkeys(calls, own)
+    return found
 
 
 def error_text(text: str) -> str | None:
@@ -311,23 +333,26 @@ def error_text(text: str) -> str | None:
     return clean
 
 
-def failed_call(
+def failed_calls(
+    errors: Sequence[W],
     sent: Sequence[str | None],
-    is_task: Callable[[int], bool],
-    calls: Collection[str],
-    *,
-    is_batch: bool,
-) -> str | None:
-    """Return the one of these calls that failed with a task; None if nobody knows.
+    is_task: Callable[[W, int], bool],
+    at_end: Callable[[], Collection[str]],
+) -> dict[str, W]:
+    """Return the calls that the errors of a step are of, each with its error; none if in doubt.
 
     ``sent`` are the calls that the tasks of the step were sent, of which ``is_task`` knows the
-    number; ``is_batch`` says that one node may have had all calls of a reply.
+    number; ``at_end`` returns the open calls that the conversation ended with. If tasks were sent
+    nothing, one node had all of these, and its error is that of each: it ran them together. Yet
+    only if nothing else failed: with several errors, and where calls are open only further up,
+    it may be the one of any node, such as that of the model.
     """
-    for number, call in enumerate(sent):
-        if call is not None and call in calls and is_task(number):
-            return call
-    # With one call in a batch, there is no other that can have failed.
-    return next(iter(calls)) if is_batch and len(calls) == 1 else None
+    found: dict[str, W] = {}
+    for error in errors:
+        for number, call in enumerate(sent):
+            if call is not None and is_task(error, number):
+                found[call] = error
+    return found if sent or len(errors) != 1 else dict.fromkeys(at_end(), errors[0])
 
 
 def call_in(argument: Any) -> str | None:

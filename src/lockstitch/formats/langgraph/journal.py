@@ -32,7 +32,7 @@ from msgspec import Raw, Struct
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
 from lockstitch.errors import Damaged
 from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, is_message, new_codecs
-from lockstitch.formats.langgraph.conversation import open_calls
+from lockstitch.formats.langgraph.conversation import calls_without_result
 from lockstitch.formats.langgraph.decisions import merge_messages
 from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
 from lockstitch.journal.events import INLINE
@@ -549,7 +549,7 @@ def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadC
         for name, raw in node.values.items()
     ):
         # Work is left to do: the last calls, if some have no result yet, are open on purpose.
-        asking = open_calls(items)
+        asking = calls_without_result(items)
         for place, one in enumerate(items):
             calls = fields_of(one.view).get("tool_calls") or []
             ids = {call["id"] for call in calls if isinstance(call, dict) and call.get("id")}

@@ -32,10 +32,11 @@ from lockstitch.formats.langgraph.conversation import (
     BrokenChain,
     ThreadReading,
     apply_writes,
+    calls_left_open,
+    calls_without_result,
     failed_results,
     fields_in,
     is_due,
-    open_calls,
     read_messages,
     read_stored,
     read_update,
@@ -62,6 +63,7 @@ from lockstitch.formats.langgraph.snapshot import (
     START,
     Coded,
     RepairedCheckpoint,
+    StoredCheckpoint,
     ThreadSnapshot,
     is_control,
     next_version,
@@ -149,7 +151,7 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
         return "", set()
     if reading.channel is None or reading.asked:
         return "", set()
-    return reading.channel, open_calls(reading.items, real=True)
+    return reading.channel, calls_without_result(reading.items, real=True)
 
 
 def following_id(head: str) -> str | None:
@@ -176,7 +178,7 @@ def _describe_thread(transcript: Transcript) -> None:
         enter_message(transcript.history, item.view, MessageHome(item.record, item.path))
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
-    still_open = open_calls(reading.base)
+    still_open = calls_left_open(reading.base)
     reason = reason_to_wait(
         reading.work,
         head.body.get("versions_seen"),
@@ -253,7 +255,7 @@ def _find_hidden(transcript: Transcript) -> Iterator[Finding]:
     That is the input of its run, and results.
     """
     reading: ThreadReading = transcript.state
-    lacking = open_calls(reading.base, real=True)
+    lacking = calls_left_open(reading.base, real=True)
     known = {id(item) for item in reading.base}
     begun = START in reading.snapshot.head.values
     in_runs = {id(item) for run in reading.runs for item in run.items}
@@ -287,7 +289,7 @@ def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
     reading: ThreadReading = transcript.state
     evidence = transcript.evidence
     dialect = LangChain()
-    lacking = open_calls(reading.items, real=True)
+    lacking = calls_without_result(reading.items, real=True)
     for write in reading.snapshot.earlier if lacking else ():
         try:
             found = apply_writes([], [write], reading.codings)
@@ -302,11 +304,20 @@ def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
                 evidence[call] = item.view
                 text = f"the result of call {shown(call)} was left next to an earlier checkpoint"
                 yield new_finding("LS901", _place(transcript, item.record, *item.path), text)
-    still_open = open_calls(reading.items) - evidence.keys()
+    still_open = calls_without_result(reading.items) - evidence.keys()
     for stored in reading.snapshot.failed if still_open else ():
         then = ThreadReading(structs.replace(reading.snapshot, head=stored), reading.codings)
         then.items = reading.items
-        for item in failed_results(then, still_open):
+
+        def read_then(stored: StoredCheckpoint = stored) -> list[StoredMessage]:
+            value = stored.values.get(str(reading.channel))
+            try:
+                coding = None if value is None else codec_of(new_codecs(), value)
+                return read_stored(coding, value.data, 0, ()) if coding and value else []
+            except Undecodable:
+                return []
+
+        for item in failed_results(then, still_open, read_then):
             call = fields_of(item.view)["tool_call_id"]
             if call not in evidence:
                 evidence[call] = item.view
@@ -433,7 +444,8 @@ def read_others(reading: ThreadReading) -> None:
 
 def _results_for_other(other: ThreadReading) -> Iterator[StoredMessage]:
     """Return the results of open calls that wait to be written to the channel."""
-    lacking = open_calls(other.base, real=True)
+    lacking = calls_left_open(other.base, real=True)
+    found: list[StoredMessage] = []
     for write in other.snapshot.head.writes if lacking else ():
         value = write.value
         if write.channel != other.channel or value.tag != other.snapshot.coding:
@@ -444,9 +456,10 @@ def _results_for_other(other: ThreadReading) -> Iterator[StoredMessage]:
             continue
         for item in items:
             if fields_of(item.view).get("tool_call_id") in lacking:
-                lacking.discard(fields_of(item.view)["tool_call_id"])
-                yield item
-    yield from failed_results(other, lacking)
+                del lacking[fields_of(item.view)["tool_call_id"]]
+                found.append(item)
+    yield from found
+    yield from failed_results(other, lacking, lambda: [*other.base, *found])
 
 
 def _history_of(other: ThreadReading) -> History:

@@ -27,9 +27,10 @@ from lockstitch.formats.langgraph.decisions import (
     add_ids,
     call_in,
     error_text,
-    failed_call,
+    failed_calls,
     fold_updates,
     makes_due,
+    open_calls,
     sort_writes,
 )
 from lockstitch.formats.langgraph.snapshot import (
@@ -154,13 +155,13 @@ def calls_in(messages: Iterable[BaseMessage]) -> list[AskedCall]:
 
 def unanswered(messages: Iterable[BaseMessage]) -> set[AskedCall]:
     """Return the calls of a conversation that no result behind them answers, made up or not."""
-    still_open: dict[str, AskedCall] = {}
-    for message in messages:
-        if isinstance(message, AIMessage):
-            still_open |= {asked[0]: asked for asked in calls_in([message])}
-        elif isinstance(message, ToolMessage):
-            still_open.pop(message.tool_call_id, None)
-    return set(still_open.values())
+    return set(open_calls(map(_step_of, messages)).items())
+
+
+def _step_of(message: BaseMessage) -> tuple[str | None, bool, list[str]]:
+    if isinstance(message, ToolMessage):
+        return message.id, True, [message.tool_call_id]
+    return message.id, False, [call for call, _ in calls_in([message])]
 
 
 def may_be_broken(saved: CheckpointTuple) -> bool:
@@ -188,15 +189,8 @@ def leaves_calls_open(values: Mapping[str, Any]) -> bool:
 
 def ends_with_calls(values: Mapping[str, Any]) -> bool:
     """Whether a channel of messages ends with calls that are still open: tools are due there."""
-    for name in message_channels(values):
-        whole = unwrap(values[name])
-        # The last reply with the results behind it; if something else was said since, only that.
-        last = next(
-            (n for n in range(len(whole) - 1, 0, -1) if not isinstance(whole[n], ToolMessage)), 0
-        )
-        if not unanswered(whole[last:]).isdisjoint(unanswered(whole)):
-            return True
-    return False
+    conversations = (unwrap(values[name]) for name in message_channels(values))
+    return any(open_calls(map(_step_of, whole), at_end=True) for whole in conversations)
 
 
 def holds_stand_ins(values: Mapping[str, Any]) -> bool:
@@ -388,31 +382,31 @@ def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:
 def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> list[ToolMessage]:
     """Return the errors of a checkpoint's tasks as results of the calls that are open in it.
 
-    An error is that of a call if the task was sent that call, or if there is no other call that
-    it could be of. Where one task had several calls, all that is known is that it failed. What
-    only says that a run was broken off is no error.
+    Where one task had several calls, all that is known is that it failed. What only says that a
+    run was broken off is no error.
     """
-    texts = {
-        task: error_text(value if isinstance(value, str) else repr(value))
-        for task, _, value in work_on(saved).errors
-    }
-    errors = {task: text for task, text in texts.items() if text is not None}
-    calls = {asked[0]: asked for asked in unanswered(messages)} if errors else {}
+    errors = work_on(saved).errors
+    calls = open_calls(map(_step_of, messages)) if errors else {}
     if not calls:
         return []
     sent = saved.checkpoint["channel_values"].get(TASKS) or ()
     sent_calls = [call_in(getattr(one, "arg", None)) for one in sent]
     tasks = [_task_id(saved, str(getattr(one, "node", "")), n) for n, one in enumerate(sent)]
-    is_one = len(errors) == 1 and ends_with_calls({MESSAGES: list(messages)})
-    failed: dict[str, str] = {}
-    for task, text in errors.items():
-        own = {number for number, one in enumerate(tasks) if one == task}
-        call = failed_call(sent_calls, own.__contains__, calls, is_batch=is_one)
-        if call is not None:
-            failed[call] = text
-    template = ERROR_RESULT
-    if not failed and is_one and not sent:
-        failed, template = dict.fromkeys(calls, *errors.values()), BATCH_RESULT
+    if len(calls) == 1 and not all(tasks):
+        # Nobody knows which task is which, but there is no other call to fail.
+        sent_calls = []
+    found = failed_calls(
+        errors,
+        sent_calls,
+        lambda write, number: write[0] == tasks[number],
+        lambda: open_calls(map(_step_of, messages), at_end=True),
+    )
+    template = BATCH_RESULT if not sent and len(found) > 1 else ERROR_RESULT
+    texts = {
+        call: error_text(value if isinstance(value, str) else repr(value))
+        for call, (_, _, value) in found.items()
+        if call in calls
+    }
     replies = [message for message in messages if isinstance(message, AIMessage)]
     tools = {call["id"]: call["name"] for reply in replies for call in reply.tool_calls}
     made = [
@@ -422,10 +416,11 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
             name=tools.get(call),
             status="error",
         )
-        for call, text in failed.items()
+        for call, text in texts.items()
+        if text is not None
     ]
-    found = add_ids([*messages, *made], messages, always=True)
-    return [one for one in found[len(messages) :] if isinstance(one, ToolMessage)]
+    whole = add_ids([*messages, *made], messages, always=True)
+    return [one for one in whole[len(messages) :] if isinstance(one, ToolMessage)]
 
 
 def _task_id(saved: CheckpointTuple, node: str, number: int) -> str:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import TOOL_CALL_ERROR_TEMPLATE
+from langgraph.types import Send
 
 import lockstitch
-from lockstitch.dialects.placeholders import is_placeholder
+from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME, is_placeholder
 from lockstitch.integrations.langgraph import areconcile, reconcile
 from lockstitch.integrations.langgraph.pending_writes import ERROR_RESULT
 from tests.integrations.langgraph.agents import AGENTS, Bench, calling
@@ -134,6 +136,54 @@ def test_of_several_calls_in_one_task_only_that_it_failed_is_known(
         for text in texts(report.messages):
             assert "the step that ran this call failed" in text
             assert "RuntimeError('disk is full')" in text
+
+
+def left_at(tools: Any, *messages: Any) -> Any:
+    """A thread that stands before its tools, to which errors of its tasks can be added."""
+    saver = InMemorySaver()
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda _: {})
+    graph.add_node("tools", lambda _: {}).add_node("audit", lambda _: {})
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", tools, ["tools", "audit"])
+    made = graph.compile(checkpointer=saver)
+    made.update_state(THREAD, {"messages": list(messages)}, as_node="model")
+    return made, saver
+
+
+def ended(graph: Any, saver: Any, **errors: str) -> None:
+    """End the tasks of these nodes with these errors."""
+    state = graph.get_state(THREAD)
+    for task in state.tasks:
+        if task.name in errors:
+            saver.put_writes(state.config, [("__error__", errors[task.name])], task.id)
+
+
+@both_sources
+def test_an_error_of_a_node_beside_is_not_that_of_a_call(source: str) -> None:
+    reply = calling("one")
+    graph, saver = left_at(lambda _: [Send("tools", reply.tool_calls[0]), "audit"], reply)
+    ended(graph, saver, audit="ValueError('audit')")
+    report = reconcile(graph if source == "graph" else saver, THREAD)
+    assert texts(report.messages) == [UNKNOWN_OUTCOME]
+
+
+@both_sources
+def test_of_two_nodes_that_ended_nobody_knows_which_had_the_call(source: str) -> None:
+    graph, saver = left_at(lambda _: ["tools", "audit"], calling("one"))
+    ended(graph, saver, tools="CancelledError()", audit="ValueError('audit')")
+    report = reconcile(graph if source == "graph" else saver, THREAD)
+    assert texts(report.messages) == [UNKNOWN_OUTCOME]
+
+
+@both_sources
+def test_a_batch_that_failed_has_only_the_calls_of_its_own_reply(source: str) -> None:
+    said = [calling("old"), *asked("Go on.")["messages"], calling("one", "two")]
+    graph, saver = left_at(lambda _: "tools", *said)
+    ended(graph, saver, tools="ValueError('tools')")
+    old, *rest = texts(reconcile(graph if source == "graph" else saver, THREAD).messages)
+    assert old == UNKNOWN_OUTCOME
+    assert ["the step that ran this call failed" in text for text in rest] == [True, True]
 
 
 @both_sources

@@ -352,8 +352,16 @@ class ThreadReader:
             for (_, one), writes in zip(left, hung, strict=True)
             if any(write.channel == ERROR for write in writes)
         }
-        # Which call failed, the tasks of the checkpoint itself say.
+        # Which call failed, the tasks of the checkpoint itself say; without any, the conversation.
         tasks = self._blobs(connection, [(key, one) for one in failed], [TASKS])
+        alone = {
+            one: blobs
+            for (one, writes), blobs in zip(failed.items(), tasks, strict=True)
+            if not blobs and len(writes) == 1
+        }
+        held = self._blobs(connection, [(key, one) for one in alone], [channel]) if alone else ()
+        for blobs, conversation in zip(alone.values(), held, strict=True):
+            blobs.update(conversation)
         about = {"thread": key[0], "namespace": key[1], "ids": [*failed]}
         found = dict(connection.execute(self.home.sql(METADATA), about).fetchall())
         snapshot.failed = [
