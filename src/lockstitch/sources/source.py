@@ -403,7 +403,7 @@ class StorePlace(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """Show the address without secrets."""
-        return f"Place({public(self.url)!r}, {self.session!r})"
+        return f"StorePlace({public(self.url)!r}, {self.session!r})"
 
 
 def may_be(target: str) -> bool:
