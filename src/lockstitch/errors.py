@@ -21,8 +21,6 @@ Messages name places, ids and sizes, never message content.
 
 from __future__ import annotations
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterable
