@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from lockstitch.sources import repair
-from lockstitch.sources.interface import LINES, Context, Format, Transcript
+from lockstitch.formats import repair
+from lockstitch.formats.interface import LINES, Context, Format, Transcript
 from lockstitch.sources.source import Source, records_of
 
 Json = dict[str, Any]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.formats import records, repair
 from lockstitch.formats.claude_code.fast import quick
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.sources import records, repair, source
-from lockstitch.sources.interface import Context, Transcript
+from lockstitch.formats.interface import Context, Transcript
+from lockstitch.sources import source
 
 from .claude_cases import CASES, HEALTHY
 from .claude_files import Case

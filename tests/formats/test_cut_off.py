@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.sources.records import close_document
+from lockstitch.formats.records import close_document
 
 from .campaign import Home, quarantined, session_of
 from .stored import Json, Marks, marks_in

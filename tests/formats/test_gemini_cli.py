@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.formats.gemini_cli.format import GeminiCli
-from lockstitch.sources.interface import DOCUMENT
+from lockstitch.formats.interface import DOCUMENT
 
 from .surgery import Json, joined, mend, read
 

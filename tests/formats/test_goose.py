@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.formats import records as lines
+from lockstitch.formats import repair
 from lockstitch.formats.goose import Goose
-from lockstitch.sources import records as lines
-from lockstitch.sources import repair, rows
+from lockstitch.formats.interface import Context, Transcript
+from lockstitch.formats.repair import RepairOptions, RepairPlan
+from lockstitch.sources import rows
 from lockstitch.sources import rows as row_undo
-from lockstitch.sources.interface import Context, Transcript
-from lockstitch.sources.repair import RepairOptions, RepairPlan
 
 from .databases import NOON, GooseBook
 from .databases import rows as every_row

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.formats import goose
-from lockstitch.sources import operations, rows, sqlite, targets
+from lockstitch.formats import goose, sqlite
+from lockstitch.sources import operations, rows, targets
 from tests.fuzz.sqlite_mutants import seeds
 
 from . import hostile
@@ -332,7 +332,7 @@ def test_default_values_do_not_add_up(tmp_path: Path) -> None:
 
 
 def test_work_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstitch.sources.sqlite._STEPS_MORE", 100_000)
+    monkeypatch.setattr("lockstitch.formats.sqlite._STEPS_MORE", 100_000)
     path = tmp_path / "it.db"
     hostile.openai(path)
     endless = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.sources import records as lines
-from lockstitch.sources.records import JSON, Record, amend_record, record_bytes
+from lockstitch.formats import records as lines
+from lockstitch.formats.records import JSON, Record, amend_record, record_bytes
 
 
 def is_record(value: dict[str, Any]) -> bool:

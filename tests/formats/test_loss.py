@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from lockstitch.formats import interface, repair
 from lockstitch.formats.claude_code.format import ClaudeCode
+from lockstitch.formats.interface import Context, Transcript, new_finding
 from lockstitch.formats.plain import PlainList
+from lockstitch.formats.records import Record
+from lockstitch.formats.repair import RepairOptions
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources import interface, repair
-from lockstitch.sources.interface import Context, Transcript, new_finding
-from lockstitch.sources.records import Record
-from lockstitch.sources.repair import RepairOptions
 from tests.sessions import claude
 
 from .surgery import joined, read

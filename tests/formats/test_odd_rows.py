@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.sources import operations, sqlite, targets
-from lockstitch.sources import sqlite as schemas
+from lockstitch.formats import sqlite
+from lockstitch.formats import sqlite as schemas
+from lockstitch.sources import operations, targets
 from lockstitch.sources.source import Report
 
 from . import hostile

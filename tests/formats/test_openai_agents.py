@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from lockstitch.formats import repair
+from lockstitch.formats.interface import Context, Transcript
 from lockstitch.formats.openai_agents import OpenAIAgents
-from lockstitch.sources import repair, rows
-from lockstitch.sources.interface import Context, Transcript
-from lockstitch.sources.repair import RepairOptions, RepairPlan
+from lockstitch.formats.repair import RepairOptions, RepairPlan
+from lockstitch.sources import rows
 from tests.oracles.openai_responses import problems
 
 from .databases import AgentsBook

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
+from lockstitch.formats import repair
+from lockstitch.formats.interface import Context, Transcript
 from lockstitch.formats.opencode.format import OpenCode, OpenCodeExport
 from lockstitch.formats.opencode.history import INTERRUPTED
-from lockstitch.sources import repair, rows
-from lockstitch.sources.interface import Context, Transcript
-from lockstitch.sources.records import Record
-from lockstitch.sources.repair import RepairOptions, RepairPlan
+from lockstitch.formats.records import Record
+from lockstitch.formats.repair import RepairOptions, RepairPlan
+from lockstitch.sources import rows
 
 from .databases import NOON, OpencodeBook
 from .stored import Json

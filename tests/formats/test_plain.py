@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from lockstitch.formats.interface import DOCUMENT, LINES
 from lockstitch.formats.plain import PlainList
-from lockstitch.sources.interface import DOCUMENT, LINES
 
 from .surgery import Json, joined, mend, read
 
@@ -137,7 +137,7 @@ def test_messages_are_the_very_objects_of_the_file() -> None:
 
 
 def test_places_name_the_way_to_a_message() -> None:
-    from lockstitch.sources import repair
+    from lockstitch.formats import repair
 
     data = json.dumps({"messages": anthropic(answered=False)}).encode()
     [found] = repair.findings_in(FORM, read(FORM, data, "x.json", DOCUMENT))

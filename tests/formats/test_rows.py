@@ -20,11 +20,10 @@ import pytest
 
 from lockstitch.errors import Busy, Conflict, Unreadable, UsageError
 from lockstitch.files import backup as backups
+from lockstitch.formats import sqlite
 from lockstitch.formats.openai_agents import OpenAIAgents
-from lockstitch.sources import rows, sqlite
-from lockstitch.sources import rows as row_undo
-from lockstitch.sources.records import Record
-from lockstitch.sources.tables import (
+from lockstitch.formats.records import Record
+from lockstitch.formats.tables import (
     ProgramTable,
     Row,
     columns_of,
@@ -33,6 +32,8 @@ from lockstitch.sources.tables import (
     put_value,
     rows_in,
 )
+from lockstitch.sources import rows
+from lockstitch.sources import rows as row_undo
 
 from .databases import AGENTS, AgentsBook, OpencodeBook
 from .databases import rows as every_row

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import lockstitch
+from lockstitch.formats import records, repair
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.sources import records, repair
-from lockstitch.sources.interface import Context
+from lockstitch.formats.interface import Context
 
 from .claude_cases import BROKEN, HEALTHY, NOTED
 from .claude_files import Case
@@ -35,7 +35,7 @@ def test_none_is_found_in_a_healthy_file(case: Case) -> None:
 
 
 def test_what_is_not_mended_does_not_say_that_it_is() -> None:
-    from lockstitch.sources.interface import new_finding
+    from lockstitch.formats.interface import new_finding
 
     rule = lockstitch.RULES["LS610"]
     assert new_finding("LS610", "1", "has no head").help == rule.help

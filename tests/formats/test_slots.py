@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.conversation.json_text import dump_like, replace_list
-from lockstitch.sources.records import Record
-from lockstitch.sources.write_back import longest_kept_run
-from lockstitch.sources.write_back import replace_list as relisted
+from lockstitch.formats.records import Record
+from lockstitch.formats.write_back import longest_kept_run
+from lockstitch.formats.write_back import replace_list as relisted
 
 origins = st.lists(st.integers(-1, 7), max_size=7)
 

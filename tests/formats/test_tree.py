@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.sources.write_back import CYCLE, DANGLING, RecordTree, TreeNode
+from lockstitch.formats.write_back import CYCLE, DANGLING, RecordTree, TreeNode
 
 IDS = st.integers(0, 9).map(str)
 NODES = st.lists(st.tuples(IDS, st.none() | IDS | st.just("gone"), st.booleans()), max_size=20)

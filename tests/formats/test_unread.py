@@ -17,19 +17,19 @@ from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.parts import Place
 from lockstitch.dialects.profiles import traits_of
+from lockstitch.formats import records
 from lockstitch.formats.claude_code.chain import version_of
 from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.sources import records
-from lockstitch.sources.interface import DOCUMENT, LINES
-from lockstitch.sources.operations import check
-from lockstitch.sources.records import encode_record
-from lockstitch.sources.repair import (
+from lockstitch.formats.interface import DOCUMENT, LINES
+from lockstitch.formats.records import encode_record
+from lockstitch.formats.repair import (
     RepairOptions,
     RepairPlan,
     file_bytes,
     findings_in,
     plan_repair,
 )
+from lockstitch.sources.operations import check
 from lockstitch.sources.source import Source, parse_file
 from lockstitch.sources.targets import sources_in
 

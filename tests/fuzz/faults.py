@@ -10,7 +10,8 @@ from typing import Any
 from lockstitch.errors import Unreadable
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
-from lockstitch.sources import repair, source
+from lockstitch.formats import repair
+from lockstitch.sources import source
 
 
 def plant(name: str) -> None:

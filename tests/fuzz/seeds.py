@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lockstitch.errors import LockstitchError
-from lockstitch.sources.interface import NAMES
+from lockstitch.formats.interface import NAMES
 from lockstitch.sources.targets import sources_in
 
 from . import sqlite_mutants

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from lockstitch.formats import repair
 from lockstitch.inspector import actions, timeline
 from lockstitch.inspector.plans import compare_lines, compare_records
 from lockstitch.inspector.timeline import LONGEST, Timeline, shorten_row
 from lockstitch.inspector.views import Shelf, find_matches, slice_rows
 from lockstitch.sessions import Difference
-from lockstitch.sources import repair
 from lockstitch.sources.source import Source, parse_file
 from tests.formats.claude_cases import CASES
 from tests.formats.claude_files import MARK, Case

@@ -15,8 +15,8 @@ import lockstitch
 from lockstitch import Finding
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.dialects.profiles import PROFILES
-from lockstitch.sources.interface import NAMES as FORMATS
-from lockstitch.sources.interface import format_named
+from lockstitch.formats.interface import NAMES as FORMATS
+from lockstitch.formats.interface import format_named
 from lockstitch.sources.source import OWN
 from tests.dump import dump
 from tests.together import Together

@@ -15,7 +15,7 @@ from lockstitch import sessions
 from lockstitch.cli import check
 from lockstitch.cli.scan import scan_file
 from lockstitch.errors import UnknownFormat
-from lockstitch.sources.interface import NAMES, VARIABLES, format_named
+from lockstitch.formats.interface import NAMES, VARIABLES, format_named
 from lockstitch.sources.targets import sources_in
 from tests.formats import claude_cases, codex_files, databases, gemini_files, pi_files, plain_files
 from tests.formats.unknown_files import FILES, HERMES, QWEN

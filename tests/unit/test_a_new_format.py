@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lockstitch import cli, sessions
+from lockstitch.formats import interface
+from lockstitch.formats.interface import Context, Format, History, SourcedMessage, Transcript
+from lockstitch.formats.records import Record, new_record
+from lockstitch.formats.write_back import MessageHome, enter_message, place_messages
 from lockstitch.repair.draft import Ledger
-from lockstitch.sources import interface
-from lockstitch.sources.interface import Context, Format, History, SourcedMessage, Transcript
-from lockstitch.sources.records import Record, new_record
-from lockstitch.sources.write_back import MessageHome, enter_message, place_messages
 
 
 class ToyFormat(Format):

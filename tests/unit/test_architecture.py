@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lockstitch
-from lockstitch.sources.interface import NAMES
+from lockstitch.formats.interface import NAMES
 from tests.together import Together
 
 SOURCE = Path(lockstitch.__file__).parent
@@ -33,8 +33,8 @@ FLOORS = (
     {"compaction", "stores"},
     {"session"},
     {""},
-    {"sources"},
     {"formats"},
+    {"sources"},
     {"sessions", "stored"},
     {"provider", "transcript"},
     {"inspector", "integrations", "proxy", "testing", "watch"},
@@ -142,7 +142,7 @@ SAME_WORD = {
 PROGRAMS = {*NAMES} - {"langgraph", "list", "requests"}
 KNOW_PROGRAMS = {"formats", "rules", "launch"}
 # Whose words a placeholder is, and which package is loaded for a format.
-NAME_PROGRAMS = {"lockstitch.dialects.placeholders", "lockstitch.sources.interface"}
+NAME_PROGRAMS = {"lockstitch.dialects.placeholders"}
 
 each = Together()
 
@@ -236,7 +236,6 @@ def third_parties_are_few(module: str) -> None:
         "session": {"anyio"},
         "files": {"zstandard"},
         "formats": {"psycopg"},
-        "sources": {"psycopg"},
         "integrations": {"anyio", "langchain", "langchain_core", "langgraph", "ormsgpack"},
         "stores": {"psycopg"},
     }

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstitch import sessions
+from lockstitch.formats.interface import LINES
 from lockstitch.rules import NOTE, Finding
-from lockstitch.sources.interface import LINES
 from lockstitch.sources.source import Source
 from lockstitch.sources.targets import sources_in
 from lockstitch.watch.followed import CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL, Followed

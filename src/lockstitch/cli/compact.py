@@ -33,8 +33,8 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.formats.repair import file_bytes
 from lockstitch.sources import compaction, operations
-from lockstitch.sources.repair import file_bytes
 from lockstitch.sources.source import pasted
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several

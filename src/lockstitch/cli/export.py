@@ -169,8 +169,8 @@ def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
     if not redact:
         yield from lines
         return
+    from lockstitch.formats.records import decode_json
     from lockstitch.redaction import redact_value
-    from lockstitch.sources.records import decode_json
 
     # all at once, so that a secret has one placeholder in all
     clean, found = redact_value([*map(decode_json, lines)], personal=redact == "all")

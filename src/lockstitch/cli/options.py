@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lockstitch.cli.parser import Command, Operand, Option
 from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.profiles import DIALECTS, profile_named
-from lockstitch.sources.interface import NAMES as FORMAT_NAMES
+from lockstitch.formats.interface import NAMES as FORMAT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

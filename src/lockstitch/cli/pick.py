@@ -41,7 +41,7 @@ from lockstitch.transcript import several, size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.formats.repair import RepairPlan
     from lockstitch.sources.source import Report
 
 

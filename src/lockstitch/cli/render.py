@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lockstitch import Change, Finding, Quarantined
-    from lockstitch.sources.repair import RepairPlan
+    from lockstitch.formats.repair import RepairPlan
     from lockstitch.sources.source import Report
 
 STDIN = "-"

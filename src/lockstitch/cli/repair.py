@@ -48,11 +48,11 @@ from lockstitch.errors import (
     UsageError,
 )
 from lockstitch.files import backup
+from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.listing import resume_line_of
 from lockstitch.sources.operations import Repaired
-from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import (
     OWN,
     POSTGRES,
@@ -77,11 +77,11 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.formats.langgraph.postgres.work import ThreadOutcome
+    from lockstitch.formats.repair import RepairPlan
     from lockstitch.journal.salvage import Salvage
     from lockstitch.rules import Finding
-    from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened
+    from lockstitch.sources.threads import ThreadOutcome
 
 # So many places are named one by one.
 _MOST_BACKUPS = 3

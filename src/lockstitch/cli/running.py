@@ -13,8 +13,8 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lockstitch.formats.repair import RepairPlan
     from lockstitch.launch.clients import KnownCommand
-    from lockstitch.sources.repair import RepairPlan
     from lockstitch.sources.source import Opened, Source
 
 # So long a request that is under way when the program ends is let finish, in seconds.

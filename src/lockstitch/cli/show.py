@@ -27,9 +27,9 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import ASSISTANT, USER, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
+from lockstitch.formats.repair import findings_in, findings_in_history
 from lockstitch.rules.rule import is_broken
 from lockstitch.sources import operations
-from lockstitch.sources.repair import findings_in, findings_in_history
 from lockstitch.sources.source import OWN, Opened
 from lockstitch.transcript import several, size
 from lockstitch.transcript.messages import Marks, MessageTranscript, last_turns, turns_around

@@ -21,8 +21,8 @@ from lockstitch.stores.addresses import public
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lockstitch.formats.langgraph.postgres.work import SchemaTask, ThreadOutcome
     from lockstitch.sources.source import Source
+    from lockstitch.sources.threads import SchemaTask, ThreadOutcome
 
 _REQUESTS = "requests"
 _DATABASE = b"SQLite format 3\0"
@@ -170,7 +170,7 @@ def _read_head(target: str, size: int) -> bytes:
 
 
 def _is_whole(line: bytes) -> bool:
-    from lockstitch.sources.records import decode_json
+    from lockstitch.formats.records import decode_json
 
     try:
         decode_json(line)
@@ -289,9 +289,9 @@ def schema_tasks(url: str, **how: Any) -> list[SchemaTask]:
     from lockstitch.sources.source import psycopg_hint
 
     with psycopg_hint():
-        from lockstitch.formats.langgraph.postgres import work
+        from lockstitch.sources import threads
 
-        return work.schema_tasks(url, public, **how)
+        return threads.schema_tasks(url, public, **how)
 
 
 def process_threads(
@@ -299,9 +299,9 @@ def process_threads(
 ) -> Iterator[ThreadOutcome]:
     """Check or repair the threads of a database, schema by schema, with a progress bar."""
     for task in schema_tasks(url, shard=scope.shard, **how):
-        from lockstitch.formats.langgraph.postgres import work
         from lockstitch.formats.langgraph.postgres.database import Database
         from lockstitch.formats.langgraph.postgres.reading import ThreadReader
+        from lockstitch.sources import threads
 
         total, workers = 0, 1
         if scope.session is None:
@@ -309,6 +309,6 @@ def process_threads(
                 total = ThreadReader(database, task.home).estimate() // task.shard.count
             workers = (scope.workers or count_cores()) if total >= _WORTH_WORKERS else 1
         with ProgressBar(title, total, "threads") as advance:
-            for page in work.work_through(task, workers, scope.session):
+            for page in threads.work_through(task, workers, scope.session):
                 advance(len(page))
                 yield from page

@@ -20,11 +20,9 @@ from msgspec import Struct
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
+from lockstitch.formats import sqlite
 from lockstitch.formats.blocks import Fields, medium, words, words_block
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources import sqlite
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     LINES,
     NEW,
     SQLITE,
@@ -35,7 +33,7 @@ from lockstitch.sources.interface import (
     Transcript,
     new_finding,
 )
-from lockstitch.sources.records import (
+from lockstitch.formats.records import (
     Record,
     amend_record,
     as_str,
@@ -45,7 +43,7 @@ from lockstitch.sources.records import (
     record_bytes,
     substitute_text,
 )
-from lockstitch.sources.tables import (
+from lockstitch.formats.tables import (
     ProgramTable,
     Row,
     RowFormat,
@@ -55,10 +53,12 @@ from lockstitch.sources.tables import (
     put_list,
     put_value,
 )
-from lockstitch.sources.write_back import are_same, keep_in_order, lay_records, replace_list
+from lockstitch.formats.write_back import are_same, keep_in_order, lay_records, replace_list
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
-    from lockstitch.sources.sqlite import GuardedConnection
+    from lockstitch.formats.sqlite import GuardedConnection
 
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")

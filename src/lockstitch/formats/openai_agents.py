@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.dialects import OPENAI_RESPONSES
+from lockstitch.formats.interface import Context, History, SourcedMessage, Transcript, new_finding
+from lockstitch.formats.records import Record
+from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields
+from lockstitch.formats.write_back import MessageHome, enter_message, longest_kept_run
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.interface import Context, History, SourcedMessage, Transcript, new_finding
-from lockstitch.sources.records import Record
-from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields
-from lockstitch.sources.write_back import MessageHome, enter_message, longest_kept_run
 
 _SESSION = ProgramTable(
     "agent_sessions", session="session_id", key="session_id", order=("session_id",)

@@ -28,10 +28,8 @@ from lockstitch.dialects.registry import (
     new_dialect,
 )
 from lockstitch.errors import AmbiguousDialect, UsageError
-from lockstitch.repair.draft import Ledger, RepairedMessage
-from lockstitch.repair.plan import plan_stored
-from lockstitch.sources import repair
-from lockstitch.sources.interface import (
+from lockstitch.formats import repair
+from lockstitch.formats.interface import (
     DOCUMENT,
     LINES,
     NEW,
@@ -43,11 +41,13 @@ from lockstitch.sources.interface import (
     Transcript,
     trace_sources,
 )
-from lockstitch.sources.records import BOM, Record, amend_record, record_bytes
-from lockstitch.sources.write_back import MessageHome, enter_message, place_messages, value_at
+from lockstitch.formats.records import BOM, Record, amend_record, record_bytes
+from lockstitch.formats.write_back import MessageHome, enter_message, place_messages, value_at
+from lockstitch.repair.draft import Ledger, RepairedMessage
+from lockstitch.repair.plan import plan_stored
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Story
+    from lockstitch.formats.compaction import Shortened, Story
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")

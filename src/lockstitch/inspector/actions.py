@@ -16,12 +16,13 @@ from msgspec import Struct
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
+from lockstitch.formats import repair
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
 from lockstitch.session.maintenance import is_aside
-from lockstitch.sources import operations, repair
+from lockstitch.sources import operations
 from lockstitch.sources import source as places
 from lockstitch.sources.source import OWN, Opened, Report, Source
 from lockstitch.sources.targets import resolve_sources, session_paths

@@ -23,16 +23,16 @@ from lockstitch.conversation.parts import Place
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.files.backup import Backup
+from lockstitch.formats.interface import Format
 from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
+from lockstitch.formats.repair import RepairOptions
 from lockstitch.journal.events import Rewound
 from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import compaction, listing, operations
-from lockstitch.sources.interface import Format
 from lockstitch.sources.listing import Difference, problems
-from lockstitch.sources.repair import RepairOptions
 from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.stored import DAMAGED, Journal
 from lockstitch.transcript import several, size

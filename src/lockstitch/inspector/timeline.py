@@ -17,11 +17,11 @@ from msgspec import Struct, field, structs
 from lockstitch.conversation.pairing import ANSWER
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
 from lockstitch.dialects.base import as_json
+from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Format, History, Transcript
+from lockstitch.formats.repair import place_in_store, plan_history
 from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
-from lockstitch.sources.interface import COMPACTED, LEFT, LOST, Format, History, Transcript
-from lockstitch.sources.repair import place_in_store, plan_history
 from lockstitch.stored import Journal
 from lockstitch.transcript import several
 from lockstitch.transcript.journals import JournalTranscript

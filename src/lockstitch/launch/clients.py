@@ -24,8 +24,8 @@ from msgspec import Struct, field, structs
 from lockstitch import dialects
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
+from lockstitch.formats.interface import SQLITE, Format, format_named
 from lockstitch.proxy.settings import VENDORS, Upstream
-from lockstitch.sources.interface import SQLITE, Format, format_named
 from lockstitch.sources.source import Source
 from lockstitch.sources.targets import places_of, sources_in
 

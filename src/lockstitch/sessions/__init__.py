@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from lockstitch.files.backup import Backup, Manifest, Undone
 from lockstitch.files.replace import Snapshot
+from lockstitch.formats.compaction import Condensed
+from lockstitch.formats.interface import Format, Transcript
+from lockstitch.formats.repair import RepairOptions as Options
+from lockstitch.formats.repair import RepairPlan as Mended
 from lockstitch.journal.queries import SearchWords
-from lockstitch.sources.compaction import BUDGET, Condensed, compact
+from lockstitch.sources.compaction import BUDGET, compact
 from lockstitch.sources.compaction import plan_compaction as condensed
 from lockstitch.sources.compaction import preview_compaction as shorter
 from lockstitch.sources.compaction import write_compaction as shortened
-from lockstitch.sources.interface import Format, Transcript
 from lockstitch.sources.listing import (
     Difference,
     Summaries,
@@ -54,8 +57,6 @@ from lockstitch.sources.operations import plan_session as planned
 from lockstitch.sources.operations import preview_plan as outlook
 from lockstitch.sources.operations import remove_secrets as without_secrets
 from lockstitch.sources.operations import write_plan as applied
-from lockstitch.sources.repair import RepairOptions as Options
-from lockstitch.sources.repair import RepairPlan as Mended
 from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched

@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.interface import NEW as NEW_RECORD
+from lockstitch.formats.interface import Context, History, Transcript, new_finding, read_thread
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.messages import import_events, known
@@ -28,8 +30,6 @@ from lockstitch.session.listing import (
     may_be_thread,
 )
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.interface import NEW as NEW_RECORD
-from lockstitch.sources.interface import Context, History, Transcript, new_finding, read_thread
 from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, place_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault

@@ -20,12 +20,8 @@ from msgspec import Struct, structs
 from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import LockstitchError, Unreadable
 from lockstitch.files import read
-from lockstitch.journal.queries import Match, SearchWords, said_in
-from lockstitch.repair.edits import diff
-from lockstitch.rules import ERROR, RULES, Finding
-from lockstitch.rules.rule import grouped
-from lockstitch.sources import records
-from lockstitch.sources.interface import (
+from lockstitch.formats import records
+from lockstitch.formats.interface import (
     SQLITE,
     Format,
     Glimpse,
@@ -34,8 +30,12 @@ from lockstitch.sources.interface import (
     format_of,
     owner_of,
 )
-from lockstitch.sources.records import Record, encode_record, record_bytes
-from lockstitch.sources.repair import RepairPlan
+from lockstitch.formats.records import Record, encode_record, record_bytes
+from lockstitch.formats.repair import RepairPlan
+from lockstitch.journal.queries import Match, SearchWords, said_in
+from lockstitch.repair.edits import diff
+from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.rules.rule import grouped
 from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
 
 # The states of a session in words; a session that was not checked yet has none.

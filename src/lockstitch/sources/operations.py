@@ -32,18 +32,18 @@ from lockstitch.files import backup as manifests
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import Backup, Declined, Undone
 from lockstitch.files.replace import snapshot
-from lockstitch.repair.draft import Change, Quarantined
-from lockstitch.repair.plan import plan_stored
-from lockstitch.rules import Finding
-from lockstitch.sources import source as places
-from lockstitch.sources.interface import DOCUMENT, SQLITE, Transcript, format_module
-from lockstitch.sources.repair import (
+from lockstitch.formats.interface import DOCUMENT, SQLITE, Transcript
+from lockstitch.formats.repair import (
     ROLLED_BACK,
     RepairOptions,
     RepairPlan,
     file_bytes,
     plan_repair,
 )
+from lockstitch.repair.draft import Change, Quarantined
+from lockstitch.repair.plan import plan_stored
+from lockstitch.rules import Finding
+from lockstitch.sources import source as places
 from lockstitch.sources.source import COPY as COPY  # noqa: PLC0414 - asked for here, too
 from lockstitch.sources.source import (
     Opened,
@@ -97,9 +97,10 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
         known = look_into(url)
         if known.is_own:
             yield from _check_store(url)
-        work = format_module("langgraph.postgres.work")
-        for task in work.schema_tasks(url, addresses.public, known=known, **how):
-            for page in work.work_through(task, how.get("workers", 1)):
+        from lockstitch.sources import threads  # noqa: PLC0415 - needs an extra
+
+        for task in threads.schema_tasks(url, addresses.public, known=known, **how):
+            for page in threads.work_through(task, how.get("workers", 1)):
                 yield from (outcome.report for outcome in page)
     except LockstitchError as error:
         yield Report(addresses.public(url), error=error.message_with_session)
@@ -424,15 +425,15 @@ def undo_threads(
     there is nothing to take back.
     """
     with psycopg_hint():
-        repairs = format_module("langgraph.postgres.repairs")
-        work = format_module("langgraph.postgres.work")
-        database_of = format_module("langgraph.postgres.database").Database
+        from lockstitch.formats.langgraph.postgres import repairs  # noqa: PLC0415 - an extra
+        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
+        from lockstitch.sources.threads import schema_tasks  # noqa: PLC0415 - as above
 
     done: list[UsageError] = []
     count = 0
-    for task in work.schema_tasks(url, addresses.public):
+    for task in schema_tasks(url, addresses.public):
         try:
-            with database_of(task.url, task.home.schema) as database:
+            with Database(task.url, task.home.schema) as database:
                 for one in repairs.undo_repairs(database, task.home, session=session, run=run):
                     count += 1
                     yield task.name, one

@@ -19,11 +19,11 @@ from msgspec import Struct
 from lockstitch.errors import Busy, Conflict, Moved, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.files.backup import Backup
-from lockstitch.sources import sqlite
-from lockstitch.sources.interface import SQLITE, Context, Transcript, format_named, format_of
-from lockstitch.sources.records import Record
-from lockstitch.sources.repair import RepairPlan
-from lockstitch.sources.row_changes import (
+from lockstitch.formats import sqlite
+from lockstitch.formats.interface import SQLITE, Context, Transcript, format_named, format_of
+from lockstitch.formats.records import Record
+from lockstitch.formats.repair import RepairPlan
+from lockstitch.formats.row_changes import (
     COUNTERS,
     Counts,
     Images,
@@ -39,8 +39,7 @@ from lockstitch.sources.row_changes import (
     put_back,
     stored_row,
 )
-from lockstitch.sources.source import Opened, Report, Source
-from lockstitch.sources.sqlite import (
+from lockstitch.formats.sqlite import (
     CHANGED,
     GuardedConnection,
     bind_values,
@@ -53,7 +52,7 @@ from lockstitch.sources.sqlite import (
     shown_name,
     tables_of,
 )
-from lockstitch.sources.tables import (
+from lockstitch.formats.tables import (
     Columns,
     ProgramTable,
     Row,
@@ -64,6 +63,7 @@ from lockstitch.sources.tables import (
     rows_in,
     sorting,
 )
+from lockstitch.sources.source import Opened, Report, Source
 
 # The end of the year 9999, in seconds: no later time is one.
 _LATEST = 253_402_300_800

@@ -26,17 +26,14 @@ from lockstitch.errors import LockstitchError, Unreadable, UsageError, reason_of
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import replace_with_backup
 from lockstitch.files.replace import Snapshot, snapshot
-from lockstitch.repair.draft import Change
-from lockstitch.rules.rule import Finding, is_broken
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     LINES,
     Context,
     Format,
     Transcript,
-    format_module,
     format_named,
 )
-from lockstitch.sources.records import (
+from lockstitch.formats.records import (
     BOM,
     SLIM,
     TORN,
@@ -47,8 +44,10 @@ from lockstitch.sources.records import (
     read_lines,
     write_lines,
 )
-from lockstitch.sources.records import DOCUMENT as WHOLE
-from lockstitch.sources.repair import RepairPlan, findings_in
+from lockstitch.formats.records import DOCUMENT as WHOLE
+from lockstitch.formats.repair import RepairPlan, findings_in
+from lockstitch.repair.draft import Change
+from lockstitch.rules.rule import Finding, is_broken
 from lockstitch.stores import addresses
 from lockstitch.stores.addresses import public
 
@@ -465,7 +464,9 @@ def _holds_only_threads(url: str) -> bool:
     if names_schema(url):
         return True
     try:
-        known = format_module("langgraph.postgres.database").look_into(url)
+        from lockstitch.formats.langgraph.postgres import database  # noqa: PLC0415 - an extra
+
+        known = database.look_into(url)
     except (LockstitchError, ModuleNotFoundError):
         return False
     return bool(known.homes) and not known.is_own
@@ -496,7 +497,7 @@ def is_own_database(path: str) -> bool:
     """Whether a file is an SQLite database with our mark in it; through SQLite only."""
     if not os.path.isfile(path):  # noqa: PTH113 - as above
         return False
-    from lockstitch.sources import sqlite  # noqa: PLC0415 - for databases only
+    from lockstitch.formats import sqlite  # noqa: PLC0415 - for databases only
     from lockstitch.stores.sqlite import SqliteBackend  # noqa: PLC0415 - as above
     from lockstitch.stores.sqlite.connections import APPLICATION  # noqa: PLC0415 - as above
 

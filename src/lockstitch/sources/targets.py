@@ -15,19 +15,18 @@ from typing import Any
 
 from lockstitch.errors import UnknownFormat, Unreadable, UsageError
 from lockstitch.files import read
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     DOCUMENT,
     LINES,
     NAMES,
     Format,
     below,
-    format_module,
     format_named,
     format_of,
     likeness,
     owner_of,
 )
-from lockstitch.sources.records import close_document, decode_json
+from lockstitch.formats.records import close_document, decode_json
 from lockstitch.sources.source import (
     DATABASES,
     MAGIC,
@@ -168,7 +167,9 @@ def classify(target: str, form: str | None = None) -> str:
 def look_into(url: str) -> Any:
     """Return what a PostgreSQL holds; raises ``UnknownFormat`` if it is nothing that is known."""
     with psycopg_hint():
-        known = format_module("langgraph.postgres.database").look_into(url)
+        from lockstitch.formats.langgraph.postgres import database  # noqa: PLC0415 - an extra
+
+        known = database.look_into(url)
     if not known.homes and not known.is_own:
         raise UnknownFormat(
             "it holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
@@ -201,9 +202,9 @@ def resolve(  # noqa: PLR0913 - options, all by name
     path = target.removeprefix("sqlite:///")
     if target.startswith(POSTGRES):
         with psycopg_hint():
-            work = format_module("langgraph.postgres.work")
-            threads: Iterator[Source] = work.find_threads(target, session)
-            return list(islice(threads, most))
+            from lockstitch.sources import threads  # noqa: PLC0415 - needs an extra
+
+            return list(islice(threads.find_threads(target, session), most))
     if os.path.isdir(path):  # noqa: PTH112 - pathlib costs start-up time
         files = files_below(path)
         found = [one for file in files for one in _sources_or_error(file, format, where)]

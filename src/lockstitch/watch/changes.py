@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
-from lockstitch.sources.interface import NAMES, below, format_named
+from lockstitch.formats.interface import NAMES, below, format_named
 from lockstitch.sources.targets import OWN_FOLDER, SUFFIXES, files_below
 
 # The log of a database: what is written goes there first.

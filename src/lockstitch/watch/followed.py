@@ -23,10 +23,10 @@ from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.files import read
+from lockstitch.formats.interface import LINES, HealthProof, Transcript
+from lockstitch.formats.repair import findings_in
 from lockstitch.rules import NOTE, Finding
 from lockstitch.sources import operations
-from lockstitch.sources.interface import LINES, HealthProof, Transcript
-from lockstitch.sources.repair import findings_in
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source, parse_file
 

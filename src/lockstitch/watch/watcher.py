@@ -17,9 +17,9 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat, UsageError
+from lockstitch.formats.interface import SQLITE, format_named
 from lockstitch.rules import ERROR, NOTE, Finding
 from lockstitch.sources import operations
-from lockstitch.sources.interface import SQLITE, format_named
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source
 from lockstitch.sources.targets import sources_in
@@ -398,7 +398,7 @@ def is_in_use(followed: Followed) -> bool:
     """Whether a program has a session open, as far as that can be known."""
     source = followed.source
     if source.kind == SQLITE:
-        from lockstitch.sources.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
+        from lockstitch.formats.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
 
         return bool(database_users(os.path.realpath(source.path)))
     return any(source.form.users(source.path, followed.session, followed.project))

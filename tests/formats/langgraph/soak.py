@@ -20,9 +20,9 @@ from langgraph.types import Command
 from lockstitch import sessions
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.files import backup
+from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import ERROR
 from lockstitch.sources import rows
-from lockstitch.sources.repair import RepairOptions
 from tests.formats.databases import rows as every_row
 
 from .graphs import (

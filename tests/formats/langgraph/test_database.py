@@ -26,12 +26,13 @@ from msgspec import structs
 from lockstitch import sessions
 from lockstitch.cli import scan
 from lockstitch.errors import LockstitchError
+from lockstitch.formats import repair
+from lockstitch.formats.interface import Context
 from lockstitch.formats.langgraph.snapshot import branches, seconds_of, session_name
 from lockstitch.formats.langgraph.sqlite import LangGraph
-from lockstitch.sources import operations, repair, rows
-from lockstitch.sources.interface import Context
-from lockstitch.sources.repair import RepairOptions
-from lockstitch.sources.tables import Row
+from lockstitch.formats.repair import RepairOptions
+from lockstitch.formats.tables import Row
+from lockstitch.sources import operations, rows
 from tests.formats.databases import rows as every_row
 
 from .graphs import BATCH, Making, Scripted, calling, config, graph_of, saving
@@ -216,12 +217,12 @@ def test_a_database_that_is_being_written_is_waited_for(
     with closing(sqlite3.connect(threads, check_same_thread=False)) as base:
         assert base.execute(f"pragma journal_mode = {mode}").fetchone() == (mode,)
         base.execute("begin immediate")
-        monkeypatch.setattr("lockstitch.sources.sqlite.WRITE_WAIT", 0.2)
+        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 0.2)
         status, printed = lockstitch("repair", "--yes", threads, "--session", thread)
         assert (status, "locked by another program" in printed) == (2, True)
         assert "nothing was written" in printed
         assert "brought back" not in printed
-        monkeypatch.setattr("lockstitch.sources.sqlite.WRITE_WAIT", 60.0)
+        monkeypatch.setattr("lockstitch.formats.sqlite.WRITE_WAIT", 60.0)
         timer = threading.Timer(0.5, base.rollback)
         timer.start()
         assert lockstitch("repair", "--yes", threads, "--session", thread)[0] == 0

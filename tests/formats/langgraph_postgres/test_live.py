@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from lockstitch.formats.langgraph.postgres import repairs, work
 from lockstitch.formats.langgraph.postgres.database import Database, find_schema
 from lockstitch.formats.langgraph.postgres.reading import ThreadReader
-from lockstitch.sources.repair import RepairOptions
+from lockstitch.formats.repair import RepairOptions
 
 from . import graphs, stage
 

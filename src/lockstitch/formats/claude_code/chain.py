@@ -19,8 +19,8 @@ from uuid import NAMESPACE_URL, uuid5
 from msgspec import Struct
 
 from lockstitch.conversation.json_text import is_index
-from lockstitch.sources.records import Record, can_be_key
-from lockstitch.sources.write_back import RecordTree, TreeNode, TreeWalk
+from lockstitch.formats.records import Record, can_be_key
+from lockstitch.formats.write_back import RecordTree, TreeNode, TreeWalk
 
 USER, ASSISTANT, SYSTEM, ATTACHMENT = "user", "assistant", "system", "attachment"
 SPEAKERS = (USER, ASSISTANT)

@@ -28,7 +28,7 @@ from lockstitch.formats.claude_code.chain import (
     results_in,
     seconds_between,
 )
-from lockstitch.sources.records import can_be_key
+from lockstitch.formats.records import can_be_key
 
 INTERRUPTED = "[Request interrupted by user"
 # The beginnings of what the client writes in a person's role.

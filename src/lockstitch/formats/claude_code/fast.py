@@ -20,8 +20,8 @@ from msgspec import Raw, Struct
 from lockstitch.conversation.json_text import has_long_number, is_index
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
-from lockstitch.sources.interface import Quick
-from lockstitch.sources.records import SLIM, DecodeLine, JsonReading, read_json
+from lockstitch.formats.interface import Quick
+from lockstitch.formats.records import SLIM, DecodeLine, JsonReading, read_json
 
 _CHUNK = 1 << 20
 # So many bytes of a mapped file are given back at once.

@@ -53,9 +53,7 @@ from lockstitch.formats.claude_code.unreachable import (
     OffBranch,
     find_branches,
 )
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     COMPACTED,
     Aside,
     Context,
@@ -70,12 +68,14 @@ from lockstitch.sources.interface import (
     new_finding,
     parts_of,
 )
-from lockstitch.sources.interface import LEFT as ON_PURPOSE
-from lockstitch.sources.interface import LOST as AGAINST_WILL
-from lockstitch.sources.records import DecodeLine, Record, as_str, decode_json
+from lockstitch.formats.interface import LEFT as ON_PURPOSE
+from lockstitch.formats.interface import LOST as AGAINST_WILL
+from lockstitch.formats.records import DecodeLine, Record, as_str, decode_json
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Story
+    from lockstitch.formats.compaction import Shortened, Story
 
 _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")

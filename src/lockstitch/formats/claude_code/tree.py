@@ -45,11 +45,11 @@ from lockstitch.formats.claude_code.unreachable import (
     WRITER,
     OffBranch,
 )
+from lockstitch.formats.interface import Transcript, new_finding
+from lockstitch.formats.records import SLIM, decode_json, encode_record, record_bytes
+from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.interface import Transcript, new_finding
-from lockstitch.sources.records import SLIM, decode_json, encode_record, record_bytes
-from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 # Kinds of faults, in the order in which they are repaired.
 COPY = "copy"

@@ -42,7 +42,7 @@ from lockstitch.formats.claude_code.evidence import (
     opening_of,
     words_of,
 )
-from lockstitch.sources.write_back import TreeNode
+from lockstitch.formats.write_back import TreeNode
 
 REPLY = "reply"
 WRITER = "writer"

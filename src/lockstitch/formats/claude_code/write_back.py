@@ -20,6 +20,7 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.errors import UsageError
+from lockstitch.formats import records
 from lockstitch.formats.claude_code.chain import (
     ASSISTANT,
     ATTACHMENT,
@@ -39,10 +40,9 @@ from lockstitch.formats.claude_code.chain import (
     time_of,
 )
 from lockstitch.formats.claude_code.unreachable import OffBranch
-from lockstitch.sources import records
-from lockstitch.sources.interface import NEW, Sorting, SourcedMessage, Transcript, parts_of
-from lockstitch.sources.records import Record, amend_record, can_be_key, new_record
-from lockstitch.sources.write_back import (
+from lockstitch.formats.interface import NEW, Sorting, SourcedMessage, Transcript, parts_of
+from lockstitch.formats.records import Record, amend_record, can_be_key, new_record
+from lockstitch.formats.write_back import (
     Earlier,
     adopt_orphans,
     are_same,
@@ -52,7 +52,7 @@ from lockstitch.sources.write_back import (
 )
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened
+    from lockstitch.formats.compaction import Shortened
 
 # What a new record takes over from its neighbour, in the order in which the program writes it.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")

@@ -42,9 +42,7 @@ from lockstitch.formats.codex.thread import (
     summary_in,
     texts_of,
 )
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     NEW,
     Aside,
     Context,
@@ -56,7 +54,7 @@ from lockstitch.sources.interface import (
     Transcript,
     new_finding,
 )
-from lockstitch.sources.records import (
+from lockstitch.formats.records import (
     Record,
     amend_record,
     as_str,
@@ -64,16 +62,18 @@ from lockstitch.sources.records import (
     encode_record,
     new_record,
 )
-from lockstitch.sources.write_back import (
+from lockstitch.formats.write_back import (
     MessageHome,
     TreeRepair,
     enter_message,
     place_messages,
     value_at,
 )
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
 if TYPE_CHECKING:
-    from lockstitch.sources.compaction import Shortened, Story
+    from lockstitch.formats.compaction import Shortened, Story
 
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or rebuilds it from what is left of it, "

@@ -20,10 +20,10 @@ from typing import Any
 from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import as_json
-from lockstitch.sources.interface import COMPACTED as SUMMED_UP
-from lockstitch.sources.interface import LEFT, LOST
-from lockstitch.sources.records import BLANK, BOM, NUL, TORN, Record, torn_fields, unescaped
-from lockstitch.sources.write_back import MessageHome
+from lockstitch.formats.interface import COMPACTED as SUMMED_UP
+from lockstitch.formats.interface import LEFT, LOST
+from lockstitch.formats.records import BLANK, BOM, NUL, TORN, Record, torn_fields, unescaped
+from lockstitch.formats.write_back import MessageHome
 
 META = "session_meta"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

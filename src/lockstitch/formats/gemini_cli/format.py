@@ -22,9 +22,7 @@ from lockstitch.formats.gemini_cli.write_back import (
     is_prompt,
     responses_in,
 )
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import ERROR, RULES, Finding
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     DOCUMENT,
     LINES,
     LOST,
@@ -37,7 +35,9 @@ from lockstitch.sources.interface import (
     Transcript,
     new_finding,
 )
-from lockstitch.sources.records import Record, as_str
+from lockstitch.formats.records import Record, as_str
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, Finding
 
 _KINDS = ("user", "gemini", "info", "error", "warning")
 

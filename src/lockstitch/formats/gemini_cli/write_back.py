@@ -16,11 +16,11 @@ from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import GEMINI
+from lockstitch.formats.interface import NEW, History, SourcedMessage, Transcript, parts_of
+from lockstitch.formats.records import BOM, Record, amend_record, new_record
+from lockstitch.formats.write_back import longest_kept_run, replace_list, value_at
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources.interface import NEW, History, SourcedMessage, Transcript, parts_of
-from lockstitch.sources.records import BOM, Record, amend_record, new_record
-from lockstitch.sources.write_back import longest_kept_run, replace_list, value_at
 
 USER, MODEL = "user", "model"
 # What the program itself puts into the user's mouth, and commands to it.

@@ -23,9 +23,9 @@ from msgspec import Raw, Struct, field, msgpack
 from msgspec.msgpack import Ext
 
 from lockstitch.dialects.langchain import BARE, KWARGS, envelope_of, fields_of, type_of
+from lockstitch.formats import records
 from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, OVERWRITE, Coded
-from lockstitch.sources import records
-from lockstitch.sources.records import read_json
+from lockstitch.formats.records import read_json
 
 # What is nested deeper than this is no conversation, and costs more the deeper it is.
 DEEPEST = 64

@@ -21,6 +21,16 @@ from lockstitch.conversation.parts import USER
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.langchain import LangChain, fields_of
 from lockstitch.dialects.placeholders import CANCELLED, FAILED
+from lockstitch.formats import repair
+from lockstitch.formats.interface import (
+    Context,
+    History,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+    new_warning,
+    trace_sources,
+)
 from lockstitch.formats.langgraph.codec import (
     StoredMessage,
     Undecodable,
@@ -69,21 +79,11 @@ from lockstitch.formats.langgraph.snapshot import (
     next_version,
     successor,
 )
+from lockstitch.formats.records import Record
+from lockstitch.formats.write_back import MessageHome, enter_message
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import WARNING, Finding
 from lockstitch.rules.rule import shown
-from lockstitch.sources import repair
-from lockstitch.sources.interface import (
-    Context,
-    History,
-    SourcedMessage,
-    Transcript,
-    new_finding,
-    new_warning,
-    trace_sources,
-)
-from lockstitch.sources.records import Record
-from lockstitch.sources.write_back import MessageHome, enter_message
 
 HIDDEN = "is stored next to the checkpoint, where a new prompt hides it"
 DROPPED = "is kept in a run of a subgraph, which a new prompt drops"

@@ -22,6 +22,7 @@ from msgspec import field, structs
 
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Unreadable
+from lockstitch.formats.interface import Context, Format, SourcedMessage, Transcript, trace_sources
 from lockstitch.formats.langgraph.codec import Undecodable, codec_of, new_codecs
 from lockstitch.formats.langgraph.conversation import ThreadReading
 from lockstitch.formats.langgraph.decisions import make_distinct, repeated_ids
@@ -55,11 +56,8 @@ from lockstitch.formats.langgraph.snapshot import (
     starts_of,
     wanted,
 )
-from lockstitch.repair.draft import Ledger, RepairedMessage
-from lockstitch.rules import RULES
-from lockstitch.sources.interface import Context, Format, SourcedMessage, Transcript, trace_sources
-from lockstitch.sources.records import Record
-from lockstitch.sources.sqlite import (
+from lockstitch.formats.records import Record
+from lockstitch.formats.sqlite import (
     GuardedConnection,
     bind_values,
     names_of,
@@ -67,7 +65,7 @@ from lockstitch.sources.sqlite import (
     text_of,
     value_slot,
 )
-from lockstitch.sources.tables import (
+from lockstitch.formats.tables import (
     Columns,
     ProgramTable,
     Row,
@@ -77,6 +75,8 @@ from lockstitch.sources.tables import (
     row_of,
     sorting,
 )
+from lockstitch.repair.draft import Ledger, RepairedMessage
+from lockstitch.rules import RULES
 
 DONE = "was put into the conversation"
 

@@ -15,6 +15,15 @@ from typing import Any
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.formats.blocks import Fields
+from lockstitch.formats.interface import (
+    DOCUMENT,
+    Context,
+    Format,
+    Glimpse,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+)
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     FLAWED_MESSAGE,
@@ -32,19 +41,8 @@ from lockstitch.formats.opencode.history import (
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.interface import (
-    DOCUMENT,
-    Context,
-    Format,
-    Glimpse,
-    SourcedMessage,
-    Transcript,
-    new_finding,
-)
-from lockstitch.sources.records import Record, amend_record, as_str, decode_json
-from lockstitch.sources.tables import (
+from lockstitch.formats.records import Record, amend_record, as_str, decode_json
+from lockstitch.formats.tables import (
     ProgramTable,
     Row,
     RowFormat,
@@ -53,7 +51,9 @@ from lockstitch.sources.tables import (
     new_row,
     put_value,
 )
-from lockstitch.sources.write_back import replace_list, value_at
+from lockstitch.formats.write_back import replace_list, value_at
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 _SESSION = ProgramTable("session", session="id")
 _MESSAGE = ProgramTable("message", "data", order=("time_created", "id"))

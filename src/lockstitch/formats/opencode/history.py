@@ -21,8 +21,8 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
 from lockstitch.formats.blocks import Fields, medium, words_block
-from lockstitch.sources.interface import History
-from lockstitch.sources.records import substitute_text
+from lockstitch.formats.interface import History
+from lockstitch.formats.records import substitute_text
 
 USER = "user"
 ASSISTANT = "assistant"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats.blocks import Fields, words, words_block
+from lockstitch.formats.interface import NEW, SourcedMessage
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     INTERRUPTED,
@@ -23,7 +24,6 @@ from lockstitch.formats.opencode.history import (
     is_open,
     state_of,
 )
-from lockstitch.sources.interface import NEW, SourcedMessage
 
 
 class OpenCodeEditor(Protocol):

@@ -13,6 +13,15 @@ from msgspec import structs
 
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
+from lockstitch.formats.interface import (
+    Aside,
+    Context,
+    Format,
+    Glimpse,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+)
 from lockstitch.formats.pi.session import (
     ASSISTANT,
     HEADER,
@@ -27,19 +36,10 @@ from lockstitch.formats.pi.session import (
     rebuilt,
 )
 from lockstitch.formats.pi.write_back import PiWriteBack
+from lockstitch.formats.records import JSON, Record, as_str
+from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.interface import (
-    Aside,
-    Context,
-    Format,
-    Glimpse,
-    SourcedMessage,
-    Transcript,
-    new_finding,
-)
-from lockstitch.sources.records import JSON, Record, as_str
-from lockstitch.sources.write_back import TreeNode, TreeRepair
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})
 # The entry with the name that a person gave the session.

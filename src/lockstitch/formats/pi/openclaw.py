@@ -23,17 +23,17 @@ from msgspec import structs
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.files import read
+from lockstitch.formats.interface import Aside, Context, SourcedMessage, Transcript, new_finding
 from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
+from lockstitch.formats.records import JSON, TORN, Record, as_str, decode_json
+from lockstitch.formats.sqlite import bind_values, tables_of
+from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
+from lockstitch.formats.write_back import TreeNode
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-from lockstitch.sources.interface import Aside, Context, SourcedMessage, Transcript, new_finding
-from lockstitch.sources.records import JSON, TORN, Record, as_str, decode_json
-from lockstitch.sources.sqlite import bind_values, tables_of
-from lockstitch.sources.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
-from lockstitch.sources.write_back import TreeNode
 
 if TYPE_CHECKING:
-    from lockstitch.sources.sqlite import GuardedConnection
+    from lockstitch.formats.sqlite import GuardedConnection
 
 
 RESET, LEAF = "reset", "leaf"

@@ -19,9 +19,9 @@ from typing import Any
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
-from lockstitch.sources.interface import COMPACTED, LEFT, LOST, Aside, History
-from lockstitch.sources.records import Record, torn_fields
-from lockstitch.sources.write_back import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
+from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Aside, History
+from lockstitch.formats.records import Record, torn_fields
+from lockstitch.formats.write_back import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 
 HEADER = "session"
 # What a file whose entries have ids is; pi makes one of all older ones.

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import Path
+from lockstitch.formats.interface import NEW, SourcedMessage, Transcript
 from lockstitch.formats.pi.session import (
     ASSISTANT,
     COMPACTION,
@@ -24,11 +25,8 @@ from lockstitch.formats.pi.session import (
     result_block,
     result_of,
 )
-from lockstitch.repair.draft import Ledger
-from lockstitch.rules import RULES
-from lockstitch.sources.interface import NEW, SourcedMessage, Transcript
-from lockstitch.sources.records import Record, amend_record, new_record
-from lockstitch.sources.write_back import (
+from lockstitch.formats.records import Record, amend_record, new_record
+from lockstitch.formats.write_back import (
     Earlier,
     adopt_orphans,
     end_line,
@@ -36,6 +34,8 @@ from lockstitch.sources.write_back import (
     keep_in_order,
     lay_records,
 )
+from lockstitch.repair.draft import Ledger
+from lockstitch.rules import RULES
 
 _OWN_ROLES = (USER, ASSISTANT, "custom", "hookMessage")
 

@@ -18,6 +18,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from msgspec import Struct, field
 
 from lockstitch.errors import UsageError
+from lockstitch.formats.interface import new_finding
 from lockstitch.formats.langgraph.decisions import (
     BREAKPOINT,
     add_ids,
@@ -45,7 +46,6 @@ from lockstitch.integrations.langgraph.message_repair import (
 from lockstitch.integrations.langgraph.pending_writes import AskedCall, failed_results
 from lockstitch.integrations.langgraph.report import COUNTED, Reconciled, ReconciledChannel
 from lockstitch.rules import WARNING
-from lockstitch.sources.interface import new_finding
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import (

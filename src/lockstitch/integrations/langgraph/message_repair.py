@@ -25,10 +25,10 @@ from msgspec import Struct, field
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.errors import UsageError
+from lockstitch.formats.interface import new_finding
 from lockstitch.formats.langgraph.decisions import add_ids, make_distinct, repeated_ids
 from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
-from lockstitch.sources.interface import new_finding
 
 DIALECT = LANGCHAIN
 _TWINS = ("tool_use", "tool_call", "function_call")

@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.sqlite import LangGraph
+from lockstitch.formats.sqlite import GuardedConnection as Database
+from lockstitch.formats.sqlite import bind_values, open_reading, require_known, tables_of
 from lockstitch.sources.source import is_own_database, is_postgres, path_of
-from lockstitch.sources.sqlite import GuardedConnection as Database
-from lockstitch.sources.sqlite import bind_values, open_reading, require_known, tables_of
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:

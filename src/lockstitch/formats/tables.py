@@ -13,8 +13,8 @@ from msgspec import Struct, field, structs
 
 from lockstitch.conversation.json_text import dump_like, replace_list
 from lockstitch.conversation.parts import Path
-from lockstitch.sources.interface import SQLITE, Format
-from lockstitch.sources.records import Record, amend_record, encode_record, read_json
+from lockstitch.formats.interface import SQLITE, Format
+from lockstitch.formats.records import Record, amend_record, encode_record, read_json
 
 Columns = dict[str, Any]
 # A GuardedConnection of ``sqlite``, which builds on this module.

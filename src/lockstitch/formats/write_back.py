@@ -21,10 +21,10 @@ from msgspec import Struct, structs
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.json_text import replace_list as json_text_replace_list
 from lockstitch.conversation.parts import Path
+from lockstitch.formats.interface import NEW, History, SourcedMessage, Transcript, parts_of
+from lockstitch.formats.records import Record, amend_record, new_record, record_bytes, with_value
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
-from lockstitch.sources.interface import NEW, History, SourcedMessage, Transcript, parts_of
-from lockstitch.sources.records import Record, amend_record, new_record, record_bytes, with_value
 
 Make = Callable[[Any, Record], Record]
 

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from lockstitch.errors import Conflict, Unreadable, UsageError
-from lockstitch.sources import sqlite
-from lockstitch.sources.interface import format_named
-from lockstitch.sources.sqlite import (
+from lockstitch.formats import sqlite
+from lockstitch.formats.interface import format_named
+from lockstitch.formats.sqlite import (
     CHANGED,
     GuardedConnection,
     bind_values,
@@ -25,7 +25,7 @@ from lockstitch.sources.sqlite import (
     text_of,
     value_slot,
 )
-from lockstitch.sources.tables import Columns, RowFormat
+from lockstitch.formats.tables import Columns, RowFormat
 
 _LONG = 1 << 12
 

@@ -23,11 +23,7 @@ from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
-from lockstitch.repair.edits import diff
-from lockstitch.repair.plan import Plan, plan_request, plan_stored
-from lockstitch.rules import ERROR, NOTE, RULES, Finding
-from lockstitch.sources.interface import (
+from lockstitch.formats.interface import (
     NEW,
     Format,
     History,
@@ -36,7 +32,7 @@ from lockstitch.sources.interface import (
     parts_of,
     trace_sources,
 )
-from lockstitch.sources.records import (
+from lockstitch.formats.records import (
     BOM,
     DOCUMENT,
     JSON,
@@ -47,7 +43,11 @@ from lockstitch.sources.records import (
     record_bytes,
     write_lines,
 )
-from lockstitch.sources.tables import Row
+from lockstitch.formats.tables import Row
+from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
+from lockstitch.repair.edits import diff
+from lockstitch.repair.plan import Plan, plan_request, plan_stored
+from lockstitch.rules import ERROR, NOTE, RULES, Finding
 
 _ROUNDS = 12
 UNREAD = "LS613"

@@ -22,16 +22,16 @@ from lockstitch.conversation.parts import Path, Place
 from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
+from lockstitch.formats.records import Pattern, Record
 from lockstitch.repair.draft import Ledger, RepairedMessage, RepairedPart, earlier_forms
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
-from lockstitch.sources.records import Pattern, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lockstitch.formats.records import DecodeLine
     from lockstitch.journal.records import JournalRecord
     from lockstitch.session.listing import ThreadConversation
-    from lockstitch.sources.records import DecodeLine
 
 
 NEW = -1
@@ -523,16 +523,11 @@ def format_named(name: str) -> Format:
     return _made[name]
 
 
-def format_module(name: str) -> Any:
-    """Return a module of a program's package, which stands above and is loaded when needed."""
-    return import_module(f"lockstitch.formats.{name}")
-
-
 def read_thread(
     records: Iterable[JournalRecord], fetch: Callable[[list[str]], dict[str, bytes]]
 ) -> ThreadConversation:
     """Read the conversation of a thread that LangGraph keeps in a store of our own."""
-    module = format_module("langgraph.journal")
+    module = import_module("lockstitch.formats.langgraph.journal")
     found: ThreadConversation = module.read_conversation(records, fetch)
     return found
 

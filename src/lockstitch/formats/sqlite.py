@@ -44,7 +44,7 @@ from typing import Any
 
 from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, UsageError, reason_of
 from lockstitch.files import os_files, read
-from lockstitch.sources.tables import ProgramTable, RowFormat
+from lockstitch.formats.tables import ProgramTable, RowFormat
 
 # A value cannot be longer than its file; a column that was added later may have a default value
 # in rows that do not hold it, and UTF-16 becomes longer as UTF-8.
