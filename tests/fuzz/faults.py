@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.errors import Unreadable
 from lockstitch.files import backup as backups
 from lockstitch.files import backup as manifests
@@ -71,12 +73,12 @@ def _again() -> None:
 
 def _write_behind(torn: bytes) -> None:
     """Let every file that is written have something torn at its end."""
-    before = source.Source._replace_bytes  # noqa: SLF001 - a bug on purpose
+    before = source.Source.write
 
-    def changed(place: Any, opened: Any, data: bytes, run: str, details: Any) -> Any:
-        return before(place, opened, data + torn, run, details)
+    def changed(place: Any, opened: Any, plan: Any, run: str, details: Any) -> Any:
+        return before(place, opened, structs.replace(plan, data=plan.data + torn), run, details)
 
-    source.Source._replace_bytes = changed  # type: ignore[method-assign] # noqa: SLF001 - as above
+    source.Source.write = changed  # type: ignore[method-assign] # a bug on purpose
 
 
 def _stray() -> None:

@@ -25,9 +25,15 @@ from lockstitch.cli.picker import (
     can_move,
     wrap_text,
 )
-from lockstitch.cli.render import COLOURS, describe_steps, difference_lines
+from lockstitch.cli.render import (
+    COLOURS,
+    current_folder,
+    describe_steps,
+    difference_lines,
+    home_folder,
+    shorten_path,
+)
 from lockstitch.cli.scan import BackgroundChecks, say_nothing_found, scan_file
-from lockstitch.cli.targets import current_folder, home_folder, shorten_path
 from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Struct, field
 
 from lockstitch.cli import terminal
-from lockstitch.cli.targets import shorten_path
+from lockstitch.cli.render import shorten_path
 from lockstitch.cli.terminal import escape_line, fit, text_width, wrap_rows
 from lockstitch.sources.listing import BROKEN, HEALTHY, UNREADABLE, WARNINGS, Key, SessionSummary
 from lockstitch.transcript import several

@@ -8,6 +8,7 @@ terminal as a control sequence.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO
@@ -62,6 +63,26 @@ def session_name(target: str, form: str | None, session: str | None) -> str:
 def report_name(report: Report) -> str:
     """Return the name of a session that was checked."""
     return session_name(report.target, report.format, report.session)
+
+
+def home_folder() -> str:
+    """Return the home directory."""
+    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
+
+
+def current_folder() -> str:
+    """Return the folder that the command was started in; empty if it is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - start-up time
+    except OSError:
+        return ""
+
+
+def shorten_path(path: str, home: str) -> str:
+    """Return a path with ``~`` for the home directory."""
+    if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
+        return f"~{path[len(home.rstrip('/')) :]}"
+    return "~" if path == home else path
 
 
 # Findings

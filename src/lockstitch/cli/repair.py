@@ -24,7 +24,6 @@ from lockstitch.cli.options import (
 )
 from lockstitch.cli.targets import (
     ThreadScope,
-    current_folder,
     last_used_session,
     naming_target,
     process_threads,
@@ -51,7 +50,6 @@ from lockstitch.files import backup
 from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.sources import operations
-from lockstitch.sources.listing import resume_line_of
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.source import (
     OWN,
@@ -61,6 +59,8 @@ from lockstitch.sources.source import (
     Source,
     pasted,
     paused_collection,
+    resume_line,
+    resuming,
     status_of_findings,
 )
 from lockstitch.sources.targets import (
@@ -189,8 +189,9 @@ def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
                 done.append(_report_failure(name, source))
                 continue
             try:
+                session = source.open(follow_symlinks=request.follow_symlinks)
                 with paused_collection():
-                    done.append(_repair_one(name, source, request, prompt))
+                    done.append(_repair_one(name, session, request, prompt))
             except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
                 done.append(_report_failure(name, error))
     except KeyboardInterrupt:
@@ -278,11 +279,11 @@ def _report_failure(name: str, error: Exception) -> SessionOutcome:
 
 
 def _repair_one(
-    name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
+    name: str, session: Opened, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
-    """Plan, show, ask and write the repair of one session."""
-    options, label = request.options, render.session_name(name, source.format, source.session)
-    session = source.open(follow_symlinks=request.follow_symlinks)
+    """Plan, show, ask and write the repair of one session that was read."""
+    source, options = session.source, request.options
+    label = render.session_name(name, source.format, source.session)
     output = request.output
     if output is not None and not request.diff:
         write_copy(output, None, source.path, force=request.force)
@@ -303,7 +304,7 @@ def _repair_one(
         _show_plan(label, session, plan, request, is_done=True)
         return SessionOutcome(name, outlook, is_written=True)
     # Asked before anything is shown, so that nothing is shown as done that is then refused.
-    session.source.require_closed(session, operations.COPY, is_named=request.session is not None)
+    source.require_closed(session, operations.COPY, is_named=request.session is not None)
     if not request.yes:
         _show_plan(label, session, plan, request, is_done=False)
         if not prompt.wants(lambda: _show_difference(label, plan)):
@@ -393,7 +394,7 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     elif not request.diff:
         terminal.note("Nothing was changed.")
-    kept, here = [one for one in repaired if one.backup], current_folder()
+    kept = [one for one in repaired if one.backup]
     if kept and not request.as_json:
         paths = [one.report.target for one in kept]
         # the folders of all programs are looked up only if they may have to be named
@@ -411,9 +412,13 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
     if kept and not request.as_json:
         what = "it" if len(kept) == 1 else f"all {len(kept)}"
         terminal.note(f"To undo {what}: lockstitch undo {' '.join(map(pasted, places))}")
-        line = resume_line_of(kept[0].report, here) if len(kept) == 1 else ""
-        if line:
-            terminal.note(f"To resume it: {line}")
+        if len(kept) == 1:
+            report = kept[0].report
+            _, words, is_local = resuming(report.format, report.session, report.target)
+            folder = report.project if is_local else None
+            line = resume_line(words, folder, render.current_folder())
+            if line:
+                terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
         return FAILED
     return FINDINGS if is_broken(left) else CLEAN

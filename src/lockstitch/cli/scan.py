@@ -16,8 +16,9 @@ from lockstitch.cli import render, terminal
 from lockstitch.cli.check import check_own_store, check_threads
 from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
+from lockstitch.cli.render import home_folder, shorten_path
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
-from lockstitch.cli.targets import ThreadScope, home_folder, read_shard, shorten_path
+from lockstitch.cli.targets import ThreadScope, read_shard
 from lockstitch.cli.terminal import (
     CLEAN,
     FAILED,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option, read_number
-from lockstitch.cli.targets import home_folder, is_own_store, own_stores_below, shorten_path
+from lockstitch.cli.render import home_folder, shorten_path
+from lockstitch.cli.targets import is_own_store, own_stores_below
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.sources import listing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch.cli.options import count_cores
-from lockstitch.cli.render import STDIN
+from lockstitch.cli.render import STDIN, current_folder
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files.read import read_file, read_head
@@ -234,26 +234,6 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
             "this command takes one request, in a file of its own"
         ).about(name)
     return found[0]
-
-
-def home_folder() -> str:
-    """Return the home directory."""
-    return os.path.expanduser("~")  # noqa: PTH111 - start-up time
-
-
-def current_folder() -> str:
-    """Return the folder that the command was started in; empty if it is gone."""
-    try:
-        return os.getcwd()  # noqa: PTH109 - start-up time
-    except OSError:
-        return ""
-
-
-def shorten_path(path: str, home: str) -> str:
-    """Return a path with ``~`` for the home directory."""
-    if home and path != home and path.startswith(f"{home.rstrip('/')}/"):
-        return f"~{path[len(home.rstrip('/')) :]}"
-    return "~" if path == home else path
 
 
 # LangGraph's threads in a PostgreSQL: streams, not lists

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec import structs
+
 from lockstitch.compaction.running import CompactBounds, Summarizer
 from lockstitch.errors import Conflict, Unreadable
 from lockstitch.files import backup as backups
 from lockstitch.files.replace import snapshot
 from lockstitch.formats.compaction import Condensed, draft_compaction, run_compaction
-from lockstitch.sources.operations import backup_details, until_it_stays
+from lockstitch.formats.repair import file_bytes
+from lockstitch.sources.operations import until_it_stays, write_plan
 from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
 from lockstitch.sources.targets import resolve_sources
 
@@ -94,7 +97,11 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
         raise Conflict(
             "this session has gone on since it was read; nothing was written: read it again"
         )
-    compaction = {"rung": done.done.rung, "turns": done.turns}
-    details = {**backup_details(made.draft.repaired), "compaction": compaction}
-    done.backup, done.carried = session.source.replace(session, made.after, run, details)
+    data = file_bytes(made.after)
+    plan = structs.replace(
+        made.draft.repaired, before=session.transcript, after=made.after, data=data
+    )
+    facts = {"rung": done.done.rung, "turns": done.turns}
+    written = write_plan(session, plan, run, compaction=facts)
+    done.backup, done.carried = written.backup, written.carried
     return done

@@ -8,7 +8,6 @@ it is shown record by record.
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,7 +35,14 @@ from lockstitch.journal.queries import Match, SearchWords, said_in
 from lockstitch.repair.edits import diff
 from lockstitch.rules import ERROR, RULES, Finding
 from lockstitch.rules.rule import grouped
-from lockstitch.sources.source import OWN, Report, Source, may_hold_many, pasted
+from lockstitch.sources.source import (
+    OWN,
+    Report,
+    Source,
+    may_hold_many,
+    resume_line,
+    resuming,
+)
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
@@ -89,7 +95,7 @@ class SessionSummary(Struct):
 
     def resume_line(self, here: str = "") -> str:
         """Return the line that resumes the session from a folder; empty if there is none."""
-        return _resume_line(self.words, self.project if self.is_local else None, here)
+        return resume_line(self.words, self.project if self.is_local else None, here)
 
 
 class Problem(Struct):
@@ -178,31 +184,6 @@ def summary_of_report(report: Report, title: str = "") -> SessionSummary:
         is_local=is_local,
     )
     return with_check(summary, report)
-
-
-def resume_line_of(report: Report, here: str = "") -> str:
-    """Return the line that resumes the session of a report from a folder; empty if none does."""
-    _, words, is_local = resuming(report.format, report.session, report.target)
-    return _resume_line(words, report.project if is_local else None, here)
-
-
-def _resume_line(words: Sequence[str], folder: str | None, here: str) -> str:
-    """Return a line of shell for these words, which first goes to a folder if it is another one."""
-    line = shlex.join(words)
-    return f"cd {pasted(folder)} && {line}" if line and folder and folder != here else line
-
-
-def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
-    """Return a program's name, the words that resume a session of it, and whether by folder."""
-    if not form or form == OWN:
-        return ("Lockstitch" if form else ""), (), False
-    try:
-        known = format_named(form)
-    except LockstitchError:
-        return form, (), False
-    filled = {"{id}": session or "", "{path}": path}
-    words = tuple(filled.get(word, word) for word in known.resume)
-    return known.title, words if all(words) else (), known.is_local
 
 
 def one_line(text: str) -> str:

@@ -250,11 +250,17 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
     return Repaired(report, plan.remaining, plan.changes, plan.quarantine)
 
 
-def write_plan(session: Opened, plan: RepairPlan, run: str) -> Repaired:
-    """Write a planned repair, with its backup."""
+def write_plan(session: Opened, plan: RepairPlan, run: str, **facts: Any) -> Repaired:
+    """Write a planned repair, with a backup that says what it was for, and other ``facts``."""
     done = preview_plan(session, plan)
     if plan.changed:
-        done.backup, done.carried = session.source.write(session, plan, run, backup_details(plan))
+        details = {
+            "codes": sorted({finding.code for finding in plan.findings}),
+            "changes": msgspec.to_builtins(plan.changes),
+            "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
+            **facts,
+        }
+        done.backup, done.carried = session.source.write(session, plan, run, details)
     return done
 
 
@@ -278,15 +284,6 @@ def write_repair(
     except Conflict:
         done = repair(session.source, options, run=run, follow_symlinks=follow_symlinks)
     return done, True
-
-
-def backup_details(plan: RepairPlan) -> dict[str, Any]:
-    """Return what a backup says of the repair that it was plan for."""
-    return {
-        "codes": sorted({finding.code for finding in plan.findings}),
-        "changes": msgspec.to_builtins(plan.changes),
-        "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
-    }
 
 
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:

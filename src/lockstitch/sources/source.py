@@ -42,7 +42,6 @@ from lockstitch.formats.records import (
     close_document,
     read_json,
     read_lines,
-    write_lines,
 )
 from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.repair import RepairPlan, findings_in
@@ -240,31 +239,17 @@ class Source(Struct, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Write a planned repair; return where the backup is, and how many bytes others added."""
-        if not plan.data:
-            return self.replace(opened, plan.after, run, details)
-        return self._replace_bytes(opened, plan.data, run, details)
-
-    def replace(
-        self, opened: Opened, after: Transcript, run: str, details: dict[str, Any]
-    ) -> tuple[str | None, int]:
-        """Put other records in the place of those that were read, with a backup of these."""
-        data = write_lines(after.context.data, after.records)
-        return self._replace_bytes(opened, data, run, details)
-
-    def _replace_bytes(
-        self, opened: Opened, data: bytes, run: str, details: dict[str, Any]
-    ) -> tuple[str | None, int]:
-        """Put another content, not packed yet, in the place of what was read, with a backup."""
+        """Write a plan with a backup; return where that is, and how many bytes others added."""
         before = opened.before
         if before is None:
             raise UsageError("it was not read as a whole, so that nothing can be put in its place")
         self.require_closed(opened, COPY)
-        data = read.pack(data) if read.is_packed(self.path) else data
+        data = read.pack(plan.data) if read.is_packed(self.path) else plan.data
         backup, replaced = replace_with_backup(before, data, run, details)
+        kept = str(backup.file)
         if not replaced.carried:
             _keep_time(before)
-        return str(backup.file), replaced.carried
+        return kept, replaced.carried
 
 
 class Shorter(Struct):
@@ -310,6 +295,7 @@ def _keep_time(before: Snapshot) -> None:
 
 def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> Transcript:
     """Parse the bytes of a session's file."""
+    beside = Beside(source.path)
     is_packed = data[: len(read.ZSTD_MAGIC)] == read.ZSTD_MAGIC
     held = read.unpack(data) if is_packed else read.Unpacked(data, whole=True)
     records = records_of(source, held.data, slim)
@@ -318,8 +304,7 @@ def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> T
         place, end = (records[-1].place if records else "1"), len(held.data)
         records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
     name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    context = Context(held.data, name, Beside(source.path))
-    transcript = source.form.parse(records, context)
+    transcript = source.form.parse(records, Context(held.data, name, beside))
     require_records(source, transcript)
     return transcript
 
@@ -528,6 +513,25 @@ def pasted(path: str, home: str | None = None) -> str:
         rest = path[len(own.rstrip(os.sep)) + 1 :]
         return f"~/{shlex.quote(rest)}" if rest else "~"
     return shlex.quote(path)
+
+
+def resume_line(words: Sequence[str], folder: str | None, here: str) -> str:
+    """Return a line of shell for these words, which first goes to a folder if it is another one."""
+    line = shlex.join(words)
+    return f"cd {pasted(folder)} && {line}" if line and folder and folder != here else line
+
+
+def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
+    """Return a program's name, the words that resume a session of it, and whether by folder."""
+    if not form or form == OWN:
+        return ("Lockstitch" if form else ""), (), False
+    try:
+        known = format_named(form)
+    except LockstitchError:
+        return form, (), False
+    filled = {"{id}": session or "", "{path}": path}
+    words = tuple(filled.get(word, word) for word in known.resume)
+    return known.title, words if all(words) else (), known.is_local
 
 
 @contextmanager
