@@ -189,9 +189,7 @@ def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
                 done.append(_report_failure(name, source))
                 continue
             try:
-                session = source.open(follow_symlinks=request.follow_symlinks)
-                with paused_collection():
-                    done.append(_repair_one(name, session, request, prompt))
+                done.append(_repair_one(name, source, request, prompt))
             except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
                 done.append(_report_failure(name, error))
     except KeyboardInterrupt:
@@ -279,49 +277,52 @@ def _report_failure(name: str, error: Exception) -> SessionOutcome:
 
 
 def _repair_one(
-    name: str, session: Opened, request: RepairRequest, prompt: RepairPrompt
+    name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> SessionOutcome:
-    """Plan, show, ask and write the repair of one session that was read."""
-    source, options = session.source, request.options
+    """Read, plan, show, ask and write the repair of one session."""
+    options, output = request.options, request.output
     label = render.session_name(name, source.format, source.session)
-    output = request.output
-    if output is not None and not request.diff:
-        write_copy(output, None, source.path, force=request.force)
-    if request.branch is not None:
-        data = source.form.fork(session.transcript, request.branch)
-        write_copy(str(output), data, source.path, force=request.force)
-        where = render.target_name(str(output))
-        terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
-        return SessionOutcome(name, operations.preview_plan(session, None), is_written=True)
-    plan = operations.plan_session(session, options)
-    outlook = operations.preview_plan(session, plan)
-    if not plan.changed or request.diff:
-        _show_plan(label, session, plan, request, is_done=False)
-        return SessionOutcome(name, outlook)
-    if output is not None:
-        data = operations.encode_copy(session, plan, output)
-        write_copy(output, data, source.path, force=request.force)
-        _show_plan(label, session, plan, request, is_done=True)
-        return SessionOutcome(name, outlook, is_written=True)
-    # Asked before anything is shown, so that nothing is shown as done that is then refused.
-    source.require_closed(session, operations.COPY, is_named=request.session is not None)
-    if not request.yes:
-        _show_plan(label, session, plan, request, is_done=False)
-        if not prompt.wants(lambda: _show_difference(label, plan)):
+    with paused_collection():
+        session = source.open(follow_symlinks=request.follow_symlinks)
+        if output is not None and not request.diff:
+            write_copy(output, None, source.path, force=request.force)
+        if request.branch is not None:
+            data = source.form.fork(session.transcript, request.branch)
+            write_copy(str(output), data, source.path, force=request.force)
+            where = render.target_name(str(output))
+            terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
+            return SessionOutcome(name, operations.preview_plan(session, None), is_written=True)
+        plan = operations.plan_session(session, options)
+        outlook = operations.preview_plan(session, plan)
+        if not plan.changed or request.diff:
+            _show_plan(label, session, plan, request, is_done=False)
             return SessionOutcome(name, outlook)
-    try:
-        done, had_gone_on = operations.write_repair(
-            session, plan, options, request.run, follow_symlinks=request.follow_symlinks
-        )
-    except Moved:
-        terminal.note(f"{render.target_name(label)}: was continued meanwhile; nothing was changed")
-        outlook.went_on = True
-        return SessionOutcome(name, outlook)
-    if had_gone_on:
-        terminal.note("The session was continued meanwhile; it was read and repaired again.")
-    if request.yes:
-        _show_plan(label, session, plan, request, is_done=True)
-    return SessionOutcome(name, done, is_written=True)
+        if output is not None:
+            data = operations.encode_copy(session, plan, output)
+            write_copy(output, data, source.path, force=request.force)
+            _show_plan(label, session, plan, request, is_done=True)
+            return SessionOutcome(name, outlook, is_written=True)
+        # Asked before anything is shown, so that nothing is shown as done that is then refused.
+        source.require_closed(session, operations.COPY, is_named=request.session is not None)
+        if not request.yes:
+            _show_plan(label, session, plan, request, is_done=False)
+            if not prompt.wants(lambda: _show_difference(label, plan)):
+                return SessionOutcome(name, outlook)
+        try:
+            done, had_gone_on = operations.write_repair(
+                session, plan, options, request.run, follow_symlinks=request.follow_symlinks
+            )
+        except Moved:
+            terminal.note(
+                f"{render.target_name(label)}: was continued meanwhile; nothing was changed"
+            )
+            outlook.went_on = True
+            return SessionOutcome(name, outlook)
+        if had_gone_on:
+            terminal.note("The session was continued meanwhile; it was read and repaired again.")
+        if request.yes:
+            _show_plan(label, session, plan, request, is_done=True)
+        return SessionOutcome(name, done, is_written=True)
 
 
 def _show_plan(
@@ -394,7 +395,7 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     elif not request.diff:
         terminal.note("Nothing was changed.")
-    kept = [one for one in repaired if one.backup]
+    kept, here = [one for one in repaired if one.backup], render.current_folder()
     if kept and not request.as_json:
         paths = [one.report.target for one in kept]
         # the folders of all programs are looked up only if they may have to be named
@@ -416,7 +417,7 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
             report = kept[0].report
             _, words, is_local = resuming(report.format, report.session, report.target)
             folder = report.project if is_local else None
-            line = resume_line(words, folder, render.current_folder())
+            line = resume_line(words, folder, here)
             if line:
                 terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
