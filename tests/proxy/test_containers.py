@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstitch.cli import command, parser
-from lockstitch.cli.proxy import _settings
+from lockstitch.cli.serving import _settings
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,6 +22,7 @@ from msgspec import structs
 from lockstitch.cli import parser, terminal
 from lockstitch.cli.terminal import CLEAN, FAILED, INTERRUPTED
 from lockstitch.errors import LockstitchError, UsageError, suggestion
+from lockstitch.stores.addresses import address_problem, public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,16 +79,24 @@ COMMANDS = {
 # A session is many objects and hardly any circles of them: to look for those as often as Python
 # does takes up to a quarter of the time.
 COLLECT_AFTER = 50_000
-# A module cannot have the name of a word of Python's own, nor that of a function here.
-_MODULES = {"import": "importing", "run": "running"}
-# Small commands of one subject share a module, each as a constant of its own name.
+# Commands of one subject share a module, each as a constant of its own name.
 _SHARED = {
-    "rewind": "rewind",
-    "fork": "rewind",
-    "checkpoints": "rewind",
-    "retain": "retain",
-    "delete": "retain",
-    "vacuum": "retain",
+    "backups": "undo",
+    "undo": "undo",
+    "import": "migrate",
+    "migrate": "migrate",
+    "checkpoints": "store",
+    "delete": "store",
+    "fork": "store",
+    "retain": "store",
+    "rewind": "store",
+    "vacuum": "store",
+    "provider": "serving",
+    "proxy": "serving",
+    "ui": "serving",
+    "watch": "serving",
+    # a module cannot have the name of a function here
+    "run": "running",
 }
 
 
@@ -136,8 +145,7 @@ def _report_failure(words: Sequence[str], error: BaseException, message: str) ->
 
 def command(name: str) -> Command:
     """Return the declaration of one command; imports only that command's module."""
-    home = _SHARED.get(name) or _MODULES.get(name, name)
-    module = import_module(f"lockstitch.cli.{home}")
+    module = import_module(f"lockstitch.cli.{_SHARED.get(name, name)}")
     found: Command = getattr(module, name.upper() if name in _SHARED else "COMMAND")
     group, summary = COMMANDS[name]
     return structs.replace(found, group=group, summary=summary)
@@ -177,8 +185,6 @@ def _run_command(words: Sequence[str]) -> int:
     for word in named if isinstance(named, list) else [named]:
         # what exists is a path, however it looks; no command has to think of odd addresses
         if word and operand.is_target and not os.path.lexists(word):
-            from lockstitch.stores.addresses import address_problem, public
-
             problem = address_problem(word)
             if problem:
                 raise UsageError(problem).about(public(word))
@@ -191,8 +197,6 @@ def _run_command(words: Sequence[str]) -> int:
 
 def _describe_unknown(word: str) -> str:
     """Return the error for an unknown command, with a suggestion: another one, or a session."""
-    from lockstitch.stores.addresses import public
-
     hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."
     if "://" in word or os.path.lexists(word):
         hint = f" To check what has that name: lockstitch check {shlex.quote(public(word))}"

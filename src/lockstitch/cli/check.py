@@ -39,7 +39,14 @@ from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
 from lockstitch.sources.source import OWN, Report, pasted
-from lockstitch.sources.targets import LANGGRAPH, SESSIONS, STORE, THREADS, classify
+from lockstitch.sources.targets import (
+    LANGGRAPH,
+    SESSIONS,
+    STORE,
+    THREADS,
+    classify,
+    unknown_program,
+)
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -219,7 +226,6 @@ def check_own_store(
 def check_list(target: str, dialect: str | None, model: str | None) -> Report:
     """Read and check one message list; what cannot be read becomes a report with an error."""
     from lockstitch.formats.plain import doubt_of
-    from lockstitch.sources.targets import unknown_program
 
     try:
         document = read_document(target)
@@ -242,7 +248,6 @@ def check_list(target: str, dialect: str | None, model: str | None) -> Report:
 def _check_requests(document: MessageDocument, dialect: str | None, model: str | None) -> Report:
     """Check a file of which every line is a request."""
     from lockstitch.formats.plain import Requests, dialect_in
-    from lockstitch.sources.targets import unknown_program
 
     like = "" if dialect else Requests().doubt(document.value)
     if like:

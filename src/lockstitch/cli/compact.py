@@ -26,7 +26,7 @@ from lockstitch.cli.options import (
     YES,
     Command,
     Operand,
-    Option,
+    option,
     read_number,
     read_seconds,
 )
@@ -388,40 +388,32 @@ COMMAND = Command(
         "target", "TARGET", "A file, the id of a session, or a store's address.", required=True
     ),
     options=(
-        Option(
-            "budget",
-            ("--budget",),
+        option(
+            "--budget TOKENS",
             f"Tokens that a request may have afterwards (default: {compaction.BUDGET}).",
-            metavar="TOKENS",
             default=compaction.BUDGET,
             read=read_number("a number from 1 on", 1),
         ),
-        Option(
-            "max_bytes",
-            ("--max-bytes",),
+        option(
+            "--max-bytes BYTES",
             "Bytes that a request may have, images included.",
-            metavar="BYTES",
             read=read_number("a number from 1 on", 1),
         ),
-        Option(
-            "model_command",
-            ("--model-command",),
+        option(
+            "--model-command CMD",
             "Program that sums up: a prompt on stdin, the summary on stdout; no shell is used.",
-            metavar="CMD",
         ),
-        Option(
-            "deadline",
-            ("--deadline",),
+        option(
+            "--deadline SECONDS",
             "Seconds that summing up may take in all (default: 300).",
-            metavar="SECONDS",
             default=300.0,
             read=_read_deadline,
         ),
         YES,
-        Option("diff", ("--diff",), "Only say what would be done."),
-        Option("output", ("--output", "-o"), "Write a compacted copy here.", metavar="FILE"),
+        option("--diff", "Only say what would be done."),
+        option("--output -o FILE", "Write a compacted copy here."),
         OVERWRITE,
-        Option("undo", ("--undo",), "Take the compactions of a session in a store back."),
+        option("--undo", "Take the compactions of a session in a store back."),
         FORMAT,
         SESSION,
         FOLLOW,

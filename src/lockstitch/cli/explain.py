@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 import lockstitch
@@ -87,7 +88,6 @@ def _print_markdown(markdown: str) -> None:
     if not (terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout)):
         terminal.emit(markdown.encode())
         return
-    from shutil import get_terminal_size
 
     for line in render_markdown(markdown, min(get_terminal_size().columns, _WIDEST)):
         terminal.say(line)

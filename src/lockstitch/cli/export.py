@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import FORMAT, OVERWRITE, SESSION, Command, Operand, Option
+from lockstitch.cli.options import FORMAT, OVERWRITE, SESSION, Command, Operand, option
 from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FINDINGS, escape_controls
 from lockstitch.conversation.json_text import dump, is_json
@@ -24,6 +24,7 @@ from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
+from lockstitch.formats.records import decode_json
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
 from lockstitch.transcript import several
@@ -169,7 +170,6 @@ def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
     if not redact:
         yield from lines
         return
-    from lockstitch.formats.records import decode_json
     from lockstitch.redaction import redact_value
 
     # all at once, so that a secret has one placeholder in all
@@ -307,23 +307,19 @@ COMMAND = Command(
     ),
     operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
-        Option(
-            "to",
-            ("--to",),
+        option(
+            "--to DIALECT",
             f"Dialect: {', '.join(DIALECTS)}; or a document: {', '.join(DOCUMENTS)}.",
-            metavar="DIALECT",
         ),
-        Option("raw", ("--raw",), "As stored: not healed."),
-        Option(
-            "redact",
-            ("--redact",),
+        option("--raw", "As stored: not healed."),
+        option(
+            "--redact all",
             "Without secrets; =all: without mail addresses, telephone numbers and names of users, "
             "too.",
-            metavar="all",
             choices=("secrets", "all"),
             implied="secrets",
         ),
-        Option("output", ("--output", "-o"), "Write to this file (0600).", metavar="FILE"),
+        option("--output -o FILE", "Write to this file (0600)."),
         OVERWRITE,
         FORMAT,
         SESSION,

@@ -12,7 +12,7 @@ import msgspec
 
 import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, Option
+from lockstitch.cli.options import DIALECT, JSON, MODEL, OVERWRITE, Command, Operand, option
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump, member_spans, replace_items
@@ -332,14 +332,11 @@ COMMAND = Command(
     options=(
         DIALECT,
         MODEL,
-        Option(
-            "output",
-            ("--output", "-o"),
-            "Write the healed JSON to a file, atomically, instead of stdout.",
-            metavar="FILE",
+        option(
+            "--output -o FILE", "Write the healed JSON to a file, atomically, instead of stdout."
         ),
         OVERWRITE,
-        Option("diff", ("--diff",), "Print a unified diff instead of the healed JSON."),
+        option("--diff", "Print a unified diff instead of the healed JSON."),
         JSON,
     ),
 )

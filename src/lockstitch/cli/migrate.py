@@ -1,16 +1,25 @@
-"""``lockstitch migrate``: sessions of one store, or threads of LangGraph's, copied into another."""
+"""``lockstitch migrate`` and ``import``: sessions copied into a store of Lockstitch's own.
+
+From another one, from LangGraph's savers, or from another program.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import FORMAT, JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import naming_target, require_store
-from lockstitch.cli.terminal import CLEAN, FAILED
-from lockstitch.errors import UnknownFormat, UsageError
-from lockstitch.sources.source import is_postgres, pasted
+from lockstitch.cli.heal import read_document
+from lockstitch.cli.options import DIALECT, FORMAT, JSON, SESSION, Command, Operand, option
+from lockstitch.cli.render import STDIN
+from lockstitch.cli.targets import find_sessions, is_own_store, naming_target, require_store
+from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
+from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
+from lockstitch.sources.source import Source, is_postgres, pasted
 from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
@@ -19,16 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration
-    from lockstitch.session.copying import Copy
+    from lockstitch.session.copying import Copy, Taken
     from lockstitch.stored import Failed as CopyFailed
 
-_OPERANDS = 2
+
+_TWO = 2
 _SHOWN = 5
 # How the name of a migration begins, by which an undo knows that it is asked for one.
-RUN = "migrate-"
+MIGRATION = "migrate-"
 
 
-def run(  # noqa: PLR0913 - one keyword an option
+def run_migrate(  # noqa: PLR0913 - one keyword an option
     *,
     names: list[str],
     session: str | None,
@@ -38,28 +48,27 @@ def run(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Copy sessions, and return the exit status."""
-    if len(names) != _OPERANDS:
+    if len(names) != _TWO:
         raise UsageError("give two stores: lockstitch migrate FROM TO")
     source, target = names
     if _is_of_langgraph(source, target, form):
         if name is not None:
             raise UsageError("a thread of LangGraph keeps its id: leave --as out")
-        return _threads(source, target, session, dry_run=dry_run, as_json=as_json)
+        return _copy_threads(source, target, session, dry_run=dry_run, as_json=as_json)
     if dry_run:
         raise UsageError("--dry-run is for threads of LangGraph's savers")
-    return _sessions(require_store(source), target, session, name, as_json=as_json)
+    return _copy_sessions(require_store(source), target, session, name, as_json=as_json)
 
 
 # Between stores of Lockstitch's own
 
 
-def _sessions(
+def _copy_sessions(
     source: str, target: str, session: str | None, name: str | None, *, as_json: bool
 ) -> int:
     if name is not None and session is None:
         raise UsageError("--as is for one session: name it with --session")
     from lockstitch import stored
-    from lockstitch.cli.terminal import ProgressBar
 
     with naming_target(source):
         total = stored.records_in(source, session)
@@ -73,7 +82,7 @@ def _sessions(
         terminal.complain(f"{render.target_name(source)}:{one.session}: {one.error}")
     if as_json:
         fields = {"from": public(source), "to": public(target)}
-        terminal.emit(render.encode_json(**fields, sessions=[_fields(one) for one in done]))
+        terminal.emit(render.encode_json(**fields, sessions=[_copy_fields(one) for one in done]))
     else:
         copies = [one for one in done if not isinstance(one, stored.Failed)]
         new = [one for one in copies if one.is_new]
@@ -84,7 +93,7 @@ def _sessions(
     return FAILED if failures else CLEAN
 
 
-def _fields(one: Copy | CopyFailed) -> dict[str, Any]:
+def _copy_fields(one: Copy | CopyFailed) -> dict[str, Any]:
     from lockstitch.stored import Failed as CopyFailed
 
     if isinstance(one, CopyFailed):
@@ -123,9 +132,9 @@ def _library() -> Iterator[Any]:
     yield migration
 
 
-def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as_json: bool) -> int:
-    from lockstitch.cli.terminal import ProgressBar
-
+def _copy_threads(
+    source: str, target: str, session: str | None, *, dry_run: bool, as_json: bool
+) -> int:
     with _library() as library, naming_target(source):
         total = library.count(source, session)
         with ProgressBar("Copying", total, "checkpoints") as advance:
@@ -136,13 +145,13 @@ def _threads(source: str, target: str, session: str | None, *, dry_run: bool, as
             terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
     if as_json:
         fields = {"from": public(source), "to": public(target), "run": done.run}
-        rows = [_thread(one) for one in done.threads]
+        rows = [_thread_fields(one) for one in done.threads]
         terminal.emit(render.encode_json(**fields, dry_run=dry_run, sessions=rows))
     _print_outcome(done, target, dry_run=dry_run)
     return FAILED if any(one.error is not None for one in done.threads) else CLEAN
 
 
-def _thread(one: Migrated) -> dict[str, Any]:
+def _thread_fields(one: Migrated) -> dict[str, Any]:
     if one.error is not None:
         return {"session": one.thread, "error": one.error}
     return {
@@ -234,9 +243,9 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
     return FAILED if count < len(done) else CLEAN
 
 
-COMMAND = Command(
+MIGRATE = Command(
     name="migrate",
-    run=run,
+    run=run_migrate,
     details=(
         "For stores of Lockstitch's own, of any two kinds; TO is made if it is not there. Records "
         "keep their keys and times, large values, titles, tags and metadata go with them, and the "
@@ -262,9 +271,158 @@ COMMAND = Command(
     operand=Operand("names", "FROM TO", "A store's address or file; another store's.", many=True),
     options=(
         SESSION,
-        Option("name", ("--as",), "Name of the copy, where one session is copied.", metavar="NAME"),
+        option("--as NAME", "Name of the copy, where one session is copied.", name="name"),
         FORMAT,
-        Option("dry_run", ("--dry-run",), "Of LangGraph's threads: read, compare, write nothing."),
+        option("--dry-run", "Of LangGraph's threads: read, compare, write nothing."),
+        JSON,
+    ),
+)
+
+
+_TWO = 2
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 128
+
+
+def run_import(  # noqa: PLR0913 - one keyword an option
+    *,
+    names: list[str],
+    session: str | None,
+    name: str | None,
+    dialect: str | None,
+    form: str | None,
+    as_json: bool,
+) -> int:
+    """Import sessions, and return the exit status."""
+    if len(names) != _TWO:
+        raise UsageError("give a session and a store: lockstitch import TARGET STORE")
+    target, store = names
+    done: list[tuple[Source, Taken | str]]
+    if is_own_store(target, form):
+        raise UsageError(
+            f"{public(target)} is a store of Lockstitch's own: `lockstitch migrate` copies it"
+        )
+    with naming_target(target):
+        found = find_sessions(target, form, session)
+    if found is None:
+        done = [(Source(target, "list", "list"), _import_list(target, store, name, dialect))]
+        _report_taken(store, done, as_json=as_json)
+        return FAILED if isinstance(done[0][1], str) else CLEAN
+    if not found:
+        if session is None:
+            raise Unreadable(f"{public(target)} holds no session that could be imported")
+        raise Unreadable(
+            f"{public(target)} holds no session {session}; --session chooses among those that are"
+            " there, and --as NAME gives the new one its name"
+        )
+    if name is not None and len(found) > 1:
+        raise UsageError("--as is for one session: name it with --session")
+    done = []
+
+    with ProgressBar("Importing", len(found), "sessions") as advance:
+        for source in found:
+            done.append((source, _import_session(source, store, name)))
+            advance(1)
+    _report_taken(store, done, as_json=as_json)
+    return FAILED if any(isinstance(one, str) for _, one in done) else CLEAN
+
+
+def _import_list(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
+    """Import a plain list or a request's body; return why not, if not."""
+    from lockstitch import stored as stores
+
+    if target == STDIN and name is None:
+        return "a list from stdin needs a name: --as NAME"
+    try:
+        value = read_document(target).value
+        own = name or name_of(Source(target, "list", "list"), None)
+        return stores.take_in(store, own, value, dialect)
+    except LockstitchError as error:
+        return str(error)
+
+
+def _import_session(source: Source, store: str, name: str | None) -> Taken | str:
+    """Import one session; return why not, if not."""
+    from lockstitch import stored as stores
+    from lockstitch.session.copying import system_in
+    from lockstitch.sources import operations
+
+    try:
+        if source.error is not None:
+            return source.error
+        opened = source.open(follow_symlinks=True)
+        messages, dialect, left = operations.export(opened, None)
+        if left:
+            codes = ", ".join(sorted({found.code for found in left}))
+            return f"it cannot be made valid ({codes}); see: lockstitch check"
+        own = name or name_of(source, opened.transcript.session)
+        system = system_in(opened.transcript.history.body or {})
+        return stores.take_in(store, own, messages, dialect, system=system)
+    except LockstitchError as error:
+        return str(error)
+
+
+def name_of(source: Source, session: str | None) -> str:
+    """Name a session after its id, or its file, with the characters that a name may have."""
+    stem = os.path.basename(source.path).partition(".")[0]  # noqa: PTH119 - start-up time
+    wanted = session or source.session or stem
+    return _OTHER.sub("-", wanted).lstrip(".")[:_LONGEST] or "imported"
+
+
+def _report_taken(store: str, done: list[tuple[Source, Taken | str]], *, as_json: bool) -> None:
+    if as_json:
+        fields = [_taken_fields(source, one) for source, one in done]
+        terminal.emit(render.encode_json(to=public(store), sessions=fields))
+    for source, one in done:
+        label = render.session_name(render.target_name(source.path), source.format, source.session)
+        if isinstance(one, str):
+            terminal.complain(f"{label}: {one}")
+        elif not as_json:
+            terminal.note(f"{label}: {_describe_taken(one)}")
+
+
+def _describe_taken(one: Taken) -> str:
+    if not one.is_new:
+        return f"had been imported before, as {one.session}"
+    parts = [f"imported as {one.session}, {several(one.messages, 'message')}"]
+    parts += [f"{several(one.unknown, 'call')} at the end left open"] if one.unknown else []
+    return ", ".join(parts)
+
+
+def _taken_fields(source: Source, one: Taken | str) -> dict[str, Any]:
+    fields = {"target": public(source.path), "format": source.format, "source": source.session}
+    if isinstance(one, str):
+        return {**fields, "error": one}
+    taken = structs.asdict(one)
+    new = taken.pop("is_new")
+    return {**fields, **taken, "new": new}
+
+
+IMPORT = Command(
+    name="import",
+    run=run_import,
+    details=(
+        "TARGET is a file, a database, a folder or the id of a session of any program that is "
+        "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "
+        "in, healed, and projects to the same conversation in every dialect; calls at its end "
+        "without a result are left open with an unknown outcome. STORE is the address of a store "
+        "of Lockstitch's own, made if it is not there. The same session again is left alone; "
+        "another one of that name is never touched. TARGET is only read. With --json: to, and "
+        '"sessions", each with target, format, source, session, dialect, messages, records, new, '
+        "healed and unknown, or with an error."
+    ),
+    examples=(
+        "lockstitch import 4ee0c484 sqlite:///agent.db",
+        "lockstitch import ~/.codex/sessions/2026 sqlite:///agent.db",
+        "lockstitch import messages.json sqlite:///agent.db --as ticket-42",
+        "lockstitch import checkpoints.db postgresql://localhost/agents --session thread-7",
+    ),
+    operand=Operand("names", "TARGET STORE", "What to read; a store's address.", many=True),
+    options=(
+        SESSION,
+        option("--as NAME", "Name of the new session (default: its id).", name="name"),
+        DIALECT,
+        FORMAT,
         JSON,
     ),
 )

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from lockstitch.cli.parser import Command, Operand, Option
+from lockstitch.cli.parser import Command, Operand, option
 from lockstitch.conversation.json_text import is_index
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.formats.interface import NAMES as FORMAT_NAMES
@@ -29,8 +29,8 @@ __all__ = [
     "YES",
     "Command",
     "Operand",
-    "Option",
     "count_cores",
+    "option",
     "read_age",
     "read_number",
     "read_port",
@@ -109,68 +109,43 @@ def count_cores() -> int:
 
 # Options
 
-DIALECT = Option(
-    "dialect",
-    ("--dialect", "-d"),
+DIALECT = option(
+    "--dialect -d DIALECT",
     f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
     "Detected when not given.",
-    metavar="DIALECT",
     known=DIALECTS,
     read=_read_dialect,
 )
-MODEL = Option(
-    "model",
-    ("--model", "-m"),
-    "Model the request goes to, where its rules differ from the dialect's.",
-    metavar="MODEL",
+MODEL = option(
+    "--model -m MODEL", "Model the request goes to, where its rules differ from the dialect's."
 )
-JSON = Option("as_json", ("--json",), "Print one JSON document for programs.")
-YES = Option("yes", ("--yes", "-y"), "Do not ask.")
-FORMAT = Option(
-    "form",
-    ("--format",),
+JSON = option("--json", "Print one JSON document for programs.", name="as_json")
+YES = option("--yes -y", "Do not ask.")
+FORMAT = option(
+    "--format NAME",
     f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
-    metavar="NAME",
+    name="form",
     known=(*FORMAT_NAMES, "lockstitch"),
 )
-SESSION = Option(
-    "session",
-    ("--session",),
-    "Id of one session where a store holds many.",
-    metavar="ID",
-)
-LAST = Option(
-    "newest",
-    ("--last",),
+SESSION = option("--session ID", "Id of one session where a store holds many.")
+LAST = option(
+    "--last",
     "Take the session that was used last: in this folder, or else on this machine.",
+    name="newest",
 )
-OVERWRITE = Option(
-    "force", ("--force",), "Let -o overwrite a file that exists; never the one that is read."
+OVERWRITE = option("--force", "Let -o overwrite a file that exists; never the one that is read.")
+FOLLOW = option(
+    "--follow-symlinks", "Work on the file that a symbolic link leads to; refused otherwise."
 )
-FOLLOW = Option(
-    "follow_symlinks",
-    ("--follow-symlinks",),
-    "Work on the file that a symbolic link leads to; refused otherwise.",
-)
-WAIT = Option(
-    "wait",
-    ("--wait",),
+WAIT = option(
+    "--wait SECONDS",
     "Wait this long for a writer to give the session back (default: 0).",
-    metavar="SECONDS",
     default=0.0,
     read=read_seconds,
 )
-WORKERS = Option(
-    "workers",
-    ("--workers", "-w"),
-    "How many processes to use.",
-    metavar="N",
-    read=_read_workers,
-)
-SHARD = Option(
-    "shard",
-    ("--shard",),
+WORKERS = option("--workers -w N", "How many processes to use.", read=_read_workers)
+SHARD = option(
+    "--shard I/N",
     "PostgreSQL only: take part I of N of all threads, as in 2/4, one on each machine.",
-    metavar="I/N",
     read=_read_shard,
 )

@@ -103,6 +103,17 @@ class Option(Struct, frozen=True):
             raise UsageError(f"{flag} takes {error}") from None
 
 
+def option(spec: str, help: str, *, name: str = "", **more: Any) -> Option:  # noqa: A002 - so shown
+    """Return an option as it is written: ``--output -o FILE``.
+
+    Without a ``name`` it has that of its first flag. ``more`` are other fields of it.
+    """
+    words = spec.split()
+    metavar = "" if words[-1].startswith("-") else words.pop()
+    own = name or words[0].removeprefix("--").replace("-", "_")
+    return Option(own, tuple(words), help, metavar, **more)
+
+
 class Command(Struct, frozen=True):
     """One command: what it says of itself, what it takes, and the function that does it.
 
@@ -124,15 +135,13 @@ class Command(Struct, frozen=True):
 
 # What every command takes; none of them reaches its ``run``.
 COMMON = (
-    Option("help", ("--help", "-h"), "Show this help."),
-    Option("version", ("--version", "-V"), "Show the versions of Lockstitch and what it uses."),
-    Option("quiet", ("--quiet", "-q"), "Say nothing but results and errors."),
-    Option("verbose", ("--verbose", "-v"), "Leave nothing out, and say how long it took."),
-    Option(
-        "color",
-        ("--color",),
+    option("--help -h", "Show this help."),
+    option("--version -V", "Show the versions of Lockstitch and what it uses."),
+    option("--quiet -q", "Say nothing but results and errors."),
+    option("--verbose -v", "Leave nothing out, and say how long it took."),
+    option(
+        "--color WHEN",
         "Colours: auto (on a terminal), always or never.",
-        metavar="WHEN",
         choices=("auto", "always", "never"),
         default="auto",
     ),

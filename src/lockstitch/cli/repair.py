@@ -20,7 +20,7 @@ from lockstitch.cli.options import (
     WORKERS,
     Command,
     Operand,
-    Option,
+    option,
 )
 from lockstitch.cli.targets import (
     ThreadScope,
@@ -606,34 +606,27 @@ COMMAND = Command(
     ),
     operand=Operand("targets", "TARGET", "Files, folders, ids or a database.", many=True),
     options=(
-        Option("yes", ("--yes", "-y"), "Apply without asking."),
-        Option("every", ("--all", "-a"), "Take all sessions of this machine."),
+        option("--yes -y", "Apply without asking."),
+        option("--all -a", "Take all sessions of this machine.", name="every"),
         LAST,
-        Option("diff", ("--diff",), "Only show the lines that would change."),
-        Option("output", ("--output", "-o"), "Write a repaired copy here.", metavar="FILE"),
+        option("--diff", "Only show the lines that would change."),
+        option("--output -o FILE", "Write a repaired copy here."),
         OVERWRITE,
-        Option(
-            "strategy",
-            ("--strategy",),
+        option(
+            "--strategy HOW",
             "close: answer open calls; rollback: go back to the last complete turn.",
-            metavar="HOW",
             choices=("close", "rollback"),
             default="close",
         ),
-        Option(
-            "lossy", ("--lossy",), "Allow fixes that take something away, such as broken images."
-        ),
-        Option(
-            "force_cleanup",
-            ("--force-cleanup",),
+        option("--lossy", "Allow fixes that take something away, such as broken images."),
+        option(
+            "--force-cleanup",
             "If anything is left: go back to the last state that is proven valid.",
         ),
-        Option("notes", ("--notes",), "Repair what harms nobody, too: a session with notes only."),
-        Option(
-            "branch",
-            ("--branch",),
+        option("--notes", "Repair what harms nobody, too: a session with notes only."),
+        option(
+            "--branch LINE",
             "Write the branch that starts at this line as a session of its own (with -o).",
-            metavar="LINE",
         ),
         FORMAT,
         SESSION,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+from os import fsencode
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from msgspec import Struct, structs
 
 import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import Option
+from lockstitch.cli.options import option
 from lockstitch.cli.terminal import escape_controls
 from lockstitch.errors import UsageError, suggestion
 from lockstitch.rules import NOTE
@@ -31,28 +33,20 @@ if TYPE_CHECKING:
 TEXT, JSON = "text", "json"
 STYLES = (TEXT, JSON, "sarif", "github", "junit")
 REPORT_OPTIONS = (
-    Option(
-        "output",
-        ("--output-format",),
+    option(
+        "--output-format STYLE",
         "How to print: text, json, sarif (for code scanners), github (annotations in a workflow) "
         "or junit.",
-        metavar="STYLE",
+        name="output",
         choices=STYLES,
         default=TEXT,
     ),
-    Option(
-        "select",
-        ("--select",),
+    option(
+        "--select CODES",
         "Only findings of these codes, with commas between; LS1 means all that begin so.",
-        metavar="CODES",
     ),
-    Option(
-        "ignore",
-        ("--ignore",),
-        "No findings of these codes, written as for --select.",
-        metavar="CODES",
-    ),
-    Option("statistics", ("--statistics",), "Count the findings by code instead of listing them."),
+    option("--ignore CODES", "No findings of these codes, written as for --select."),
+    option("--statistics", "Count the findings by code instead of listing them."),
 )
 # So many findings are listed of a session that differ in nothing but numbers and ids.
 _MOST_ALIKE_FINDINGS = 10
@@ -244,8 +238,6 @@ def _junit_case(report: Report) -> Iterator[str]:
 
 def encode_sarif(sessions: Sequence[Report]) -> bytes:
     """Return the findings as SARIF 2.1.0, with every rule described."""
-    from os import fsencode
-    from urllib.parse import quote
 
     def file_of(checked: Report) -> dict[str, Any]:
         target = public(checked.target)

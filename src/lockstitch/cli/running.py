@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import Command, Operand, Option
+from lockstitch.cli.options import Command, Operand, option
 from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.files import backup
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lockstitch.formats.repair import RepairPlan
     from lockstitch.launch.clients import KnownCommand
     from lockstitch.sources.source import Opened, Source
@@ -30,8 +31,6 @@ def run(
     record: str | None,
 ) -> int:
     """Repair what the command is about to resume, run it, and return its exit status."""
-    from pathlib import Path
-
     from lockstitch.launch import clients
 
     if not words:
@@ -99,9 +98,6 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
 
 
 def _ask_and_repair(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
-    import sys
-
-    from lockstitch.files import backup
     from lockstitch.sources import operations
 
     terminal.note(
@@ -120,7 +116,6 @@ def _behind_proxy(
     known: KnownCommand | None, words: list[str], upstream: str | None, record: str | None
 ) -> int:
     """Run a program that is led to a proxy, and say at its end what the proxy did."""
-    from pathlib import Path
     from tempfile import TemporaryDirectory
 
     from lockstitch.launch import processes
@@ -153,7 +148,7 @@ def _behind_proxy(
     return status
 
 
-COMMAND = Command(
+RUN = Command(
     name="run",
     run=run,
     details=(
@@ -181,19 +176,12 @@ COMMAND = Command(
         is_target=False,
     ),
     options=(
-        Option("yes", ("--yes", "-y"), "Repair without asking."),
-        Option("no_proxy", ("--no-proxy",), "Only repair first; run the command as it is."),
-        Option(
-            "upstream",
-            ("--upstream",),
-            "Where the proxy sends to, instead of where the program would.",
-            metavar="URL",
-        ),
-        Option(
-            "record",
-            ("--record",),
+        option("--yes -y", "Repair without asking."),
+        option("--no-proxy", "Only repair first; run the command as it is."),
+        option("--upstream URL", "Where the proxy sends to, instead of where the program would."),
+        option(
+            "--record URL",
             "Keep every conversation in this store: sqlite:///FILE or postgresql://…",
-            metavar="URL",
         ),
     ),
 )

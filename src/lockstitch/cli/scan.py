@@ -7,14 +7,16 @@ and each session that needs a look in words.
 from __future__ import annotations
 
 import os
+import signal
 import time
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.check import check_own_store, check_threads
-from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, Option, count_cores
+from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, count_cores, option
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
 from lockstitch.cli.render import home_folder, shorten_path
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
@@ -43,7 +45,7 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.source import OWN, Report, is_postgres, may_hold_many, pasted
+from lockstitch.sources.source import DATABASES, OWN, Report, is_postgres, may_hold_many, pasted
 from lockstitch.sources.targets import look_into, searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
 _NAMED = 5
 # Below this many bytes in all, starting other processes costs more than it saves.
 WORTH_WORKERS = 32 << 20
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 _HEADS = ("program", "project", "sessions", "broken", "warnings", "last used", "size")
 _ABSENT = "no such file or folder"
 # A part of a file: which one, of how many.
@@ -155,7 +156,7 @@ def file_size(path: str) -> int:
 
 def count_parts(path: str) -> int:
     """Return into how many parts a file is divided: many, for a large database."""
-    is_large = path.endswith(_DATABASES) and file_size(path) >= WORTH_WORKERS
+    is_large = path.endswith(DATABASES) and file_size(path) >= WORTH_WORKERS
     return 4 * count_cores() if is_large else 1
 
 
@@ -177,7 +178,6 @@ def scan_part(part: FilePart) -> list[Report]:
 
 def start_workers(workers: int) -> Pool:
     """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
-    import signal
     from multiprocessing import get_context
 
     # What is ignored while a process is started stays ignored in it.
@@ -231,7 +231,6 @@ class BackgroundChecks:
                 # the newest first, one by one: a person looks at those
                 self.pool.apply_async(scan_file, (path,), callback=self._checked)
             return
-        from threading import Thread
 
         Thread(target=self._all, args=(files,), daemon=True).start()
 
@@ -452,7 +451,7 @@ COMMAND = Command(
     options=(
         WORKERS,
         SHARD,
-        Option("every", ("--all", "-a"), "List the healthy sessions, too."),
+        option("--all -a", "List the healthy sessions, too.", name="every"),
         *REPORT_OPTIONS,
         JSON,
     ),

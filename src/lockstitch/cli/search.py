@@ -9,11 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option, read_number
+from lockstitch.cli.options import JSON, SESSION, Command, Operand, option, read_number
 from lockstitch.cli.render import home_folder, shorten_path
 from lockstitch.cli.targets import is_own_store, own_stores_below
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
+from lockstitch.journal.queries import SearchWords
 from lockstitch.sources import listing
 from lockstitch.sources.source import OWN, Report
 from lockstitch.sources.targets import resolve_sources, session_paths
@@ -60,8 +61,6 @@ def _search_all(
     words: str, targets: list[str], session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
     """Find matches in all targets; what cannot be read is noted and does not end the search."""
-    from lockstitch.journal.queries import SearchWords
-
     wanted, given = SearchWords(words), targets or list(session_paths())
     with ProgressBar("Searching", len(given), "files") as advance:
         for target in given:
@@ -152,11 +151,9 @@ COMMAND = Command(
         is_target=False,
     ),
     options=(
-        Option(
-            "limit",
-            ("--limit", "-n"),
+        option(
+            "--limit -n N",
             f"Stop after so many matches (default: {_MOST}).",
-            metavar="N",
             default=_MOST,
             read=read_number("a number of matches, 1 or more", 1),
         ),

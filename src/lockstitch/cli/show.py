@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from msgspec import Struct, structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.options import FORMAT, LAST, SESSION, Command, Operand, Option, read_number
+from lockstitch.cli.options import FORMAT, LAST, SESSION, Command, Operand, option, read_number
 from lockstitch.cli.render import COLOURS
 from lockstitch.cli.targets import find_one, is_own_store, last_used_session, naming_target
 from lockstitch.cli.terminal import (
@@ -412,18 +412,12 @@ COMMAND = Command(
     ),
     operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
     options=(
-        Option(
-            "last",
-            ("--tail",),
-            "Only the last N turns.",
-            metavar="N",
-            read=read_number("a number of turns"),
+        option(
+            "--tail N", "Only the last N turns.", name="last", read=read_number("a number of turns")
         ),
-        Option(
-            "place", ("--around",), "Only the turns around a place of a finding.", metavar="PLACE"
-        ),
-        Option("full", ("--full",), "Do not shorten long texts."),
-        Option("dropped", ("--dropped",), "Show the turns that a resume would drop instead."),
+        option("--around PLACE", "Only the turns around a place of a finding.", name="place"),
+        option("--full", "Do not shorten long texts."),
+        option("--dropped", "Show the turns that a resume would drop instead."),
         LAST,
         FORMAT,
         SESSION,

@@ -8,14 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lockstitch.cli import terminal
 from lockstitch.cli.options import count_cores
 from lockstitch.cli.render import STDIN, current_folder
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
-from lockstitch.files.read import read_file, read_head
+from lockstitch.files import replace
+from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.sources.source import is_postgres, place_of
-from lockstitch.sources.targets import STORE, classify
+from lockstitch.formats.records import decode_json
+from lockstitch.sources.source import (
+    DATABASES,
+    MAGIC,
+    is_postgres,
+    is_same_store,
+    may_be,
+    may_hold_many,
+    pasted,
+    path_of,
+    place_of,
+    psycopg_hint,
+)
+from lockstitch.sources.targets import (
+    STORE,
+    classify,
+    files_below,
+    resolve,
+    resolve_sources,
+    session_paths,
+)
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
@@ -25,9 +46,6 @@ if TYPE_CHECKING:
     from lockstitch.sources.threads import SchemaTask, ThreadOutcome
 
 _REQUESTS = "requests"
-_DATABASE = b"SQLite format 3\0"
-_PACKED = b"\x28\xb5\x2f\xfd"  # Zstandard
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 _SHOWN = 4
 
 
@@ -43,9 +61,6 @@ def is_own_store(target: str | None, form: str | None) -> bool:
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
     """Put the target's name before what an error says of it."""
-    from lockstitch.sources.source import is_same_store
-    from lockstitch.stores.addresses import public
-
     try:
         yield
     except LockstitchError as error:
@@ -55,37 +70,28 @@ def naming_target(target: str) -> Iterator[None]:
         raise
 
 
-def require_own_session(target: str | None, form: str | None = None) -> str:
+def require_own_session(target: str | None) -> str:
     """Return a target that is a store of our own; raise with a hint for another program's."""
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
-    if not is_own_store(target, form):
-        _require_file(target)
-        raise UsageError(
-            "it is not a store of Lockstitch's own, which checkpoints, rewind and "
-            "fork are for. Of another program's session, `lockstitch repair --branch` writes a "
-            "branch as a session of its own, and `--strategy rollback` goes back to the last "
-            "complete turn"
-        ).about(public(target))
-    return target
+    return require_store(
+        target,
+        "checkpoints, rewind and fork are for. Of another program's session, `lockstitch repair "
+        "--branch` writes a branch as a session of its own, and `--strategy rollback` goes back to "
+        "the last complete turn",
+    )
 
 
-def require_store(target: str | None) -> str:
+def require_store(target: str | None, purpose: str = "this command is for") -> str:
     """Return a target that is a store of our own, for a command that looks after those."""
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
-        _require_file(target)
-        raise UsageError("it is not a store of Lockstitch's own, which this command is for").about(
-            public(target)
-        )
+        if "://" not in target and not os.path.lexists(target):
+            raise Unreadable("no such file").about(public(target))
+        error = f"it is not a store of Lockstitch's own, which {purpose}"
+        raise UsageError(error).about(public(target))
     return target
-
-
-def _require_file(target: str) -> None:
-    """Raise `Unreadable` if nothing has the name that a store was looked for under."""
-    if "://" not in target and not os.path.lexists(target):
-        raise Unreadable("no such file").about(public(target))
 
 
 def write_copy(
@@ -96,8 +102,6 @@ def write_copy(
     Never over what is read (``path`` is its file, where that is not the target itself), and over
     another file only by force.
     """
-    from lockstitch.files import replace
-
     sources: list[str | int] = [0]
     if target is not None and target != STDIN:
         sources = _files_of(path or target)
@@ -109,16 +113,14 @@ def write_copy(
 
 def _files_of(target: str) -> list[str | int]:
     """Return the files of a target: itself, a database's logs, all files of a store."""
-    from lockstitch.sources import source as places
-
     if is_postgres(target):
         return []
-    place = places.place_of(target) if places.may_be(target) else None
+    place = place_of(target) if may_be(target) else None
     path = target
     if place is not None and place.url.startswith(("sqlite:", "jsonl:")):
-        path = places.path_of(place.url)
+        path = path_of(place.url)
     elif target.startswith("sqlite:"):
-        path = places.path_of(target)
+        path = path_of(target)
     if os.path.isdir(path):  # noqa: PTH112 - start-up time
         return [entry.path for entry in os.scandir(path)]
     return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
@@ -126,29 +128,23 @@ def _files_of(target: str) -> list[str | int]:
 
 def own_stores_below(folder: str) -> list[str]:
     """Return the stores of Lockstitch's own among the files below a folder."""
-    from lockstitch.sources import source as places
-    from lockstitch.sources.targets import files_below
-
-    return [path for path in files_below(folder) if places.may_be(path) and places.place_of(path)]
+    return [path for path in files_below(folder) if may_be(path) and place_of(path)]
 
 
 def find_sessions(target: str, form: str | None, session: str | None) -> list[Source] | None:
     """Return the sessions that a target names; None if it is one list, one request, or unclear."""
     if target == STDIN or (form is None and _starts_as_list(target)):
         return None
-    from lockstitch.sources.targets import resolve_sources
-
     try:
-        found = resolve_sources(target, format=form, session=session)
+        return resolve_sources(target, format=form, session=session)
     except UnknownFormat as error:
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
-        is_base = target.endswith(_DATABASES)
-        is_base = is_base or _read_head(target, 16).startswith((_DATABASE, _PACKED))
+        is_base = target.endswith(DATABASES)
+        is_base = is_base or _read_head(target, 16).startswith((MAGIC, ZSTD_MAGIC))
         # what looks like nothing is read once more, by who can say where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
             return None
         raise
-    return found
 
 
 def _starts_as_list(target: str) -> bool:
@@ -170,8 +166,6 @@ def _read_head(target: str, size: int) -> bytes:
 
 
 def _is_whole(line: bytes) -> bool:
-    from lockstitch.formats.records import decode_json
-
     try:
         decode_json(line)
     except ValueError:
@@ -185,8 +179,6 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     One of the present folder counts first, then any of this machine.
     """
     from lockstitch.sources import listing
-    from lockstitch.sources.source import may_hold_many, pasted
-    from lockstitch.sources.targets import session_paths
 
     if target is not None or session is not None:
         raise UsageError("--last takes the session that was used last: give no other")
@@ -201,8 +193,6 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
             break
     if found is None:
         raise UsageError("no sessions were found on this machine; `lockstitch scan` says where")
-    from lockstitch.cli import terminal
-
     terminal.note(f"{found.program} {pasted(found.target)} {found.session or ''}".rstrip())
     return found.target, found.session if may_hold_many(found.target) else None
 
@@ -211,8 +201,6 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     """Return the only session that a target names."""
     if target is None:
         raise UsageError("nothing to read: give a file or the id of a session")
-    from lockstitch.sources.targets import resolve
-
     name = public(target)
     try:
         found = resolve(target, format=form, session=session, most=_SHOWN)
@@ -266,8 +254,6 @@ def read_shard(
 
 def schema_tasks(url: str, **how: Any) -> list[SchemaTask]:
     """Return the work that a database means, one task for each schema."""
-    from lockstitch.sources.source import psycopg_hint
-
     with psycopg_hint():
         from lockstitch.sources import threads
 

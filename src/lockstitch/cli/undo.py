@@ -1,28 +1,41 @@
-"""``lockstitch undo``: the last repair taken back, byte for byte."""
+"""``lockstitch undo`` and ``backups``: the last repair taken back, and what repairs have kept."""
 
 from __future__ import annotations
 
+import os
+import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from lockstitch.cli import migrate, render, terminal
-from lockstitch.cli.backups import backup_fields
-from lockstitch.cli.options import JSON, SESSION, Command, Operand, Option
-from lockstitch.cli.targets import naming_target, schema_tasks
-from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS
+from lockstitch.cli.options import (
+    JSON,
+    OVERWRITE,
+    SESSION,
+    Command,
+    Operand,
+    option,
+    read_age,
+    read_number,
+)
+from lockstitch.cli.targets import naming_target, schema_tasks, write_copy
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
+from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
 from lockstitch.sources import operations
-from lockstitch.sources.source import is_postgres
-from lockstitch.sources.targets import STORE, classify
+from lockstitch.sources.listing import ago
+from lockstitch.sources.source import is_postgres, pasted
+from lockstitch.sources.targets import STORE, classify, searched_folders
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lockstitch.files.backup import Backup
 
@@ -41,17 +54,21 @@ class UndoRequest(Struct):
 
     def decline(self, place: str, error: Exception) -> None:
         """Print that a place below a folder is left out, and why."""
-        self.declined.append(place)
-        reason = error.strerror if isinstance(error, OSError) else error
-        terminal.complain(f"{render.target_name(place)}: {reason}")
+        _decline(self.declined, place, error)
 
 
-def run(request: UndoRequest) -> int:
+def _decline(declined: list[str], place: str, error: Exception) -> None:
+    declined.append(place)
+    reason = error.strerror if isinstance(error, OSError) else error
+    terminal.complain(f"{render.target_name(place)}: {reason}")
+
+
+def run_undo(request: UndoRequest) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     targets, session, run_id = request.targets, request.session, request.run_id
     if not targets:
         raise UsageError("nothing to undo: give a file or a folder that was repaired")
-    if run_id is not None and run_id.startswith(migrate.RUN) and not request.listing:
+    if run_id is not None and run_id.startswith(migrate.MIGRATION) and not request.listing:
         if len(targets) > 1:
             raise UsageError("a migration is taken back in one store: give one target")
         return migrate.undo(targets[0], session, run_id, as_json=request.as_json)
@@ -65,7 +82,7 @@ def run(request: UndoRequest) -> int:
         with naming_target(targets[0]):
             return _list_threads(request) if request.listing else _undo_threads(request)
     if request.listing:
-        return _list(request)
+        return _list_kept(request)
     due, refused = _find_due(request)
     is_wanted = bool(refused) or request.yes or _confirm(due)
     done = refused
@@ -204,11 +221,11 @@ def _confirm(due: list[Backup]) -> bool:
                 changed = datetime.fromtimestamp(found.st_mtime, UTC)
                 now = f"{size(found.st_size)}, last changed {changed:%Y-%m-%d %H:%M:%S} UTC"
                 what = f"{now}; {before} will take its place"
-        terminal.note(f"{_name(backup)}: {what}")
+        terminal.note(f"{_backup_name(backup)}: {what}")
     return terminal.confirm("Take this back?", "--yes takes it back without asking")
 
 
-def _name(backup: Backup) -> str:
+def _backup_name(backup: Backup) -> str:
     own = operations.session_of(backup)
     return render.target_name(backup.path if own is None else f"{backup.path}:{own}")
 
@@ -237,11 +254,11 @@ def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
             name = render.target_name(path)
             terminal.note(f"{name}: {len(found)} sessions as they were before {when}.")
         else:
-            terminal.note(f"{_name(found[0])}: as it was before {when}.")
+            terminal.note(f"{_backup_name(found[0])}: as it was before {when}.")
     return done
 
 
-def _list(request: UndoRequest) -> int:
+def _list_kept(request: UndoRequest) -> int:
     found = [
         backup
         for target in request.targets
@@ -267,9 +284,9 @@ def _list(request: UndoRequest) -> int:
     return status
 
 
-COMMAND = Command(
+UNDO = Command(
     name="undo",
-    run=run,
+    run=run_undo,
     bundle=UndoRequest,
     details=(
         "Shows what will replace what, with sizes and dates, and asks; --yes does not "
@@ -298,11 +315,300 @@ COMMAND = Command(
     ),
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
     options=(
-        Option("listing", ("--list", "-l"), "List the backups and change nothing."),
-        Option("run_id", ("--run",), "Undo this run of --list, or of migrate.", metavar="ID"),
-        Option("force", ("--force",), "Restore even if the session has gone on since."),
-        Option("yes", ("--yes", "-y"), "Take it back without asking."),
+        option("--list -l", "List the backups and change nothing.", name="listing"),
+        option("--run ID", "Undo this run of --list, or of migrate.", name="run_id"),
+        option("--force", "Restore even if the session has gone on since."),
+        option("--yes -y", "Take it back without asking."),
         SESSION,
+        JSON,
+    ),
+)
+
+
+# Of what is in a quarantine, so many rows of each piece are shown.
+_MOST_ROWS = 12
+
+
+def run_backups(  # noqa: PLR0913 - one keyword an option
+    *,
+    targets: list[str],
+    shown: str | None,
+    output: str | None,
+    force: bool,
+    older_than: float | None,
+    keep: int | None,
+    full: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """List, show or prune backups, and return the exit status."""
+    is_pruned = older_than is not None or keep is not None
+    if shown is not None and is_pruned:
+        raise UsageError(
+            "--show shows one backup; --older-than and --keep delete: give one of them"
+        )
+    if output is not None and shown is None:
+        raise UsageError("-o writes one backup to a file: name it with --show ID")
+    declined: list[str] = []
+    found = _find_backups(targets, declined)
+    if shown is not None:
+        return _show_backup(
+            _find_backup(found, shown), output, force=force, full=full, as_json=as_json
+        )
+    if is_pruned:
+        due = select_prunable(found, time.time(), older_than, keep)
+        status = _prune_backups(due, yes=yes, as_json=as_json)
+    else:
+        status = _list_all(found, as_json=as_json)
+    return FAILED if declined else status
+
+
+def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
+    """Return the backups of what was named, or of all sessions of this machine, newest first."""
+    kept: dict[str, Backup] = {}
+    # without a target, those of the programs' folders that are there
+    folders = [place for place in searched_folders() if os.path.isdir(place)]  # noqa: PTH112
+    for target in targets or folders:
+        for backup in operations.backups_of(target, declined=partial(_decline, declined)):
+            kept[str(backup.record)] = backup
+    return sorted(kept.values(), key=lambda one: one.time, reverse=True)
+
+
+def backup_id(backup: Backup) -> str:
+    """Return the word that names a backup: the last of its file's name."""
+    return backup.stem.rpartition("-")[2]
+
+
+def backup_fields(backup: Backup) -> dict[str, Any]:
+    """Return a backup as programs read it."""
+    return {
+        "target": backup.path,
+        "session": operations.session_of(backup),
+        "backup": str(backup.record),
+        "id": backup_id(backup),
+        "time": backup.time.isoformat(),
+        "status": backup.status,
+        "kind": "undo" if backups.is_undo(backup) else "repair",
+        "run": backup.run,
+        "size": backup_size(backup),
+        "codes": backup.manifest.details.get("codes", []),
+        "quarantine": len(_quarantine(backup)),
+    }
+
+
+def backup_size(backup: Backup) -> int:
+    """Return how many bytes a backup takes on the disk."""
+    count = 0
+    for file in {backup.file, backup.file.with_suffix(".json")}:
+        try:
+            count += file.lstat().st_size
+        except OSError:
+            continue
+    return count
+
+
+def _quarantine(backup: Backup) -> list[dict[str, Any]]:
+    found = backup.manifest.details.get("quarantine")
+    return [one for one in found if type(one) is dict] if type(found) is list else []
+
+
+# Listing
+
+
+def _list_all(found: Sequence[Backup], *, as_json: bool) -> int:
+    if as_json:
+        terminal.emit(render.encode_json(backups=[backup_fields(backup) for backup in found]))
+        return CLEAN
+    for line in listing_lines(found, time.time()):
+        terminal.say(line)
+    if not found:
+        terminal.note("No backups were found.")
+        return CLEAN
+    files = len({backup.path for backup in found})
+    total = size(sum(map(backup_size, found)))
+    counts = f"{several(len(found), 'backup')} of {several(files, 'file')}, {total}"
+    terminal.note(f"{counts}. They hold all that the sessions held, secrets too.")
+    terminal.note(f"To look at one: lockstitch backups --show {backup_id(found[0])}")
+    terminal.note("To delete old ones: lockstitch backups --older-than 30d")
+    return CLEAN
+
+
+def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
+    """Yield backups by the file that they are of, the one that was repaired last first."""
+    groups: dict[str, list[Backup]] = {}
+    for backup in found:
+        groups.setdefault(backup.path, []).append(backup)
+    for path, group in groups.items():
+        yield terminal.paint(pasted(path), "bold")
+        for backup in group:
+            kind = "undo" if backups.is_undo(backup) else "repair"
+            facts = [kind, *([backup.status] if backup.status != "done" else [])]
+            facts += [size(backup_size(backup))]
+            own = operations.session_of(backup)
+            facts += [terminal.escape_controls(own)] if own else []
+            aside = len(_quarantine(backup))
+            facts += [f"{several(aside, 'piece')} in quarantine"] if aside else []
+            age = ago(now - backup.time.timestamp())
+            yield f"  {backup_id(backup)}  {age}: {', '.join(facts)}"
+
+
+def _find_backup(found: Sequence[Backup], name: str) -> Backup:
+    """Return the backup that a beginning of its id names."""
+    fitting = [backup for backup in found if backup_id(backup).startswith(name)]
+    if len(fitting) != 1:
+        many = f"{len(fitting)} backups have" if fitting else "no backup has"
+        raise UsageError(
+            f"{many} an id that begins with {name}: `lockstitch backups` lists them all"
+        )
+    return fitting[0]
+
+
+# Showing one
+
+
+def _show_backup(
+    backup: Backup, output: str | None, *, force: bool, full: bool, as_json: bool
+) -> int:
+    if output is not None:
+        if backup.rows is not None:
+            raise UsageError(
+                f"{pasted(str(backup.record))} holds rows of a database, not a file; "
+                "`lockstitch undo` puts them back"
+            )
+        write_copy(output, backups.read_original(backup), backup.path, force=force)
+        terminal.note(f"Wrote {render.target_name(output)}.")
+        return CLEAN
+    if as_json:
+        details = backup.manifest.details
+        changes, aside = details.get("changes", []), _quarantine(backup)
+        terminal.emit(
+            render.encode_json(**{**backup_fields(backup), "changes": changes, "quarantine": aside})
+        )
+        return CLEAN
+    for line in describe_backup(backup, time.time(), terminal.width(), full=full):
+        terminal.say(line)
+    own = operations.session_of(backup)
+    more = "" if own is None else f" --session {own}"
+    if backup.status != "undone":
+        terminal.note(f"To go back to it: lockstitch undo {pasted(backup.path)}{more}")
+    if backup.rows is None:
+        terminal.note(
+            f"To write it to a file: lockstitch backups --show {backup_id(backup)} -o FILE"
+        )
+    return CLEAN
+
+
+def describe_backup(backup: Backup, now: float, width: int, *, full: bool = False) -> Iterator[str]:
+    """Return what is known of a backup: when, of what, what was changed, and what is set aside."""
+    yield terminal.paint(pasted(backup.path), "bold")
+    kind = "an undo" if backups.is_undo(backup) else "a repair"
+    age = ago(now - backup.time.timestamp())
+    yield f"kept by {kind}, {age} ({backup.time:%Y-%m-%d %H:%M:%S} UTC), {backup.status}"
+    yield f"{size(backup_size(backup))} in {pasted(str(backup.record))}"
+    changes = backup.manifest.details.get("changes")
+    for made in changes if type(changes) is list else ():
+        if type(made) is dict:
+            words = (
+                f"{made.get('place')}: {made.get('code')} {made.get('action')}: {made.get('note')}"
+            )
+            yield f"  {terminal.escape_controls(words)}"
+    for kept in _quarantine(backup):
+        yield terminal.paint(
+            terminal.escape_controls(f"quarantined from {kept.get('place')} ({kept.get('code')}):"),
+            "yellow",
+        )
+        value = kept.get("value")
+        words = value if type(value) is str else dump(value)
+        for row in wrap_rows(words, max(width - 4, 20), None if full else _MOST_ROWS):
+            yield f"    {row}"
+
+
+# Pruning
+
+
+def select_prunable(
+    found: Sequence[Backup], now: float, older_than: float | None, keep: int | None
+) -> list[Backup]:
+    """Return the backups that may go: the older ones, all but the newest of each session.
+
+    Never one of a repair that was cut short: it may hold the only whole copy.
+    """
+    counts: dict[tuple[str, str | None], int] = {}
+    due: list[Backup] = []
+    for backup in sorted(found, key=lambda one: one.time, reverse=True):
+        own = (backup.path, operations.session_of(backup))
+        counts[own] = counts.get(own, 0) + 1
+        is_old = older_than is None or now - backup.time.timestamp() > older_than
+        is_spare = keep is None or counts[own] > keep
+        if is_old and is_spare and backup.status != "unfinished":
+            due.append(backup)
+    return due
+
+
+def _prune_backups(due: list[Backup], *, yes: bool, as_json: bool) -> int:
+    """Print which backups would go, ask, and delete them."""
+    gone: list[Backup] = []
+    failed = 0
+    fields = [backup_fields(backup) for backup in due]
+    if due and not as_json:
+        for line in listing_lines(due, time.time()):
+            terminal.say(line)
+    total = size(sum(one["size"] for one in fields))
+    question = f"Delete {several(len(due), 'backup')} ({total}) for good?"
+    is_wanted = bool(due) and (yes or terminal.confirm(question, "--yes deletes without asking"))
+    for backup in due if is_wanted else ():
+        try:
+            backups.delete_backup(backup)
+            gone.append(backup)
+        except (LockstitchError, OSError) as error:
+            failed += 1
+            terminal.complain(f"{render.target_name(str(backup.record))}: {error}")
+    if as_json:
+        names = {backup.stem for backup in gone}
+        for backup, one in zip(due, fields, strict=True):
+            one["deleted"] = backup.stem in names
+        terminal.emit(render.encode_json(backups=fields))
+    if gone:
+        terminal.note(f"Deleted {several(len(gone), 'backup')}.")
+    elif not due:
+        terminal.note("No backup is that old. Nothing was changed.")
+    if failed:
+        return FAILED
+    return CLEAN if is_wanted or not due else FINDINGS
+
+
+BACKUPS = Command(
+    name="backups",
+    run=run_backups,
+    details=(
+        "Every repair keeps what it replaces in a folder .lockstitch beside the session, and what "
+        "could not stay in a quarantine with it. Lists those of all sessions of this machine, or "
+        "of the sessions, files and folders that are named. --show ID shows one: when it was made, "
+        "what the repair changed, and what is in its quarantine; with -o it is written to a file. "
+        "--older-than and --keep delete, after a question, what is older and all but the newest of "
+        "each session; what is deleted can no longer be undone. A backup of a repair that was cut "
+        "short is never deleted. Backups of another user are not touched."
+    ),
+    examples=(
+        "lockstitch backups",
+        "lockstitch backups ~/.claude/projects",
+        "lockstitch backups --show 5762332d57dd",
+        "lockstitch backups --show 5762332d57dd -o before.jsonl",
+        "lockstitch backups --older-than 30d --keep 1",
+    ),
+    operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
+    options=(
+        option("--show ID", "Show one backup and its quarantine.", name="shown"),
+        option("--output -o FILE", "Write the backup to this file."),
+        OVERWRITE,
+        option("--older-than AGE", "Delete backups older than this: 30d, 12h, 6w.", read=read_age),
+        option(
+            "--keep N",
+            "Delete all but the newest N of each session.",
+            read=read_number("a whole number"),
+        ),
+        option("--full", "Do not shorten what is in the quarantine."),
+        option("--yes -y", "Delete without asking."),
         JSON,
     ),
 )

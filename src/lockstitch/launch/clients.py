@@ -26,7 +26,7 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.formats.interface import SQLITE, Format, format_named
 from lockstitch.proxy.settings import VENDORS, Upstream
-from lockstitch.sources.source import Source
+from lockstitch.sources.source import DATABASES, Source
 from lockstitch.sources.targets import places_of, sources_in
 
 # What a command resumes: nothing, the session that was used last, one that it names, or one that
@@ -265,7 +265,6 @@ _RESUMED: dict[str, Callable[[Sequence[str]], Resume]] = {
 
 # So many sessions are looked at where a person is to pick one.
 _MOST = 20
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 def find_resumable(
@@ -289,7 +288,7 @@ def _find_named(
         yield from sources_in(name, form.name, environ)
         return
     for path in _newest_files(form, home, environ):
-        if path.endswith(_DATABASES):
+        if path.endswith(DATABASES):
             yield from (one for one in _read_rows(path, environ) if one.session == name)
         elif name in Path(path).stem:
             yield from _read_sources(path, environ)
@@ -299,7 +298,7 @@ def _find_in_folder(
     form: Format, folder: str, home: Path, environ: Mapping[str, str]
 ) -> Iterator[Source]:
     for path in _newest_files(form, home, environ):
-        if path.endswith(_DATABASES):
+        if path.endswith(DATABASES):
             yield from _read_rows(path, environ, folder)
         elif not folder or form.belongs(path, folder):
             yield from _read_sources(path, environ)

@@ -92,16 +92,19 @@ def searched_folders(
 ) -> list[str]:
     """Return the folders in which sessions are looked for where nothing is named."""
     where = os.environ if environ is None else environ
-    found: dict[str, None] = {}
+    places = known_folders(home or Path.home(), where)
+    return [*dict.fromkeys(folder for folder, _ in places)]
+
+
+def known_folders(home: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the folders of all programs, each with the patterns of the paths below it."""
     for form in map(format_named, NAMES):
+        moved = environ.get(form.variable) if form.variable else None
         for place in form.places:
-            moved = where.get(form.variable) if form.variable else None
             steps = (below(form.variable, place) if moved else place).split("/")
-            fixed = [
-                step for n, step in enumerate(steps[:-1]) if "*" not in "".join(steps[: n + 1])
-            ]
-            found[str(Path(moved or home or Path.home(), *fixed))] = None
-    return [*found]
+            # the last step names files, and everything from the first pattern on is one
+            fixed = next((at for at, step in enumerate(steps) if "*" in step), len(steps) - 1)
+            yield str(Path(moved or home, *steps[:fixed])), tuple(steps[fixed:])
 
 
 def session_paths(

@@ -172,14 +172,21 @@ def open_thread(source: Source, *, search: bool = False) -> Transcript:
 
 def store_thread(source: Source, plan: RepairPlan, run: str) -> str:
     """Store the repair of one thread, and return where it is noted. ``Moved`` if it went on."""
-    new = new_in(plan.after.records)
-    assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
     home = find_schema(source.path)
     with Database(source.path, home.schema) as database:
         repairs.make_repairs_table(database, home)
-        loaded = loaded_of(plan.before)
-        note = repairs.RepairNote(run, details_of(plan))
-        number = repairs.store_repair(database, ThreadReader(database, home), loaded, new, note)
+        return _store_plan(ThreadReader(database, home), database, home, plan, run)
+
+
+def _store_plan(
+    reader: ThreadReader, database: Database, home: LangGraphSchema, plan: RepairPlan, run: str
+) -> str:
+    """Store a planned repair over a connection, and return where it is noted."""
+    new = new_in(plan.after.records)
+    assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
+    codes = sorted({finding.code for finding in plan.findings})
+    note = repairs.RepairNote(run, {"codes": codes, "changes": msgspec.to_builtins(plan.changes)})
+    number = repairs.store_repair(database, reader, loaded_of(plan.before), new, note)
     return f"{home.schema}.lockstitch_repairs {number}"
 
 
@@ -247,17 +254,14 @@ class SchemaWorker:
         outcome, plan = self._judge(loaded)
         if outcome.report.findings and self._reader.complete(loaded):
             outcome, plan = self._judge(loaded)
-        new = new_in(plan.after.records) if plan is not None and plan.changed else None
-        if plan is None or new is None or not task.writes:
+        if plan is None or not plan.changed or not task.writes or not new_in(plan.after.records):
             return outcome
-        note = repairs.RepairNote(task.run, details_of(plan))
         try:
-            number = repairs.store_repair(self._database, self._reader, loaded, new, note)
+            outcome.backup = _store_plan(self._reader, self._database, task.home, plan, task.run)
         except Moved:
             outcome.state = MOVED
-            return outcome
-        outcome.state = REPAIRED
-        outcome.backup = f"{task.home.schema}.lockstitch_repairs {number}"
+        else:
+            outcome.state = REPAIRED
         return outcome
 
     def _judge(self, loaded: LoadedThread) -> tuple[ThreadOutcome, RepairPlan | None]:
@@ -273,14 +277,6 @@ class SchemaWorker:
         if outcome.report.findings:
             outcome.state = BROKEN
         return outcome, plan
-
-
-def details_of(plan: RepairPlan) -> dict[str, Any]:
-    """Return what was done, to be kept with a repair."""
-    return {
-        "codes": sorted({finding.code for finding in plan.findings}),
-        "changes": msgspec.to_builtins(plan.changes),
-    }
 
 
 # Many threads

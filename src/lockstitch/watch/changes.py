@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
-from lockstitch.formats.interface import NAMES, below, format_named
-from lockstitch.sources.targets import OWN_FOLDER, SUFFIXES, files_below
+from lockstitch.sources.targets import OWN_FOLDER, SUFFIXES, files_below, known_folders
 
 # The log of a database: what is written goes there first.
 _LOG = "-wal"
@@ -67,16 +66,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def known_places(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
     """Return the places of all programs that are known, whether they are there or not."""
-    found: dict[SessionPlace, None] = {}
-    for form in map(format_named, NAMES):
-        moved = environ.get(form.variable) if form.variable else None
-        for place in form.places:
-            steps = (below(form.variable, place) if moved else place).split("/")
-            # The last step names files, and everything from the first pattern on is one.
-            fixed = next((at for at, step in enumerate(steps) if "*" in step), len(steps) - 1)
-            folder = Path(moved or home, *steps[:fixed])
-            found[SessionPlace(str(folder), tuple(steps[fixed:]))] = None
-    return list(found)
+    return [SessionPlace(*place) for place in dict.fromkeys(known_folders(home, environ))]
 
 
 def given_places(paths: Sequence[str]) -> list[SessionPlace]:

@@ -20,8 +20,8 @@ from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat, Us
 from lockstitch.formats.interface import SQLITE, format_named
 from lockstitch.rules import ERROR, NOTE, Finding
 from lockstitch.sources import operations
+from lockstitch.sources.source import DATABASES, Report, Source
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
-from lockstitch.sources.source import Report, Source
 from lockstitch.sources.targets import sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
@@ -235,7 +235,6 @@ _RARELY = 20
 _FIRST_ASK, _LAST_ASK, _SLOWER = 2.0, 30.0, 1.5
 # So many sessions are kept in mind; one that rests longest is forgotten, and read anew.
 _MOST = 256
-_DATABASES = (".db", ".sqlite", ".sqlite3")
 
 
 class WatchedSession(Struct):
@@ -282,7 +281,7 @@ class Watcher:
     def note(self, path: str, ago: float = 0.0) -> None:
         """Take note of a file that changed, so many seconds ago."""
         now = self._clock()
-        if path.endswith(_DATABASES):
+        if path.endswith(DATABASES):
             base, _ = self._bases.get(path, (WatchedDatabase(path), 0.0))
             self._bases[path] = base, now + PAUSE
             return
