@@ -28,8 +28,14 @@ def run(*, code: str | None, as_json: bool) -> int:
     rules = [lockstitch.explain(code)] if code else all_rules()
     if as_json:
         terminal.emit(render.encode_json(rules=rules))
+        return CLEAN
+    markdown = rule_page(rules[0]) if code else rule_table(rules)
+    # laid out on a terminal or where colours are asked for, and as it is into a pipe
+    if terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout):
+        for line in render_markdown(markdown, min(get_terminal_size().columns, _WIDEST)):
+            terminal.say(line)
     else:
-        _print_markdown(rule_page(rules[0]) if code else rule_table(rules))
+        terminal.emit(markdown.encode())
     return CLEAN
 
 
@@ -81,16 +87,6 @@ def _fixable(rule: Rule) -> str:
     if not rule.fixable:
         return "no"
     return "yes, with loss" if rule.lossy else "yes"
-
-
-def _print_markdown(markdown: str) -> None:
-    """Lay it out on a terminal or where colours are asked for; print it as it is into a pipe."""
-    if not (terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout)):
-        terminal.emit(markdown.encode())
-        return
-
-    for line in render_markdown(markdown, min(get_terminal_size().columns, _WIDEST)):
-        terminal.say(line)
 
 
 COMMAND = Command(

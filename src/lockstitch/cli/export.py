@@ -7,7 +7,6 @@ it, it has no scripts, no links and loads nothing, and its own policy forbids al
 from __future__ import annotations
 
 import re
-import sys
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
@@ -113,7 +112,7 @@ def run(request: ExportRequest) -> int:
         data = write_document(request.document, title or "Session", about, messages, own)
     request.write(data, source.path)
     for found in left:
-        terminal.note(render.describe_finding(target, dialect, found, sys.stderr))
+        terminal.note(render.describe_finding(target, dialect, found))
     return FINDINGS if left else CLEAN
 
 
@@ -150,7 +149,7 @@ def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> 
     if journal.fault is None:
         return CLEAN
     name = render.session_name(target, OWN, journal.session)
-    terminal.note(render.describe_finding(name, journal.dialect, journal.fault, sys.stderr))
+    terminal.note(render.describe_finding(name, journal.dialect, journal.fault))
     return FINDINGS
 
 

@@ -102,16 +102,16 @@ def _difference(document: MessageDocument, healed: object) -> bytes:
 def _print_summary(target: str, plan: Plan) -> None:
     """Print what was done, or why nothing could be, on stderr."""
     for found in plan.remaining:
-        terminal.note(render.describe_finding(target, plan.dialect, found, sys.stderr))
+        terminal.note(render.describe_finding(target, plan.dialect, found))
     if not plan.healed:
         terminal.note(
             f"Not healed; the original is unchanged. Left: {render.count_findings(plan.remaining)}."
         )
         return
     for made in plan.changes:
-        terminal.note(render.describe_change(target, made, sys.stderr))
+        terminal.note(render.describe_change(target, made))
     for kept in plan.quarantine:
-        terminal.note(render.describe_quarantined(target, kept, sys.stderr))
+        terminal.note(render.describe_quarantined(target, kept))
     repaired = render.count_findings([found for found in plan.findings if found.fixable])
     if plan.changed:
         terminal.note(f"Healed {repaired}.")

@@ -378,15 +378,10 @@ def _report_taken(store: str, done: list[tuple[Source, Taken | str]], *, as_json
         if isinstance(one, str):
             terminal.complain(f"{label}: {one}")
         elif not as_json:
-            terminal.note(f"{label}: {_describe_taken(one)}")
-
-
-def _describe_taken(one: Taken) -> str:
-    if not one.is_new:
-        return f"had been imported before, as {one.session}"
-    parts = [f"imported as {one.session}, {several(one.messages, 'message')}"]
-    parts += [f"{several(one.unknown, 'call')} at the end left open"] if one.unknown else []
-    return ", ".join(parts)
+            new = f"imported as {one.session}, {several(one.messages, 'message')}"
+            left = f", {several(one.unknown, 'call')} at the end left open" if one.unknown else ""
+            before = f"had been imported before, as {one.session}"
+            terminal.note(f"{label}: {new + left if one.is_new else before}")
 
 
 def _taken_fields(source: Source, one: Taken | str) -> dict[str, Any]:

@@ -88,8 +88,14 @@ def shorten_path(path: str, home: str) -> str:
 # Findings
 
 
-def describe_finding(target: str, dialect: str, found: Finding, stream: TextIO) -> str:
-    """Return place, severity, code and message, then the provider's words and the help."""
+def describe_finding(
+    target: str, dialect: str, found: Finding, stream: TextIO | None = None
+) -> str:
+    """Return place, severity, code and message, then the provider's words and the help.
+
+    It is for stderr unless another ``stream`` is given.
+    """
+    stream = sys.stderr if stream is None else stream
     code = paint(f"{found.severity} {found.code}", "bold", COLOURS[found.severity], stream=stream)
     mark = f" {paint('[*]', 'cyan', stream=stream)}" if found.fixable else ""
     place = _place_name(target, found.place, stream)
@@ -102,7 +108,7 @@ def describe_finding(target: str, dialect: str, found: Finding, stream: TextIO) 
     return "\n".join(lines)
 
 
-def _place_name(target: str, place: str, stream: TextIO) -> str:
+def _place_name(target: str, place: str, stream: TextIO | None) -> str:
     return f"{paint(target_name(target), 'bold', stream=stream)}:{escape_controls(place)}"
 
 
@@ -156,12 +162,12 @@ def in_future_tense(note: str) -> str:
     return _PAST.sub(lambda match: _TENSES[match[1]], note)
 
 
-def describe_change(name: str, made: Change, stream: TextIO, *, is_done: bool = True) -> str:
-    """Return a line on one change, at the place where it was in the original."""
+def describe_change(name: str, made: Change, *, is_done: bool = True) -> str:
+    """Return a line for stderr on one change, at the place where it was in the original."""
     action = made.action if is_done else f"will {_VERBS.get(made.action, made.action)}"
     note = made.note if is_done else in_future_tense(made.note)
-    code = paint(made.code, "bold", "green", stream=stream)
-    return f"{_place_name(name, made.place, stream)}: {code} {action}: {escape_controls(note)}"
+    code = paint(made.code, "bold", "green", stream=sys.stderr)
+    return f"{_place_name(name, made.place, sys.stderr)}: {code} {action}: {escape_controls(note)}"
 
 
 def describe_changes(name: str, made: Sequence[Change], *, is_done: bool) -> Iterator[str]:
@@ -171,7 +177,7 @@ def describe_changes(name: str, made: Sequence[Change], *, is_done: bool) -> Ite
         kind = (one.code, one.action)
         kinds[kind] = kinds.get(kind, 0) + 1
         if kinds[kind] <= MOST_ALIKE_CHANGES:
-            yield describe_change(name, one, sys.stderr, is_done=is_done)
+            yield describe_change(name, one, is_done=is_done)
     for (code, action), count in kinds.items():
         if count > MOST_ALIKE_CHANGES:
             said = action if is_done else f"will {_VERBS.get(action, action)}"
@@ -189,12 +195,10 @@ def describe_steps(made: Iterable[Change]) -> list[str]:
     return [f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()]
 
 
-def describe_quarantined(
-    target: str, kept: Quarantined, stream: TextIO, where: str = "shown by --json"
-) -> str:
-    """Return a line on one value that had to leave the list."""
-    code = paint(kept.code, "bold", "yellow", stream=stream)
-    place = _place_name(target, kept.place, stream)
+def describe_quarantined(target: str, kept: Quarantined, where: str = "shown by --json") -> str:
+    """Return a line for stderr on one value that had to leave the list."""
+    code = paint(kept.code, "bold", "yellow", stream=sys.stderr)
+    place = _place_name(target, kept.place, sys.stderr)
     return f"{place}: {code} quarantined: {kept.size} bytes, {where}"
 
 

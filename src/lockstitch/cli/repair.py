@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
@@ -340,10 +339,10 @@ def _show_plan(
     where = "kept with the backup" if is_done else "to be kept with the backup"
     where = where if request.output is None else "stays in the original only"
     for kept in plan.quarantine:
-        terminal.note(render.describe_quarantined(name, kept, sys.stderr, where))
+        terminal.note(render.describe_quarantined(name, kept, where))
     dialect = str(session.transcript.history.dialect)
     for found in plan.remaining:
-        terminal.note(render.describe_finding(name, dialect, found, sys.stderr))
+        terminal.note(render.describe_finding(name, dialect, found))
     for note in plan.before.notes:
         terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
 
@@ -496,12 +495,12 @@ def _show_thread(outcome: ThreadOutcome) -> None:
     if outcome.changes and outcome.state == "broken":
         terminal.note(f"{shown}: {render.PLANNED}")
     for made in () if is_left else outcome.changes:
-        terminal.note(render.describe_change(name, made, sys.stderr))
+        terminal.note(render.describe_change(name, made))
     for kept in () if is_left else outcome.quarantine:
         where = "still in the old checkpoint"
-        terminal.note(render.describe_quarantined(name, kept, sys.stderr, where))
+        terminal.note(render.describe_quarantined(name, kept, where))
     for found in outcome.report.findings if is_left else outcome.remaining:
-        terminal.note(render.describe_finding(name, str(outcome.report.dialect), found, sys.stderr))
+        terminal.note(render.describe_finding(name, str(outcome.report.dialect), found))
     for note in outcome.report.notes:
         terminal.note(f"{shown}: note: {note}")
     if is_left:
@@ -528,7 +527,7 @@ def _repair_store(target: str, request: RepairRequest) -> int:
     for one in found:
         name = render.session_name(public(target), OWN, one.session)
         for finding in stored.findings_of(one):
-            terminal.note(render.describe_finding(name, "", finding, sys.stderr))
+            terminal.note(render.describe_finding(name, "", finding))
         terminal.note(f"{render.target_name(name)}: {stored.summary_of(one)}.")
     if not found:
         terminal.note("All clean.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,7 +103,7 @@ def _ask_and_repair(name: str, session: Opened, planned: RepairPlan, *, yes: boo
         f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
     )
     for made in planned.changes:
-        terminal.note(render.describe_change(name, made, sys.stderr))
+        terminal.note(render.describe_change(name, made))
     question = "Repair it before it is resumed? A backup is kept."
     if not yes and not terminal.confirm(question, "--yes repairs it"):
         return

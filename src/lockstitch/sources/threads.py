@@ -77,7 +77,17 @@ class ThreadSource(Source, frozen=True):
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
         if self.error is not None:
             raise Unreadable(self.error)
-        return Opened(self, open_thread(self, search=search))
+        home, session = find_schema(self.path), str(self.session)
+        with Database(self.path, home.schema) as database:
+            reader = ThreadReader(database, home, line=WHOLE_LINE)
+            for key in reader.of_session(session):
+                if session_name(*key) == session:
+                    for loaded in reader.load([key]):
+                        reader.complete(loaded)
+                        if search:
+                            reader.search(loaded)
+                        return Opened(self, parse_thread(loaded))
+        raise Unreadable(f"there is no thread {self.session}")
 
     def glance(self) -> Opened:
         return self.open(search=True)
@@ -94,7 +104,10 @@ class ThreadSource(Source, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        return store_thread(self, plan, run), 0
+        home = find_schema(self.path)
+        with Database(self.path, home.schema) as database:
+            repairs.make_repairs_table(database, home)
+            return _store_plan(ThreadReader(database, home), database, home, plan, run), 0
 
 
 class SchemaTask(Struct, frozen=True):
@@ -154,34 +167,10 @@ def find_threads(url: str, session: str | None = None) -> Iterator[Source]:
                     yield ThreadSource(each, THREADS.name, KIND, session_name(*key))
 
 
-def open_thread(source: Source, *, search: bool = False) -> Transcript:
-    """Read one thread and understand it; ``search`` looks into all that it has."""
-    home = find_schema(source.path)
-    with Database(source.path, home.schema) as database:
-        reader = ThreadReader(database, home, line=WHOLE_LINE)
-        session = str(source.session)
-        for key in reader.of_session(session):
-            if session_name(*key) == session:
-                for loaded in reader.load([key]):
-                    reader.complete(loaded)
-                    if search:
-                        reader.search(loaded)
-                    return parse_thread(loaded)
-    raise Unreadable(f"there is no thread {source.session}")
-
-
-def store_thread(source: Source, plan: RepairPlan, run: str) -> str:
-    """Store the repair of one thread, and return where it is noted. ``Moved`` if it went on."""
-    home = find_schema(source.path)
-    with Database(source.path, home.schema) as database:
-        repairs.make_repairs_table(database, home)
-        return _store_plan(ThreadReader(database, home), database, home, plan, run)
-
-
 def _store_plan(
     reader: ThreadReader, database: Database, home: LangGraphSchema, plan: RepairPlan, run: str
 ) -> str:
-    """Store a planned repair over a connection, and return where it is noted."""
+    """Store a planned repair, and return where it is noted; ``Moved`` if the thread went on."""
     new = new_in(plan.after.records)
     assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
     codes = sorted({finding.code for finding in plan.findings})

@@ -233,7 +233,7 @@ def public(target: str) -> str:
         has_more = rest.startswith("//") and any(mark in rest for mark in "@?#")
         is_hidden = "postgres" in match[1].lower() or has_more
         return f"{match[0]}//{HIDDEN}" if is_hidden and not is_path else target
-    pairs = _pairs(target[:_LONGEST])
+    pairs = _pairs(target[:_LONGEST]) if "=" in target else None
     if pairs is not None:
         return bare(pairs)
     return HIDDEN if re.search(_TELLING, target[:_LONGEST]) else target

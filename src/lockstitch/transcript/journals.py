@@ -111,11 +111,6 @@ def _starts(items: Sequence[Item]) -> list[int]:
     return starts or [0] * bool(items)
 
 
-def _turns(items: Sequence[Item]) -> dict[int, int]:
-    """Number the turns by where they start."""
-    return {start: number for number, start in enumerate(_starts(items), 1)}
-
-
 class JournalTranscript(Generic[T]):
     """One journal being shown, item by item, with what lies between."""
 
@@ -135,18 +130,18 @@ class JournalTranscript(Generic[T]):
         """Yield the chosen items with what lies between, and say what is left out on both sides."""
         items = self.journal.view.items
         chosen = range(len(items)) if chosen is None else chosen
-        turns = _turns(items)
-        yield from self._left_out(range(chosen.start), turns, "earlier")
+        starts = _starts(items)
+        yield from self._left_out(range(chosen.start), starts, "earlier")
         for place, between, pieces in self.pieces():
             if place in chosen or place == len(items) <= chosen.stop:
                 yield from between
                 yield from pieces
-        yield from self._left_out(range(chosen.stop, len(items)), turns, "later")
+        yield from self._left_out(range(chosen.stop, len(items)), starts, "later")
 
     def pieces(self) -> Iterator[tuple[int, Iterator[T], Iterator[T]]]:
         """Yield each item by its place, with what lies before it; at last what lies behind all."""
         items = self.journal.view.items
-        turns = _turns(items)
+        turns = {start: number for number, start in enumerate(_starts(items), 1)}
         # A reply stands before what was said while it was under way, so numbers may go back.
         firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
         for place, first in enumerate(firsts):
@@ -154,8 +149,8 @@ class JournalTranscript(Generic[T]):
             yield place, between, self._show_item(items[place], turns.get(place))
         yield len(items), self._show_between(self.marks), iter(())
 
-    def _left_out(self, left: range, turns: dict[int, int], word: str) -> Iterator[T]:
-        count = sum(start in left for start in turns)
+    def _left_out(self, left: range, starts: Sequence[int], word: str) -> Iterator[T]:
+        count = sum(start in left for start in starts)
         if count:
             yield from self.page.left_out(f"{count} {word} turn{'s' * (count != 1)}")
 
@@ -170,18 +165,15 @@ class JournalTranscript(Generic[T]):
         if turn is not None:
             yield from self.page.turn(turn, f"record {item.seq}")
         if isinstance(item, Spoken):
-            yield from self._show_spoken(item)
+            content, name = self.journal.value(item.event), known(item.event.dialect)
+            if not name or content is None or isinstance(content, str):
+                yield from self.page.said(as_text(content), USER)
+            else:
+                yield from MessageTranscript([said_as(name, content)], name, {}, self.page).body()
         elif isinstance(item, ModelReply):
             yield from self._show_reply(item)
         else:
             yield from self._show_late(item)
-
-    def _show_spoken(self, item: Spoken) -> Iterator[T]:
-        content, name = self.journal.value(item.event), known(item.event.dialect)
-        if not name or content is None or isinstance(content, str):
-            yield from self.page.said(as_text(content), USER)
-        else:
-            yield from MessageTranscript([said_as(name, content)], name, {}, self.page).body()
 
     def _show_reply(self, item: ModelReply) -> Iterator[T]:
         checkpoint = self.checkpoints.get(item.seq)
@@ -253,7 +245,8 @@ class _ReplyTranscript(MessageTranscript[T]):
         if call is None:
             yield from super()._call(part, number, found)
             return
-        yield from self.page.call(*describe_call(self.dialect, part), by=_attempts(call))
+        attempts = f"  attempt {call.attempts}" if call.attempts > 1 else ""
+        yield from self.page.call(*describe_call(self.dialect, part), by=attempts)
         word = describe_end(call)
         answer = self.paired.pairing.answers[number]
         if word or answer == NOWHERE:
@@ -272,7 +265,7 @@ def describe_end(call: CallState) -> str:
     fact = call.outcome.fact
     if isinstance(fact, Denied):
         return "denied"
-    if isinstance(fact, Finished) and not _has_payload(fact):
+    if isinstance(fact, Finished) and not fact.blob and bytes(fact.payload) == b"null":
         word = _CONCLUDED.get(fact.outcome, "")
         return f"{word}; it runs again" if word and call.is_running else word
     return ""
@@ -280,14 +273,6 @@ def describe_end(call: CallState) -> str:
 
 def _words(piece: Piece) -> str:
     return piece.text if isinstance(piece, TextPiece) else piece.note
-
-
-def _has_payload(fact: Event) -> bool:
-    return bool(fact.blob) or bytes(fact.payload) != b"null"
-
-
-def _attempts(call: CallState) -> str:
-    return f"  attempt {call.attempts}" if call.attempts > 1 else ""
 
 
 def _is_mark(event: Event) -> bool:

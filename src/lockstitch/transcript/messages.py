@@ -303,22 +303,18 @@ class MessageTranscript(Generic[T]):
         starts = turn_starts(self.view)
         yield from self._left_out(starts, range(self.chosen.start), "earlier")
         turns = {start: number for number, start in enumerate(starts, 1)}
+        yield from self.body(turns)
+        yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
+
+    def body(self, turns: Mapping[int, int] | None = None) -> Iterator[T]:
+        """Return the chosen messages; ``turns`` numbers those before which a turn is headed."""
         call = result = 0
         for position, message in enumerate(self.view):
             if position in self.chosen:
-                if position in turns:
+                if turns and position in turns:
                     place = str(Place.in_list(self.key, position))
                     yield from self.page.turn(turns[position], place)
                 yield from self.message(message, call, result)
-            call += sum(part.kind == CALL for part in message.parts)
-            result += sum(part.kind == RESULT for part in message.parts)
-        yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
-
-    def body(self) -> Iterator[T]:
-        """Return the messages alone, for a page that heads its turns itself."""
-        call = result = 0
-        for message in self.view:
-            yield from self.message(message, call, result)
             call += sum(part.kind == CALL for part in message.parts)
             result += sum(part.kind == RESULT for part in message.parts)
 
@@ -375,20 +371,18 @@ class MessageTranscript(Generic[T]):
             yield from page.note(describe_reasoning(part.raw))
         elif part.kind == MEDIA:
             yield from page.said(describe_media(part), message.role)
-        elif part.kind in (SERVER_CALL, SERVER_RESULT):
-            yield from self._server(part)
+        elif part.kind == SERVER_CALL:
+            yield from page.call(*describe_call(self.dialect, part), by=" by the provider")
+        elif part.kind == SERVER_RESULT:
+            inner = part.raw.get("toolResult", part.raw)
+            text = as_text(inner.get("content") if isinstance(inner, dict) else inner)
+            yield from page.result("result by the provider", text)
         elif part.kind == BROKEN:
             yield from page.note(MarginNote(f"[unreadable: {part.flavor}]", "yellow"))
         elif part.flavor not in _TWINS:
             yield from page.said(describe_other(part), message.role)
         elif any(part is twin for twin in unlisted_twins(message)):
             yield from page.call(*describe_call(self.dialect, part))
-
-    def _server(self, part: Part) -> Iterator[T]:
-        if part.kind == SERVER_CALL:
-            yield from self.page.call(*describe_call(self.dialect, part), by=" by the provider")
-        else:
-            yield from self.page.result("result by the provider", _server_result(part.raw))
 
     def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
         yield from self.page.call(*describe_call(self.dialect, part))
@@ -429,12 +423,6 @@ class MessageTranscript(Generic[T]):
         text = self.dialect.result_text(part)
         pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
         yield from self.page.result(title, text, pictures, where, failed=_has_failed(part.raw))
-
-
-def _server_result(raw: dict[str, Any]) -> str:
-    """Return what a tool of the provider came back with."""
-    inner = raw.get("toolResult", raw)
-    return as_text(inner.get("content") if isinstance(inner, dict) else inner)
 
 
 def _has_failed(raw: Any) -> bool:
