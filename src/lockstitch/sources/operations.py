@@ -28,7 +28,6 @@ from lockstitch.errors import (
     UsageError,
 )
 from lockstitch.files import backup as backups
-from lockstitch.files import backup as manifests
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import Backup, Declined, Undone
 from lockstitch.files.replace import snapshot
@@ -384,7 +383,7 @@ def _is_void(backup: Backup) -> bool:
         return False
     with suppress(LockstitchError, OSError):
         if backup.rows is None:
-            return snapshot(backup.path).data == manifests.read_original(backup)
+            return snapshot(backup.path).data == backups.read_original(backup)
         from lockstitch.sources import rows as row_undo  # noqa: PLC0415 - as above
 
         return row_undo.are_rows_undone(backup)

@@ -102,9 +102,9 @@ def table_names(path: str | Path, *, follow: bool = True) -> set[str]:
         return tables_of(base)
 
 
-def list_sessions(path: str | Path, form: Any, *, follow: bool = True) -> list[ListedRow]:
+def list_sessions(path: str | Path, form: Any) -> list[ListedRow]:
     """Return the sessions in a database, the one that was changed last first."""
-    with open_reading(path, follow=follow) as base:
+    with open_reading(path, follow=True) as base:
         sqlite.require_known(base, checked_form(form))
         found = list(checked_form(form).listed(base))
     made = [_session_row(*row) for row in found]
@@ -268,8 +268,6 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
     after: Sequence[Record],
     run: str,
     details: dict[str, Any] | None = None,
-    *,
-    follow: bool = False,
 ) -> str:
     """Write changed rows with a backup of them; return the path of its manifest.
 
@@ -278,7 +276,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
     repair only adds rows, behind which a run that is still at work puts its own.
     """
     kept: list[Backup] = []
-    real = regular_path(path, follow=follow)
+    real = regular_path(path, follow=False)
     if not checked_form(form).adds:
         require_unused(real)
     first = next((row for row in before if isinstance(row, Row)), None)
@@ -503,7 +501,6 @@ def take_back(
     images: Images,
     passed: Counts | None = None,
     *,
-    follow: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Put back what rows were before a repair; does nothing if that is what they are.
@@ -512,7 +509,7 @@ def take_back(
     ``dry_run`` it raises what it would raise, and changes nothing.
     """
     form = form_of_images(images)
-    with suppress(_RolledBack), open_writing(path, follow=follow) as base:
+    with suppress(_RolledBack), open_writing(path, follow=False) as base:
         sqlite.require_writable(base, form)
         put_back(base, form, images, passed)
         if dry_run:
