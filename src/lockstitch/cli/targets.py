@@ -170,10 +170,10 @@ def _read_head(target: str, size: int) -> bytes:
 
 
 def _is_whole(line: bytes) -> bool:
-    from lockstitch.formats.records import decode_json
+    from lockstitch.formats.records import read_json
 
     try:
-        decode_json(line)
+        read_json(line)
     except ValueError:
         return False
     return True

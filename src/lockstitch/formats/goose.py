@@ -38,8 +38,8 @@ from lockstitch.formats.records import (
     amend_record,
     as_str,
     can_be_key,
-    decode_json,
     new_record,
+    read_json,
     record_bytes,
     substitute_text,
 )
@@ -53,7 +53,7 @@ from lockstitch.formats.tables import (
     put_list,
     put_value,
 )
-from lockstitch.formats.write_back import are_same, keep_in_order, lay_records, replace_list
+from lockstitch.formats.write_back import keep_in_order, lay_records, replace_list
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
@@ -265,8 +265,9 @@ class _GooseWriteBack:
         for number in self.sent:
             turn, record = self.turns[number], self.records[number]
             if number in kept:
-                is_same = are_same([block for _, block in turn.blocks], kept[number].blocks)
-                items = turn.items if is_same else self._items(turn, kept[number].blocks)
+                old, new = [block for _, block in turn.blocks], kept[number].blocks
+                is_same = [*map(id, old)] == [*map(id, new)]
+                items = turn.items if is_same else self._items(turn, new)
             else:
                 # what was never sent stays, although the message is gone
                 sent_places = {at for at, _ in turn.blocks}
@@ -502,7 +503,7 @@ def _visible(metadata: Any) -> bool:
     """Whether a message is for the agent; what cannot be read says nothing."""
     if type(metadata) is str:
         try:
-            metadata = decode_json(metadata.encode("utf-8", "surrogateescape"))
+            metadata, _ = read_json(metadata.encode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
             return True
     return type(metadata) is not dict or metadata.get("agentVisible") is not False

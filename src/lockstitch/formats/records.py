@@ -218,16 +218,12 @@ def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
     return b"".join(out)
 
 
-def decode_json(text: bytes) -> Any:
+def read_json(text: bytes) -> JsonReading:
     """Decode one JSON value; msgspec first, then what only others take.
 
-    What nobody here takes, although it is valid, is left in the value as ``Raw``.
+    What nobody here takes, although it is valid, is left in the value as ``Raw``, and the code
+    LS613 says so.
     """
-    return read_json(text)[0]
-
-
-def read_json(text: bytes) -> JsonReading:
-    """Decode one JSON value; LS613 says that some of it is valid, but cannot be read here."""
     try:
         return msgspec.json.decode(text), ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -315,7 +311,7 @@ class _Joining:
 
 def _is_json(text: bytes) -> bool:
     try:
-        decode_json(text)
+        read_json(text)
     except ValueError:
         return False
     return True
@@ -484,7 +480,7 @@ def close_document(data: bytes, lists: Sequence[Pattern]) -> ClosedDocument | No
         return None
     try:
         whole = data[: scan.end] + scan.closers.encode()
-        return ClosedDocument(decode_json(whole), whole, scan.end)
+        return ClosedDocument(read_json(whole)[0], whole, scan.end)
     except (ValueError, RecursionError):
         return None
 

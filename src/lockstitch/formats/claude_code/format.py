@@ -70,7 +70,7 @@ from lockstitch.formats.interface import (
 )
 from lockstitch.formats.interface import LEFT as ON_PURPOSE
 from lockstitch.formats.interface import LOST as AGAINST_WILL
-from lockstitch.formats.records import DecodeLine, Record, as_str, decode_json
+from lockstitch.formats.records import DecodeLine, Record, as_str, read_json
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 
@@ -491,7 +491,7 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
         if not name.endswith(".meta.json"):
             continue
         try:
-            meta = decode_json(data)
+            meta, _ = read_json(data)
         except ValueError:
             continue
         call = meta.get("toolUseId") if type(meta) is dict and meta.get("finished") else None
@@ -508,7 +508,7 @@ def _last_words(data: bytes) -> str:
     """Return the text of the last message of the model in a file."""
     for line in reversed(data.split(b"\n")):
         try:
-            value = decode_json(line)
+            value, _ = read_json(line)
         except ValueError:
             continue
         if type(value) is dict and value.get("type") == ASSISTANT and not calls_in(value):

@@ -46,7 +46,7 @@ from lockstitch.formats.claude_code.unreachable import (
     OffBranch,
 )
 from lockstitch.formats.interface import Transcript, new_finding
-from lockstitch.formats.records import SLIM, decode_json, encode_record, record_bytes
+from lockstitch.formats.records import SLIM, encode_record, read_json, record_bytes
 from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
@@ -359,7 +359,8 @@ class ClaudeTreeRepair(TreeRepair):
 
     def take_out(self, code: str, number: int, text: str) -> None:
         """Take a record out, and keep all that it held."""
-        self.remove(code, number, text, decode_json(record_bytes(self.data, self.records[number])))
+        value, _ = read_json(record_bytes(self.data, self.records[number]))
+        self.remove(code, number, text, value)
 
     def drop_copies(self) -> None:
         """Keep the first of equal records, or the second in its place if the first is damaged."""

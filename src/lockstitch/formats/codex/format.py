@@ -58,9 +58,9 @@ from lockstitch.formats.records import (
     Record,
     amend_record,
     as_str,
-    decode_json,
     encode_record,
     new_record,
+    read_json,
 )
 from lockstitch.formats.write_back import (
     MessageHome,
@@ -210,7 +210,7 @@ class Codex(Format):
         except LockstitchError:
             return False
         found = _CWD.search(head)
-        return found is not None and decode_json(found[1]) == folder
+        return found is not None and read_json(found[1])[0] == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
         """Return the summary in force, and what the program says of the surroundings."""

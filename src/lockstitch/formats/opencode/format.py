@@ -41,7 +41,7 @@ from lockstitch.formats.opencode.history import (
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
-from lockstitch.formats.records import Record, amend_record, as_str, decode_json
+from lockstitch.formats.records import Record, amend_record, as_str, read_json
 from lockstitch.formats.tables import (
     ProgramTable,
     Row,
@@ -105,7 +105,8 @@ class OpenCode(RowFormat):
         rows = [row for row in records if isinstance(row, Row)]
         session: Fields = next((row.value for row in rows if row.table == "session"), {})
         try:
-            revert = decode_json(session["revert"].encode()) if session.get("revert") else None
+            text = session.get("revert")
+            revert = read_json(text.encode())[0] if text else None
         except (AttributeError, ValueError):
             revert = None
         thread = build_thread(_entries(records), revert)

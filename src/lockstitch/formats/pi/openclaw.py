@@ -25,7 +25,7 @@ from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.files import read
 from lockstitch.formats.interface import Aside, Context, SourcedMessage, Transcript, new_finding
 from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
-from lockstitch.formats.records import JSON, TORN, Record, as_str, decode_json
+from lockstitch.formats.records import JSON, TORN, Record, as_str, read_json
 from lockstitch.formats.sqlite import bind_values, tables_of
 from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
 from lockstitch.formats.write_back import TreeNode
@@ -276,7 +276,7 @@ def _archived(base: GuardedConnection, session: str) -> Iterator[tuple[int, byte
         if lines is None:
             raise Unreadable(_COLD_DAMAGE)
         try:
-            records = [decode_json(line) for line in lines.splitlines()]
+            records = [read_json(line)[0] for line in lines.splitlines()]
             rows = [record["row"] for record in records if record.get("kind") == "event"]
             yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
@@ -311,7 +311,7 @@ def _row(key: int, raw: bytes | None, start: int) -> Row:
     end = start + len(raw or b"")
     place = f"{_EVENTS}.{key}"
     try:
-        value = decode_json(raw or b"")
+        value, _ = read_json(raw or b"")
     except (ValueError, RecursionError):
         value = None
     kind = JSON if type(value) is dict else TORN
