@@ -21,21 +21,25 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import sqlite
-from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.formats.interface import (
     LINES,
     NEW,
     SQLITE,
     Context,
+    Fields,
     Glimpse,
     History,
     SourcedMessage,
     Transcript,
+    medium,
     new_finding,
+    words,
+    words_block,
 )
 from lockstitch.formats.records import (
     Record,
     amend_record,
+    as_list,
     as_str,
     can_be_key,
     new_record,
@@ -178,8 +182,7 @@ def _result(item: Fields) -> Fields:
         return {**block, "content": held["error"], "is_error": True}
     value = held["value"]
     content = value.get("content") if type(value) is dict else value
-    listed = content if type(content) is list else []
-    parts = [part for part in listed if type(part) is dict and _is_for_model(part)]
+    parts = [part for part in as_list(content) if type(part) is dict and _is_for_model(part)]
     failed = {"is_error": True} if type(value) is dict and value.get("isError") else {}
     pictures = [_image(part) for part in parts if part.get("type") == "image"]
     text = "\n".join(filter(None, map(_text, parts)))
@@ -494,7 +497,7 @@ def _turn(number: int, record: Record) -> GooseTurn | None:
         visible = _visible(record.value.get("metadata"))
     else:
         return None
-    items = items if type(items) is list else []
+    items = as_list(items)
     blocks = [(at, block) for at, item in enumerate(items) for block in block_of(item)]
     return GooseTurn(number, record.value["role"], items, path, blocks, visible)
 

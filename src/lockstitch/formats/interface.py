@@ -475,13 +475,13 @@ def new_warning(code: str, place: str, message: str) -> Finding:
 
 # In the order in which they are tried: the most particular first, plain lists last.
 _CLASSES = {
-    "claude-code": ("claude_code.format", "ClaudeCode"),
-    "codex": ("codex.format", "Codex"),
-    "pi": ("pi.format", "Pi"),
+    "claude-code": ("claude_code", "ClaudeCode"),
+    "codex": ("codex", "Codex"),
+    "pi": ("pi", "Pi"),
     "openclaw": ("pi.openclaw", "OpenClaw"),
-    "gemini-cli": ("gemini_cli.format", "GeminiCli"),
-    "opencode": ("opencode.format", "OpenCode"),
-    "opencode-export": ("opencode.format", "OpenCodeExport"),
+    "gemini-cli": ("gemini_cli", "GeminiCli"),
+    "opencode": ("opencode", "OpenCode"),
+    "opencode-export": ("opencode", "OpenCodeExport"),
     "goose": ("goose", "Goose"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
     "langgraph": ("langgraph.sqlite", "LangGraph"),
@@ -567,3 +567,33 @@ def below(variable: str, place: str) -> str:
     """Return the rest of a place below the folder that a variable of the environment moves."""
     # the variables of the desktop move two folders, .local/share, those of programs their own
     return place.split("/", 2)[2] if variable.startswith("XDG") else place.partition("/")[2]
+
+
+# Blocks of the Anthropic dialect, which several programs use for their history.
+
+Fields = dict[str, Any]
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def words_block(text: str) -> Fields:
+    """Return a block of text."""
+    return {"type": "text", "text": text}
+
+
+def words(block: Fields) -> str:
+    """Return the text of a block, of a result, or of a whole message."""
+    content = block.get("text", block.get("content"))
+    if type(content) is list:
+        texts = (part.get("text") for part in content if type(part) is dict)
+        return "\n".join(text for text in texts if type(text) is str)
+    return content if type(content) is str else ""
+
+
+def medium(mime: str, data: str = "", url: str = "") -> Fields | None:
+    """Return a picture or a document as its bytes or its address; None for any other file."""
+    kind = "image" if mime in _IMAGES else "document" if mime == "application/pdf" else None
+    if kind and data:
+        return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": data}}
+    if kind and url:
+        return {"type": kind, "source": {"type": "url", "url": url}}
+    return None

@@ -107,6 +107,16 @@ def as_str(value: Any) -> str | None:
     return value if type(value) is str else None
 
 
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return a value that should be an object, an empty one if it is anything else."""
+    return value if type(value) is dict else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a value that should be a list, an empty one if it is anything else."""
+    return value if type(value) is list else []
+
+
 def new_record(place: str, value: Any) -> Record:
     """Make a record that the store does not hold yet."""
     return Record(place=place, value=value, fresh=encode_record(value))
