@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lockstitch.formats import records, repair
+from lockstitch.formats.claude_code import ClaudeCode
 from lockstitch.formats.claude_code.fast import quick
-from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.formats.interface import Context, Transcript
 from lockstitch.sources import source
 

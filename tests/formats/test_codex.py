@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.codex.format import Codex
+from lockstitch.formats.codex import Codex
 
 from .surgery import Json, joined, mend, read
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.gemini_cli.format import GeminiCli
+from lockstitch.formats.gemini_cli import GeminiCli
 from lockstitch.formats.interface import DOCUMENT
 
 from .surgery import Json, joined, mend, read

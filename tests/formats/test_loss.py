@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstitch.formats import interface, repair
-from lockstitch.formats.claude_code.format import ClaudeCode
+from lockstitch.formats.claude_code import ClaudeCode
 from lockstitch.formats.interface import Context, Transcript, new_finding
 from lockstitch.formats.plain import PlainList
 from lockstitch.formats.records import Record

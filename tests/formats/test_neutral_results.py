@@ -14,14 +14,14 @@ import pytest
 from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.formats import repair
-from lockstitch.formats.claude_code.format import ClaudeCode
-from lockstitch.formats.codex.format import Codex
-from lockstitch.formats.gemini_cli.format import GeminiCli
+from lockstitch.formats.claude_code import ClaudeCode
+from lockstitch.formats.codex import Codex
+from lockstitch.formats.gemini_cli import GeminiCli
 from lockstitch.formats.goose import Goose
 from lockstitch.formats.interface import Context, Format, Transcript
 from lockstitch.formats.openai_agents import OpenAIAgents
-from lockstitch.formats.opencode.format import OpenCode
-from lockstitch.formats.pi.format import Pi
+from lockstitch.formats.opencode import OpenCode
+from lockstitch.formats.pi import Pi
 from lockstitch.sources import rows
 
 from .claude_files import Book, Call

@@ -13,7 +13,7 @@ import pytest
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.formats import repair
 from lockstitch.formats.interface import Context, Transcript
-from lockstitch.formats.opencode.format import OpenCode, OpenCodeExport
+from lockstitch.formats.opencode import OpenCode, OpenCodeExport
 from lockstitch.formats.opencode.history import INTERRUPTED
 from lockstitch.formats.records import Record
 from lockstitch.formats.repair import RepairOptions, RepairPlan

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.formats.pi.format import Pi
+from lockstitch.formats.pi import Pi
 
 from .surgery import Json, Mended, joined, mend, read
 

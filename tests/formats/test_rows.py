@@ -528,7 +528,7 @@ def test_columns_that_are_not_known_stay(tmp_path: Path) -> None:
     book = OpencodeBook("columns")
     book.message("user", book.text("q"))
     book.write(tmp_path / "opencode.db")
-    from lockstitch.formats.opencode.format import OpenCode
+    from lockstitch.formats.opencode import OpenCode
 
     records = rows.load_rows(tmp_path / "opencode.db", OpenCode(), book.session)
     part = rows_in(records, "part")[0]

@@ -6,7 +6,7 @@ import pytest
 
 import lockstitch
 from lockstitch.formats import records, repair
-from lockstitch.formats.claude_code.format import ClaudeCode
+from lockstitch.formats.claude_code import ClaudeCode
 from lockstitch.formats.interface import Context
 
 from .claude_cases import BROKEN, HEALTHY, NOTED

@@ -18,8 +18,8 @@ from lockstitch.conversation.json_text import dump
 from lockstitch.conversation.parts import Place
 from lockstitch.dialects.profiles import traits_of
 from lockstitch.formats import records
+from lockstitch.formats.claude_code import ClaudeCode
 from lockstitch.formats.claude_code.chain import version_of
-from lockstitch.formats.claude_code.format import ClaudeCode
 from lockstitch.formats.interface import DOCUMENT, LINES
 from lockstitch.formats.records import encode_record
 from lockstitch.formats.repair import (

@@ -131,7 +131,7 @@ KNOW_DIALECTS = {"dialects", "rules"}
 # the example that people copy from `demo`.
 SAME_WORD = {
     "lockstitch.demo.agent",
-    "lockstitch.formats.gemini_cli.format",
+    "lockstitch.formats.gemini_cli",
     "lockstitch.formats.gemini_cli.write_back",
     "lockstitch.formats.opencode.history",
     "lockstitch.integrations.langgraph",

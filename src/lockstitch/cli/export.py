@@ -23,7 +23,7 @@ from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
-from lockstitch.formats.records import decode_json
+from lockstitch.formats.records import read_json
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
 from lockstitch.transcript import several
@@ -172,7 +172,7 @@ def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
     from lockstitch.redaction import redact_value
 
     # all at once, so that a secret has one placeholder in all
-    clean, found = redact_value([*map(decode_json, lines)], personal=redact == "all")
+    clean, found = redact_value([read_json(line)[0] for line in lines], personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 

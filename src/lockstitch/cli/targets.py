@@ -16,7 +16,7 @@ from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageE
 from lockstitch.files import replace
 from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
 from lockstitch.formats.langgraph.postgres import Shard
-from lockstitch.formats.records import decode_json
+from lockstitch.formats.records import read_json
 from lockstitch.sources.source import (
     DATABASES,
     MAGIC,
@@ -167,7 +167,7 @@ def _read_head(target: str, size: int) -> bytes:
 
 def _is_whole(line: bytes) -> bool:
     try:
-        decode_json(line)
+        read_json(line)
     except ValueError:
         return False
     return True

@@ -21,25 +21,29 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import text_of_blocks
 from lockstitch.formats import sqlite
-from lockstitch.formats.blocks import Fields, medium, words, words_block
 from lockstitch.formats.interface import (
     LINES,
     NEW,
     SQLITE,
     Context,
+    Fields,
     Glimpse,
     History,
     SourcedMessage,
     Transcript,
+    medium,
     new_finding,
+    words,
+    words_block,
 )
 from lockstitch.formats.records import (
     Record,
     amend_record,
+    as_list,
     as_str,
     can_be_key,
-    decode_json,
     new_record,
+    read_json,
     record_bytes,
     substitute_text,
 )
@@ -53,7 +57,7 @@ from lockstitch.formats.tables import (
     put_list,
     put_value,
 )
-from lockstitch.formats.write_back import are_same, keep_in_order, lay_records, replace_list
+from lockstitch.formats.write_back import keep_in_order, lay_records, replace_list
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
@@ -178,8 +182,7 @@ def _result(item: Fields) -> Fields:
         return {**block, "content": held["error"], "is_error": True}
     value = held["value"]
     content = value.get("content") if type(value) is dict else value
-    listed = content if type(content) is list else []
-    parts = [part for part in listed if type(part) is dict and _is_for_model(part)]
+    parts = [part for part in as_list(content) if type(part) is dict and _is_for_model(part)]
     failed = {"is_error": True} if type(value) is dict and value.get("isError") else {}
     pictures = [_image(part) for part in parts if part.get("type") == "image"]
     text = "\n".join(filter(None, map(_text, parts)))
@@ -265,8 +268,9 @@ class _GooseWriteBack:
         for number in self.sent:
             turn, record = self.turns[number], self.records[number]
             if number in kept:
-                is_same = are_same([block for _, block in turn.blocks], kept[number].blocks)
-                items = turn.items if is_same else self._items(turn, kept[number].blocks)
+                old, new = [block for _, block in turn.blocks], kept[number].blocks
+                is_same = [*map(id, old)] == [*map(id, new)]
+                items = turn.items if is_same else self._items(turn, new)
             else:
                 # what was never sent stays, although the message is gone
                 sent_places = {at for at, _ in turn.blocks}
@@ -493,7 +497,7 @@ def _turn(number: int, record: Record) -> GooseTurn | None:
         visible = _visible(record.value.get("metadata"))
     else:
         return None
-    items = items if type(items) is list else []
+    items = as_list(items)
     blocks = [(at, block) for at, item in enumerate(items) for block in block_of(item)]
     return GooseTurn(number, record.value["role"], items, path, blocks, visible)
 
@@ -502,7 +506,7 @@ def _visible(metadata: Any) -> bool:
     """Whether a message is for the agent; what cannot be read says nothing."""
     if type(metadata) is str:
         try:
-            metadata = decode_json(metadata.encode("utf-8", "surrogateescape"))
+            metadata, _ = read_json(metadata.encode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
             return True
     return type(metadata) is not dict or metadata.get("agentVisible") is not False

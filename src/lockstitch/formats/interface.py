@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +23,7 @@ from lockstitch.conversation.reprs import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
 from lockstitch.formats.records import Pattern, Record
-from lockstitch.repair.draft import Ledger, RepairedMessage, RepairedPart, earlier_forms
+from lockstitch.repair.draft import Ledger, RepairedMessage, earlier_forms
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -75,18 +75,12 @@ class History(Struct):
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
-        part = _content_number(inner)
-        if part is not None and part < len(sources):
+        part = inner[1] if len(inner) > 1 and inner[0] == "content" else None
+        if type(part) is int and part < len(sources):
             return sources[part], (*paths[part], *inner[2:])
         if len(sources) == 1 and paths[0][-1:] != ("content",):
             return sources[0], (*paths[0], *inner)
         return sources[0], ()
-
-
-def _content_number(path: Path) -> int | None:
-    """Return which element of a message's content a path leads into, None if into none."""
-    number = path[1] if len(path) > 1 and path[0] == "content" else None
-    return number if type(number) is int else None
 
 
 class Aside(Struct):
@@ -149,10 +143,15 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
             known = {id(part.value): part for part in one.parts if type(part.value) is not str}
             # a bare text is spelled as a block beside others: what no part is, is the next of those
             texts = iter([part for part in one.parts if type(part.value) is str])
-            sources = [
-                _source_of(history, known.get(id(element)) or next(texts, None))
-                for element in elements
-            ]
+            sources = []
+            for element in elements:
+                part = known.get(id(element)) or next(texts, None)
+                came_from = None if part is None else part.origin
+                if part is None or came_from is None or came_from >= len(history.messages):
+                    sources.append(NEW)
+                else:
+                    place = Place.in_list("messages", came_from, part.path)
+                    sources.append(history.home(place)[0])
             if own[0] != NEW and NEW in sources and set(sources).isdisjoint(own):
                 # a message of which nothing is left, and which stays, keeps its record all the same
                 sources[sources.index(NEW)] = own[0]
@@ -175,14 +174,6 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
             if (number, (key, place)) not in used:
                 return part
     return None
-
-
-def _source_of(history: History, part: RepairedPart | None) -> int:
-    """Return the record that a part of a repaired message is from, ``NEW`` if from none."""
-    if part is None or part.origin is None or part.origin >= len(history.sources):
-        return NEW
-    sources, number = history.sources[part.origin], _content_number(part.path)
-    return sources[number if number is not None and number < len(sources) else 0]
 
 
 # The help of a finding that a repair leaves, although it repairs most under the same rule.
@@ -484,13 +475,13 @@ def new_warning(code: str, place: str, message: str) -> Finding:
 
 # In the order in which they are tried: the most particular first, plain lists last.
 _CLASSES = {
-    "claude-code": ("claude_code.format", "ClaudeCode"),
-    "codex": ("codex.format", "Codex"),
-    "pi": ("pi.format", "Pi"),
+    "claude-code": ("claude_code", "ClaudeCode"),
+    "codex": ("codex", "Codex"),
+    "pi": ("pi", "Pi"),
     "openclaw": ("pi.openclaw", "OpenClaw"),
-    "gemini-cli": ("gemini_cli.format", "GeminiCli"),
-    "opencode": ("opencode.format", "OpenCode"),
-    "opencode-export": ("opencode.format", "OpenCodeExport"),
+    "gemini-cli": ("gemini_cli", "GeminiCli"),
+    "opencode": ("opencode", "OpenCode"),
+    "opencode-export": ("opencode", "OpenCodeExport"),
     "goose": ("goose", "Goose"),
     "openai-agents": ("openai_agents", "OpenAIAgents"),
     "langgraph": ("langgraph.sqlite", "LangGraph"),
@@ -532,25 +523,22 @@ def read_thread(
     return found
 
 
-def format_of(kind: str, name: str, head: Sequence[Any]) -> Format | None:
-    """Return the format that a store's first values are surely of, None if there is none."""
-    return next((form for form in _candidates(kind, head) if form.claims(name, head)), None)
+def recognize(kind: str, name: str, head: Sequence[Any]) -> tuple[Format | None, str]:
+    """Return the format that a store's first values are surely of.
 
-
-def likeness(kind: str, head: Sequence[Any]) -> str:
-    """Return what values look like that no format claims; empty if they look like nothing."""
-    return next((why for form in _candidates(kind, head) if (why := form.doubt(head))), "")
-
-
-def _candidates(kind: str, head: Sequence[Any]) -> Iterator[Format]:
+    If there is none, return None and what the values look like; empty if they look like nothing.
+    """
     # only a message list is a list, and the others need not be loaded to see that
     is_list = kind == DOCUMENT and all(type(value) is list for value in head)
+    tried: list[Format] = []
     for known in ("list",) if is_list else (*_registered, *NAMES):
         if known in _IN_DATABASES and kind != SQLITE:
             continue
         form = format_named(known)
-        if kind in form.kinds:
-            yield form
+        if kind in form.kinds and form.claims(name, head):
+            return form, ""
+        tried += [form] if kind in form.kinds else []
+    return None, next((why for form in tried if (why := form.doubt(head))), "")
 
 
 def owner_of(path: str, environ: Mapping[str, str]) -> Format | None:
@@ -579,3 +567,33 @@ def below(variable: str, place: str) -> str:
     """Return the rest of a place below the folder that a variable of the environment moves."""
     # the variables of the desktop move two folders, .local/share, those of programs their own
     return place.split("/", 2)[2] if variable.startswith("XDG") else place.partition("/")[2]
+
+
+# Blocks of the Anthropic dialect, which several programs use for their history.
+
+Fields = dict[str, Any]
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+def words_block(text: str) -> Fields:
+    """Return a block of text."""
+    return {"type": "text", "text": text}
+
+
+def words(block: Fields) -> str:
+    """Return the text of a block, of a result, or of a whole message."""
+    content = block.get("text", block.get("content"))
+    if type(content) is list:
+        texts = (part.get("text") for part in content if type(part) is dict)
+        return "\n".join(text for text in texts if type(text) is str)
+    return content if type(content) is str else ""
+
+
+def medium(mime: str, data: str = "", url: str = "") -> Fields | None:
+    """Return a picture or a document as its bytes or its address; None for any other file."""
+    kind = "image" if mime in _IMAGES else "document" if mime == "application/pdf" else None
+    if kind and data:
+        return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": data}}
+    if kind and url:
+        return {"type": kind, "source": {"type": "url", "url": url}}
+    return None

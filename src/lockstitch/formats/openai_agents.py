@@ -10,10 +10,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.dialects import OPENAI_RESPONSES
-from lockstitch.formats.interface import Context, History, SourcedMessage, Transcript, new_finding
+from lockstitch.formats.interface import (
+    NEW,
+    Context,
+    History,
+    SourcedMessage,
+    Transcript,
+    new_finding,
+)
 from lockstitch.formats.records import Record
 from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout, new_row, put_fields
-from lockstitch.formats.write_back import MessageHome, enter_message, longest_kept_run
+from lockstitch.formats.write_back import (
+    MessageHome,
+    enter_message,
+    keep_in_order,
+    lay_records,
+)
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
@@ -77,34 +89,23 @@ class OpenAIAgents(RowFormat):
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
         records, homes = transcript.records, transcript.state
-        stay = longest_kept_run([sourced.origin for sourced in repaired])
-        kept: dict[int, Record] = {}
-        # What is new or moved goes behind what it follows; None: it comes first.
-        behind: dict[int | None, list[Record]] = {}
+        numbers = [NEW if one.origin == NEW else homes[one.origin] for one in repaired]
+        kept, behind = keep_in_order(numbers, repaired)
+        rows: dict[int, Record] = {}
+        for number, sourced in kept.items():
+            rows[number] = row = records[number]
+            if isinstance(row, Row) and sourced.message is not row.json:
+                rows[number] = put_fields(row, sourced.message)
         first = homes[0] if homes else 0
-        anchor: int | None = None
-        for place, sourced in enumerate(repaired):
-            if place in stay:
-                anchor = homes[sourced.origin]
-                kept[anchor] = row = records[anchor]
-                if isinstance(row, Row) and sourced.message is not row.json:
-                    kept[anchor] = put_fields(row, sourced.message)
-            else:
-                near = records[first if anchor is None else max(anchor, first)].value
-                time = {"created_at": near["created_at"]} if "created_at" in near else {}
-                session = near.get("session_id", transcript.session)
-                value = {"session_id": session, _ITEM: sourced.message, **time}
-                behind.setdefault(anchor, []).append(new_row(_MESSAGE, value))
-        out: list[Record] = []
-        items = set(homes)
-        for number, record in enumerate(records):
-            out += behind.get(None, ()) if homes and number == first else ()
-            if number in kept:
-                out.append(kept[number])
-            elif number not in items:
-                out.append(record)
-            out += behind.get(number, ())
-        return out if homes else [*out, *behind.get(None, ())]
+        fresh: dict[int, list[tuple[int, Record]]] = {}
+        for anchor, added in behind.items():
+            near = records[max(anchor, first)].value
+            time = {"created_at": near["created_at"]} if "created_at" in near else {}
+            taken = {"session_id": near.get("session_id", transcript.session)}
+            values = [{**taken, _ITEM: sourced.message, **time} for sourced in added]
+            fresh[anchor] = [(NEW, new_row(_MESSAGE, value)) for value in values]
+        front = homes[0] if homes else len(records)
+        return [record for _, record in lay_records(records, rows, fresh, homes, front)]
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         return WARNING if found.code == "LS101" else found.severity

@@ -107,6 +107,16 @@ def as_str(value: Any) -> str | None:
     return value if type(value) is str else None
 
 
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return a value that should be an object, an empty one if it is anything else."""
+    return value if type(value) is dict else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a value that should be a list, an empty one if it is anything else."""
+    return value if type(value) is list else []
+
+
 def new_record(place: str, value: Any) -> Record:
     """Make a record that the store does not hold yet."""
     return Record(place=place, value=value, fresh=encode_record(value))
@@ -218,16 +228,12 @@ def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
     return b"".join(out)
 
 
-def decode_json(text: bytes) -> Any:
+def read_json(text: bytes) -> JsonReading:
     """Decode one JSON value; msgspec first, then what only others take.
 
-    What nobody here takes, although it is valid, is left in the value as ``Raw``.
+    What nobody here takes, although it is valid, is left in the value as ``Raw``, and the code
+    LS613 says so.
     """
-    return read_json(text)[0]
-
-
-def read_json(text: bytes) -> JsonReading:
-    """Decode one JSON value; LS613 says that some of it is valid, but cannot be read here."""
     try:
         return msgspec.json.decode(text), ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -315,7 +321,7 @@ class _Joining:
 
 def _is_json(text: bytes) -> bool:
     try:
-        decode_json(text)
+        read_json(text)
     except ValueError:
         return False
     return True
@@ -484,7 +490,7 @@ def close_document(data: bytes, lists: Sequence[Pattern]) -> ClosedDocument | No
         return None
     try:
         whole = data[: scan.end] + scan.closers.encode()
-        return ClosedDocument(decode_json(whole), whole, scan.end)
+        return ClosedDocument(read_json(whole)[0], whole, scan.end)
     except (ValueError, RecursionError):
         return None
 

@@ -181,35 +181,33 @@ def findings_in_history(
     return found
 
 
-def plan_history(history: History, spared: frozenset[str], *, to_write: bool = True) -> Plan:
+def plan_history(
+    history: History, spared: frozenset[str], *, to_write: bool = True, plan: Plan | None = None
+) -> Plan:
     """Plan the repair of a history as it will be sent: behind it comes the next prompt.
 
     Without ``to_write`` only the findings count, and no repair is worked out if that can be spared.
+    Otherwise the messages can be stored: the prompt behind them is in none of them. ``plan`` is
+    one that was made without it.
     """
+    end = len(history.messages)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
         body = {**history.body, key: history.messages}
-        return plan_request(body, history.dialect, spared)
-    dialect = new_dialect(history.dialect)
-    last = dialect.read(history.messages[-1:])
-    prompt: list[Any] = []
-    if last and last[0].role == ASSISTANT:
-        # a resume puts a prompt behind words of the model, and none behind others
-        words = dialect.text_part("Go on.", USER)
-        prompt = [dialect.rebuild(dialect.new_message(USER, [words]))]
-    plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
-    end = len(history.messages)
-    if to_write or any((one.at.message or 0) >= end - 1 for one in plan.findings):
-        return _plan_to_write(plan, history, spared)
-    return plan
-
-
-def _plan_to_write(plan: Plan, history: History, spared: frozenset[str]) -> Plan:
-    """Return a plan whose messages can be stored: the prompt behind them is in none of them."""
-    end = len(history.messages)
-    if plan.count == end or not plan.outcome.changed:
-        return plan
-    if any(one.origin == end and not one.parts for one in plan.repaired):
+        return plan or plan_request(body, history.dialect, spared)
+    if plan is None:
+        dialect = new_dialect(history.dialect)
+        last = dialect.read(history.messages[-1:])
+        prompt: list[Any] = []
+        if last and last[0].role == ASSISTANT:
+            # a resume puts a prompt behind words of the model, and none behind others
+            words = dialect.text_part("Go on.", USER)
+            prompt = [dialect.rebuild(dialect.new_message(USER, [words]))]
+        plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+        if not to_write and all((one.at.message or 0) < end - 1 for one in plan.findings):
+            return plan
+    is_same = plan.count == end or not plan.outcome.changed
+    if is_same or any(one.origin == end and not one.parts for one in plan.repaired):
         return plan
     # It became part of the message before it, which would keep it for good.
     return plan_stored(history.messages, history.dialect, history.model, spared)
@@ -302,7 +300,7 @@ def _same(old: Transcript, new: Transcript) -> bool:
 def _parse_again(form: Format, origin: Transcript, records: Sequence[Record]) -> Transcript:
     """Return changed records, parsed; the transcript itself if none has changed."""
     old = origin.records
-    if len(records) == len(old) and all(a is b for a, b in zip(records, old, strict=True)):
+    if [*map(id, records)] == [*map(id, old)]:
         return origin
     return form.parse(records, origin.context)
 
@@ -334,10 +332,8 @@ def _repair_once(
     if options.strategy == "rollback":
         after = _roll_back(form, after, ledger)
     history = _with_evidence(after, form.survived, ledger) if after.evidence else after.history
-    if history is not transcript.history:
-        plan = plan_history(history, form.tolerated)
-    else:
-        plan = _plan_to_write(plan, history, form.tolerated)
+    known = plan if history is transcript.history else None
+    plan = plan_history(history, form.tolerated, plan=known)
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
     if lossy and not options.lossy:
         plan = plan_history(history, form.tolerated | lossy)
@@ -514,12 +510,19 @@ def _unread_pieces(transcript: Transcript, record: Record) -> Iterable[bytes]:
 def loss_refusal(before: Transcript, after: Transcript) -> str:
     """Return why a repair is refused that would leave less than half; empty if it is not."""
     # Where all that was sent is still the same object nothing is lost, and need not be counted.
+    # A message that is one part is known by its values: a format may wrap them anew as it parses.
     dialect = new_dialect(before.history.dialect)
-    there = {one for message in after.history.messages for one in _identities(message)}
-    said = before.history.messages
-    if all(one in there for message in said for one in _identities(message)) and any(
+    said, there = (
+        {
+            tuple(map(id, part.values())) if part is message and type(part) is dict else id(part)
+            for message in one.history.messages
+            for part in parts_of(message)
+        }
+        for one in (before, after)
+    )
+    if said <= there and any(
         word
-        for message in said
+        for message in before.history.messages
         for part in dialect.read([message])[0].parts
         if part.kind in (TEXT, CALL)
         for word in _texts_in(part.raw)
@@ -560,17 +563,6 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
     if 2 * share > 1:
         return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
     return ""
-
-
-def _identities(message: Any) -> list[Any]:
-    """Return what identifies the parts of a message as objects, apart from copies of them.
-
-    A message that is one part is known by its values: a format may wrap them anew as it parses.
-    """
-    parts = parts_of(message)
-    if parts[0] is message and type(message) is dict:
-        return [tuple(map(id, message.values()))]
-    return [*map(id, parts)]
 
 
 def _weight(record: Record) -> int:

@@ -63,17 +63,15 @@ def image_of(change: RowChange) -> dict[str, Any]:
             for name, value in after.items()
         }
     sides = {"before": change.before, "after": after}
-    return {"table": change.table, **{k: _plain(v) for k, v in sides.items()}}
-
-
-def _plain(columns: Columns | None) -> Columns | None:
-    """Write columns as JSON values: what JSON cannot hold becomes its bytes in hexadecimal."""
-    if columns is None:
-        return None
-    return {name: _plain_value(value) for name, value in columns.items()}
+    plain = {
+        side: columns and {name: _plain_value(value) for name, value in columns.items()}
+        for side, columns in sides.items()
+    }
+    return {"table": change.table, **plain}
 
 
 def _plain_value(value: Any) -> Any:
+    """Return a value as JSON: what JSON cannot hold becomes its bytes in hexadecimal."""
     if isinstance(value, Digest):
         return {"digest": value.hex}
     if type(value) is bytes:
@@ -88,15 +86,11 @@ def _plain_value(value: Any) -> Any:
 
 def change_of(image: dict[str, Any]) -> RowChange:
     """Return the change that JSON values stand for."""
-    return RowChange(
-        image["table"], _columns_of_image(image["before"]), _columns_of_image(image["after"])
+    before, after = (
+        side if side is None else {name: _value_of_image(value) for name, value in side.items()}
+        for side in (image["before"], image["after"])
     )
-
-
-def _columns_of_image(image: Columns | None) -> Columns | None:
-    if image is None:
-        return None
-    return {name: _value_of_image(value) for name, value in image.items()}
+    return RowChange(image["table"], before, after)
 
 
 def _value_of_image(value: Any) -> Any:

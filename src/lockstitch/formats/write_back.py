@@ -120,16 +120,21 @@ def lay_records(
     ``behind`` are new and moved records, by the number of the one that they follow; what follows
     none goes in front of the record ``front``. Records of neither kind stay unless ``left_out``.
     """
+    # a record that moves may have been the last one, which need not end its line
+    added = {
+        anchor: [(n, structs.replace(one, ending=one.ending or b"\n")) for n, one in lines]
+        for anchor, lines in behind.items()
+    }
     for number, record in enumerate(records):
         if number == front:
-            yield from behind.get(NEW, ())
+            yield from added.get(NEW, ())
         if number in kept:
             yield number, kept[number]
         elif number not in left_out:
             yield number, record
-        yield from behind.get(number, ())
+        yield from added.get(number, ())
     if front == len(records):
-        yield from behind.get(NEW, ())
+        yield from added.get(NEW, ())
 
 
 def adopt_orphans(  # noqa: PLR0913, PLR0917 - the records, and how they name their parents
@@ -148,16 +153,6 @@ def adopt_orphans(  # noqa: PLR0913, PLR0917 - the records, and how they name th
             yield number, amend_record(data, record, (link,), heir(parent.number))
         else:
             yield number, record
-
-
-def end_line(record: Record) -> Record:
-    """Return a record that ends its line, as one must that gets another behind it."""
-    return structs.replace(record, ending=record.ending or b"\n")
-
-
-def are_same(old: Sequence[Any], new: Sequence[Any]) -> bool:
-    """Whether two lists hold the very same elements."""
-    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 class Earlier(Generic[T]):
@@ -239,7 +234,8 @@ class _MessagePlacement:
                 yield self.make(sourced.message, near)
             else:
                 old = self.source[home.number]
-                yield end_line(self._with(old, home, sourced.message, self.old[origin]))
+                moved = self._with(old, home, sourced.message, self.old[origin])
+                yield structs.replace(moved, ending=moved.ending or b"\n")
 
     def _with(self, record: Record, home: MessageHome, new: Any, old: Any) -> Record:
         if new is old or home.bound:
@@ -276,7 +272,7 @@ def value_at(value: Any, path: Path) -> Any:
 def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
     """Return a record with another list at a path; elements that are in both keep their bytes."""
     old = value_at(record.value, path)
-    if are_same(old, new):
+    if [*map(id, old)] == [*map(id, new)]:
         return record
     text = record_bytes(data, record).decode("utf-8", "surrogatepass")
     fresh = json_text_replace_list(text, path, old, new).encode()

@@ -26,8 +26,8 @@ from lockstitch.formats.interface import (
     Glimpse,
     Transcript,
     format_named,
-    format_of,
     owner_of,
+    recognize,
 )
 from lockstitch.formats.records import Record, encode_record, record_bytes
 from lockstitch.formats.repair import RepairPlan
@@ -346,7 +346,7 @@ def summarize(report: Report) -> SessionSummary:
 def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
-    form = format_of(SQLITE, path, sorted(rows.table_names(path)))
+    form, _ = recognize(SQLITE, path, sorted(rows.table_names(path)))
     if form is None:
         return
     for row in rows.list_sessions(path, form):
@@ -393,7 +393,7 @@ def _objects_in(texts: Iterable[bytes]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for text in texts:
         with suppress(ValueError, RecursionError):
-            value = records.decode_json(text.removeprefix(b"\xef\xbb\xbf").strip(b"\0"))
+            value = records.read_json(text.removeprefix(b"\xef\xbb\xbf").strip(b"\0"))[0]
             if type(value) is dict:
                 found.append(value)
     return found

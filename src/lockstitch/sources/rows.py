@@ -20,7 +20,7 @@ from lockstitch.errors import Busy, Conflict, Moved, UnknownFormat, Unreadable, 
 from lockstitch.files import backup as backups
 from lockstitch.files.backup import Backup
 from lockstitch.formats import sqlite
-from lockstitch.formats.interface import SQLITE, Context, Transcript, format_named, format_of
+from lockstitch.formats.interface import SQLITE, Context, Transcript, format_named, recognize
 from lockstitch.formats.records import Record
 from lockstitch.formats.repair import RepairPlan
 from lockstitch.formats.row_changes import (
@@ -249,7 +249,7 @@ class RowSource(Source, frozen=True):
 
 def sources_in_database(path: str, name: str | None = None) -> list[Source]:
     """Return the sessions in a database; raises UnknownFormat if no program is known to make it."""
-    form = format_named(name) if name else format_of(SQLITE, path, sorted(table_names(path)))
+    form = format_named(name) if name else recognize(SQLITE, path, sorted(table_names(path)))[0]
     if form is not None and SQLITE not in form.kinds:
         raise UnknownFormat("it is a database, which that format is not kept in")
     if form is None:

@@ -149,24 +149,27 @@ class Source(Struct, frozen=True):
             return Opened(self, parse_file(self, before.data), before)
 
     def glance(self) -> Opened:
-        """Read the session for a check only: a large file is mapped, not loaded."""
+        """Read the session for a check only: of a large file no more than a check needs."""
         if self.error is not None:
             raise Unreadable(self.error)
         status = os.stat(self.path)  # noqa: PTH116 - pathlib costs start-up time
-        # A mapped file that its program cuts short ends this process, so it must be at rest.
-        at_rest = time.time() - status.st_mtime > _RESTING
         is_plain = self.kind == LINES and not read.is_packed(self.path)
-        if not is_plain or status.st_size <= _LARGE or not at_rest:
+        if not is_plain or status.st_size <= _LARGE:
             return self.open(follow_symlinks=True, search=True)
         with read.open_regular(self.path) as handle:
-            read.require_size(os.fstat(handle).st_size)
-            mapped: Any = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-        transcript = parse_file(self, mapped, self.form.slim(mapped))
+            data: Any
+            # A mapped file that its program cuts short ends this process, so it must be at rest.
+            if time.time() - status.st_mtime > _RESTING:
+                read.require_size(os.fstat(handle).st_size)
+                data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+            else:
+                data = read.read_all(handle)
+        transcript = parse_file(self, data, self.form.slim(data))
         records = transcript.records
         numbers = {number for row in transcript.history.sources for number in row}
         if any(SLIM in records[number].value for number in numbers):
             # of some records that are sent only the links were read
-            transcript = parse_file(self, mapped)
+            transcript = parse_file(self, data)
         return Opened(self, transcript)
 
     def prove(self) -> Report | None:

@@ -22,11 +22,10 @@ from lockstitch.formats.interface import (
     Format,
     below,
     format_named,
-    format_of,
-    likeness,
     owner_of,
+    recognize,
 )
-from lockstitch.formats.records import close_document, decode_json
+from lockstitch.formats.records import close_document, read_json
 from lockstitch.sources.source import (
     DATABASES,
     MAGIC,
@@ -332,9 +331,8 @@ def sources_in(
         return [_source_in_place(path, owner, head)]
     kind, values = _first_records(path, head)
     file_name = os.path.basename(path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    form = format_named(name) if name else format_of(kind, file_name, values)
+    form, like = (format_named(name), "") if name else recognize(kind, file_name, values)
     if form is None:
-        like = likeness(kind, values)
         raise UnknownFormat(unknown_program(like), like)
     if form.name == "list" and kind == LINES:
         # a file that is no JSON, and that begins as one list does and not with lists on lines
@@ -376,7 +374,7 @@ def is_recognized(source: Source, data: bytes) -> bool:
     except Unreadable:
         return False
     file_name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    form = format_of(kind, file_name, values)
+    form, _ = recognize(kind, file_name, values)
     return form is not None and form.name == source.format
 
 
@@ -400,7 +398,7 @@ def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[
         whole = read.unpack(data).data if data.startswith(read.ZSTD_MAGIC) else data
     data = head if whole is None else whole
     try:
-        return DOCUMENT, [decode_json(data.removeprefix(_BOM))]
+        return DOCUMENT, [read_json(data.removeprefix(_BOM))[0]]
     except ValueError:
         # a first line that is longer than the head, as a prompt with a picture is
         values = values or _values_in(data)
@@ -415,7 +413,7 @@ def _values_in(data: bytes) -> list[Any]:
         if not line:
             continue
         try:
-            values.append(decode_json(line.strip(b"\0")))
+            values.append(read_json(line.strip(b"\0"))[0])
         except ValueError:
             continue
     return values

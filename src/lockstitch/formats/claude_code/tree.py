@@ -46,7 +46,7 @@ from lockstitch.formats.claude_code.unreachable import (
     OffBranch,
 )
 from lockstitch.formats.interface import Transcript, new_finding
-from lockstitch.formats.records import SLIM, decode_json, encode_record, record_bytes
+from lockstitch.formats.records import SLIM, encode_record, read_json, record_bytes
 from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
@@ -359,7 +359,8 @@ class ClaudeTreeRepair(TreeRepair):
 
     def take_out(self, code: str, number: int, text: str) -> None:
         """Take a record out, and keep all that it held."""
-        self.remove(code, number, text, decode_json(record_bytes(self.data, self.records[number])))
+        value, _ = read_json(record_bytes(self.data, self.records[number]))
+        self.remove(code, number, text, value)
 
     def drop_copies(self) -> None:
         """Keep the first of equal records, or the second in its place if the first is damaged."""
@@ -415,14 +416,13 @@ class ClaudeTreeRepair(TreeRepair):
 
     def link_danglers(self) -> None:
         """Hang records whose parent is missing on their call, or on the record before them."""
-        faults = self.of(DANGLING)
+        answers = {f.number: answered_in(self.chain.values[f.number]) for f in self.of(DANGLING)}
         # The last record that holds a call, by the id of the call.
-        numbers = [node.number for node in self.graph.nodes] if faults else []
+        numbers = [node.number for node in self.graph.nodes] if any(answers.values()) else []
         callers = {name: n for n in numbers for name in call_ids_in(self.chain.values[n])}
-        for fault in faults:
-            answered = answered_in(self.chain.values[fault.number]) & callers.keys()
-            home = max((callers[name] for name in answered), default=None)
-            self.relink("LS701", fault.number, self._before(fault.number) if home is None else home)
+        for number, answered in answers.items():
+            home = max((callers[name] for name in answered & callers.keys()), default=None)
+            self.relink("LS701", number, self._before(number) if home is None else home)
 
     def open_circles(self) -> None:
         """Take the first record of a circle out of it."""

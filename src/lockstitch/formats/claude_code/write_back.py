@@ -45,8 +45,6 @@ from lockstitch.formats.records import Record, amend_record, can_be_key, new_rec
 from lockstitch.formats.write_back import (
     Earlier,
     adopt_orphans,
-    are_same,
-    end_line,
     group_unsent,
     lay_records,
 )
@@ -163,7 +161,7 @@ class ClaudeWriteBack:
             old = record.value["message"]["content"]
             new = sourced.message["content"] if parts == [sourced.message] else parts
             is_text = type(old) is str or type(new) is str
-            if not (new == old if is_text else are_same(old, new)):
+            if not (new == old if is_text else [*map(id, old)] == [*map(id, new)]):
                 record = amend_record(self.data, record, ("message", "content"), new)
             yield ClaudeUnit(record, source)
 
@@ -326,7 +324,7 @@ class ClaudeWriteBack:
             else:
                 is_moved = after is not None and anchor < after.number < unit.number
             if unit.number == NEW or (unit.touched and anchor != NEW and is_moved):
-                behind.setdefault(anchor, []).append((unit.number, end_line(unit.record)))
+                behind.setdefault(anchor, []).append((unit.number, unit.record))
                 moved.add(unit.number)
                 kept.pop(unit.number, None)
             else:

@@ -22,7 +22,17 @@ from lockstitch.conversation.parts import Path
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.interface import COMPACTED as SUMMED_UP
 from lockstitch.formats.interface import LEFT, LOST
-from lockstitch.formats.records import BLANK, BOM, NUL, TORN, Record, torn_fields, unescaped
+from lockstitch.formats.records import (
+    BLANK,
+    BOM,
+    NUL,
+    TORN,
+    Record,
+    as_dict,
+    as_list,
+    torn_fields,
+    unescaped,
+)
 from lockstitch.formats.write_back import MessageHome
 
 META = "session_meta"
@@ -141,8 +151,7 @@ def is_readable(item: dict[str, Any]) -> bool:
     if kind in _OUTPUT_KINDS:
         return kind != _OUTPUT_KINDS[2] and type(item.get("output")) in (str, list)
     if kind == "message" or (kind is None and "role" in item):
-        blocks = content if type(content) is list else []
-        plain = any(type(b) is str or (type(b) is dict and b.get("type") == "text") for b in blocks)
+        plain = any(type(b) is str or as_dict(b).get("type") == "text" for b in as_list(content))
         return kind is not None and type(content) is not str and not plain
     return True
 
@@ -214,8 +223,7 @@ _NO_SUMMARY = "(no summary available)"
 
 def payload_of(value: dict[str, Any]) -> dict[str, Any]:
     """Return the payload of a line; empty if it has none."""
-    payload = value.get("payload")
-    return payload if type(payload) is dict else {}
+    return as_dict(value.get("payload"))
 
 
 def is_read(value: dict[str, Any]) -> bool:
@@ -237,10 +245,9 @@ def misspelled(value: dict[str, Any]) -> list[Path]:
     if value.get("type") == ITEM:
         return [] if is_readable(payload) else [_PAYLOAD]
     replacement = payload.get("replacement_history") if value.get("type") == COMPACTED else None
-    items = replacement if type(replacement) is list else []
     return [
         (*_REPLACEMENT, place)
-        for place, item in enumerate(items)
+        for place, item in enumerate(as_list(replacement))
         if type(item) is dict and not is_readable(item)
     ]
 
@@ -289,8 +296,7 @@ def texts_of(item: dict[str, Any]) -> list[str]:
     content = item.get("content")
     if type(content) is str:
         return [content]
-    blocks = content if type(content) is list else []
-    texts = [block.get("text") for block in blocks if type(block) is dict]
+    texts = [block.get("text") for block in as_list(content) if type(block) is dict]
     return [text for text in texts if type(text) is str]
 
 
@@ -420,8 +426,8 @@ def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Return the call that an event ends, and what came of it."""
     kind, call = event.get("type"), event.get("call_id")
     if kind == "item_completed":
-        item = event.get("item")
-        if type(item) is dict and item.get("type") == "CommandExecution":
+        item = as_dict(event.get("item"))
+        if item.get("type") == "CommandExecution":
             call = item.get("call_id") or item.get("id")
             if type(call) is str and item.get("status") not in ("in_progress", "declined"):
                 yield call, _command(item)
@@ -457,7 +463,6 @@ def _answer(result: Any) -> str:
         return ""
     if type(result.get("Err")) is str:
         return f"err: {result['Err']}"
-    answer = result.get("Ok")
-    blocks = answer.get("content") if type(answer) is dict else None
+    blocks = as_dict(result.get("Ok")).get("content")
     texts = [b.get("text") for b in blocks or () if type(b) is dict]
     return "\n".join(text for text in texts if type(text) is str)

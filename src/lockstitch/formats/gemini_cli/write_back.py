@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import GEMINI
 from lockstitch.formats.interface import NEW, History, SourcedMessage, Transcript, parts_of
-from lockstitch.formats.records import BOM, Record, amend_record, new_record
+from lockstitch.formats.records import BOM, Record, amend_record, as_list, new_record
 from lockstitch.formats.write_back import longest_kept_run, replace_list, value_at
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
@@ -99,7 +99,7 @@ class Chat:
             self._take(value.get("messages"), ChatPlace(number, ("messages",)))
 
     def _take(self, messages: Any, place: ChatPlace) -> None:
-        for index, value in enumerate(messages if type(messages) is list else ()):
+        for index, value in enumerate(as_list(messages)):
             if is_message(value):
                 self._put(value, place.at(index))
 
@@ -146,7 +146,7 @@ class Chat:
             yield USER, content
         elif kind == "gemini":
             calls = message.value.get("toolCalls")
-            calls = calls if type(calls) is list else []
+            calls = as_list(calls)
             if not any("functionCall" in part or part.get("thought") for _, part in content):
                 content += self._calls(calls, message.place)
             if content:
@@ -222,12 +222,6 @@ class Lead(Struct, frozen=True):
     part: Part
 
 
-class Patch(Struct):
-    """What changes in one message: values by their path in it."""
-
-    values: dict[Path, Any] = field(default_factory=dict)
-
-
 class GeminiWriteBack:
     """Lays repaired contents out over the messages of a chat."""
 
@@ -240,7 +234,8 @@ class GeminiWriteBack:
         self.order = {id(part): n for n, part in enumerate(self.old_parts)}
         self.roles = {id(part): str(one.get("role")) for one in self.old for part in one["parts"]}
         self.owners = {message.place: message for message in self.chat.messages.values()}
-        self.patches: dict[ChatPlace, Patch] = {}
+        # What changes in each message: values by their path in it.
+        self.patches: dict[ChatPlace, dict[Path, Any]] = {}
         self.added: dict[ChatPlace | None, list[Part]] = {}
         self.made = 0
 
@@ -305,10 +300,10 @@ class GeminiWriteBack:
 
     def _set(self, place: ChatPlace, value: Any) -> None:
         owner = self._owner(place)
-        patch = self.patches.setdefault(owner, Patch())
+        patch = self.patches.setdefault(owner, {})
         path = place.path[len(owner.path) :]
-        if value is not _GONE or type(patch.values.get(path)) is not Lead:
-            patch.values[path] = value
+        if value is not _GONE or type(patch.get(path)) is not Lead:
+            patch[path] = value
 
     def _answer(self, slot: ChatSlot, calls: Sequence[ChatSlot]) -> bool:
         """Put a new response to the call that it answers: into its record, or right behind it."""
@@ -323,7 +318,8 @@ class GeminiWriteBack:
             if place is None:
                 self._add(self._owner(call.place), slot)
                 return True
-            if not self._is_led(place.at("result")):
+            owner = self._owner(place)
+            if (*place.path[len(owner.path) :], "result") not in self.patches.get(owner, {}):
                 self._set(place.at("result"), Lead(slot.part))
                 return True
         return False
@@ -334,15 +330,10 @@ class GeminiWriteBack:
         if steps[:1] == ("toolCalls",):
             return owner.at(*steps[:2])
         records = self.owners[owner].value.get("toolCalls")
-        for index, record in enumerate(records if type(records) is list else ()):
+        for index, record in enumerate(as_list(records)):
             if type(record) is dict and _key(record) == _key(asked):
                 return owner.at("toolCalls", index)
         return None
-
-    def _is_led(self, place: ChatPlace) -> bool:
-        owner = self._owner(place)
-        patch = self.patches.get(owner)
-        return patch is not None and place.path[len(owner.path) :] in patch.values
 
     def _add(self, anchor: ChatPlace | None, slot: ChatSlot) -> None:
         """Make a message for a part that no message has a place for."""
@@ -449,11 +440,11 @@ def _key(named: dict[str, Any]) -> Any:
     return name if type(name) is str else (named.get("name"),)
 
 
-def patch_fields(message: dict[str, Any], patch: Patch) -> dict[str, Any]:
+def patch_fields(message: dict[str, Any], patch: dict[Path, Any]) -> dict[str, Any]:
     """Return the content and the calls of a message with some values changed or gone."""
     fields: dict[str, Any] = {}
     for key in ("content", "toolCalls"):
-        inside = {path[1:]: value for path, value in patch.values.items() if path[0] == key}
+        inside = {path[1:]: value for path, value in patch.items() if path[0] == key}
         if key in message:
             fields[key] = _changed(message[key], inside)
     return {key: ("" if value is _GONE else value) for key, value in fields.items()}
@@ -483,7 +474,7 @@ def _below(edits: dict[Path, Any], step: str | int) -> dict[Path, Any]:
 def _spelled(old: Any, new: Any) -> Any:
     """Spell a part as the place has it that it goes to: text as text, a call as its record."""
     if type(new) is Lead:
-        return [new.part, *(old if type(old) is list else ())]
+        return [new.part, *as_list(old)]
     if type(new) is not dict:
         return new
     if type(old) is str and type(new.get("text")) is str:

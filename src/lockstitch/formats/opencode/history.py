@@ -20,9 +20,8 @@ from msgspec import Struct, field
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.placeholders import PARTIAL, UNKNOWN_OUTCOME, is_placeholder
-from lockstitch.formats.blocks import Fields, medium, words_block
-from lockstitch.formats.interface import History
-from lockstitch.formats.records import substitute_text
+from lockstitch.formats.interface import Fields, History, medium, words_block
+from lockstitch.formats.records import as_dict, as_list, substitute_text
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -250,8 +249,7 @@ def _add(
 
 def state_of(piece: OpenCodePiece) -> Fields:
     """Return the state of a tool's part."""
-    state = piece.data.get("state")
-    return state if type(state) is dict else {}
+    return as_dict(piece.data.get("state"))
 
 
 def _status(piece: OpenCodePiece) -> str | None:
@@ -278,7 +276,7 @@ def _call_id(thread: OpenCodeThread, piece: OpenCodePiece) -> str:
 def _outcome(state: Fields) -> tuple[Any, bool]:
     """Return what the model gets for a call that ended, and whether it gets that as an error."""
     if state["status"] == "error":
-        metadata = _metadata(state)
+        metadata = as_dict(state.get("metadata"))
         partial = metadata.get("output")
         if type(partial) is str and metadata.get("interrupted") is True:
             return partial, False
@@ -286,16 +284,10 @@ def _outcome(state: Fields) -> tuple[Any, bool]:
     if type(state.get("time")) is dict and state["time"].get("compacted"):
         return CLEARED, False
     text = state.get("output")
-    attached = state.get("attachments")
-    media = [_medium(a) for a in attached if type(a) is dict] if type(attached) is list else []
+    media = [_medium(a) for a in as_list(state.get("attachments")) if type(a) is dict]
     if not media:
         return text if type(text) is str else "", False
     return [*([words_block(str(text))] if _is_said(text) else []), *media], False
-
-
-def _metadata(state: Fields) -> Fields:
-    found = state.get("metadata")
-    return found if type(found) is dict else {}
 
 
 # Results that survived
@@ -343,7 +335,7 @@ def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
 
 def _streamed(state: Fields) -> tuple[str, bool] | None:
     """Return the output that a tool had shown: all of it if its exit is known, else a part."""
-    metadata = _metadata(state)
+    metadata = as_dict(state.get("metadata"))
     output = metadata.get("output")
     if type(output) is not str or not output.strip():
         return None
@@ -414,8 +406,7 @@ def _tool_flaw(data: Fields) -> str:
 
 def without_keys(logged: Any) -> Fields:
     """Return a part or a message of the log as opencode stores it."""
-    value = logged if type(logged) is dict else {}
-    return {key: own for key, own in value.items() if key not in _KEYS}
+    return {key: own for key, own in as_dict(logged).items() if key not in _KEYS}
 
 
 def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
@@ -424,10 +415,9 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     A call whose input is lost cannot be sent as one: its input is never made up.
     """
     is_call = type(data) is dict and type(data.get("tool")) is str
-    found: Any = data.get("state") if is_call else None
-    state: Fields = found if type(found) is dict else {}
+    state = as_dict(data.get("state")) if is_call else {}
     # What a tool gave is kept also where only the screen has it.
-    outputs = (state.get("output"), _metadata(state).get("output"))
+    outputs = (state.get("output"), as_dict(state.get("metadata")).get("output"))
     output: str = next((one for one in outputs if type(one) is str and one), "")
     if type(state.get("input")) is not dict:
         said = _OUTPUT.format(tool=data.get("tool")) + output if output else substitute_text(text)

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.formats.blocks import Fields, words, words_block
-from lockstitch.formats.interface import NEW, SourcedMessage
+from lockstitch.formats.interface import NEW, Fields, SourcedMessage, words, words_block
 from lockstitch.formats.opencode.history import (
     ASSISTANT,
     INTERRUPTED,

@@ -24,8 +24,8 @@ from lockstitch.dialects import ANTHROPIC
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.files import read
 from lockstitch.formats.interface import Aside, Context, SourcedMessage, Transcript, new_finding
-from lockstitch.formats.pi.session import COMPACTION, PiSession, is_prompt
-from lockstitch.formats.records import JSON, TORN, Record, as_str, decode_json
+from lockstitch.formats.pi.session import COMPACTION, PiSession
+from lockstitch.formats.records import JSON, TORN, Record, read_json
 from lockstitch.formats.sqlite import bind_values, tables_of
 from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout, sorting
 from lockstitch.formats.write_back import TreeNode
@@ -197,25 +197,12 @@ class OpenClaw(RowFormat):
 
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         tree = ClawTree(records)
-        path = set(tree.path)
-        away = [n for n in tree.entries if n not in path and is_prompt(tree.value(n))]
-        notes = [f"{len(away)} turn{'s' * (len(away) != 1)} are on other branches"] if away else []
-        return Transcript(
-            context,
-            records,
-            tree.history,
-            findings=[*_findings(tree)],
-            session=as_str(tree.head.get("id")) or context.name,
-            project=as_str(tree.head.get("cwd")),
-            turns=sum(is_prompt(tree.value(number)) for number in tree.sent),
-            left=len(away),
-            left_size=sum(records[n].size for n in tree.entries if n not in path),
-            notes=notes,
-            version=str(tree.head.get("version", "")),
-            size=sum(record.size for record in records),
-            sealed=True,
-            state=tree,
-        )
+        transcript = tree.transcript(context, context.name)
+        left = transcript.left
+        notes = [f"{left} turn{'s' * (left != 1)} are on other branches"] if left else []
+        size = sum(record.size for record in records)
+        found = [*_findings(tree)]
+        return structs.replace(transcript, findings=found, notes=notes, size=size, sealed=True)
 
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in transcript.state.asides() if one.history.messages]
@@ -276,7 +263,7 @@ def _archived(base: GuardedConnection, session: str) -> Iterator[tuple[int, byte
         if lines is None:
             raise Unreadable(_COLD_DAMAGE)
         try:
-            records = [decode_json(line) for line in lines.splitlines()]
+            records = [read_json(line)[0] for line in lines.splitlines()]
             rows = [record["row"] for record in records if record.get("kind") == "event"]
             yield from [(row["seq"], _bytes(row["event_json"])) for row in rows]
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
@@ -311,7 +298,7 @@ def _row(key: int, raw: bytes | None, start: int) -> Row:
     end = start + len(raw or b"")
     place = f"{_EVENTS}.{key}"
     try:
-        value = decode_json(raw or b"")
+        value, _ = read_json(raw or b"")
     except (ValueError, RecursionError):
         value = None
     kind = JSON if type(value) is dict else TORN

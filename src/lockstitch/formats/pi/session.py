@@ -19,8 +19,8 @@ from typing import Any
 
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects import ANTHROPIC
-from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Aside, History
-from lockstitch.formats.records import Record, torn_fields
+from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Aside, Context, History, Transcript
+from lockstitch.formats.records import Record, as_list, as_str, torn_fields
 from lockstitch.formats.write_back import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 
 HEADER = "session"
@@ -133,7 +133,7 @@ def blocks_in(value: dict[str, Any]) -> Iterator[tuple[Path, Block]]:
         if content.strip():
             yield path, {"type": "text", "text": content}
         return
-    for place, item in enumerate(content if type(content) is list else ()):
+    for place, item in enumerate(as_list(content)):
         block = None
         if type(item) is dict and role == ASSISTANT and kind != "custom_message":
             block = _assistant_block(item, signs=message.get("api") == _ANTHROPIC)
@@ -173,7 +173,7 @@ def _assistant_block(item: Block, *, signs: bool) -> Block | None:
 def result_block(message: dict[str, Any]) -> Block:
     """Return a result as it is sent."""
     content = message.get("content")
-    items = [item for item in content if type(item) is dict] if type(content) is list else []
+    items = [item for item in as_list(content) if type(item) is dict]
     sent: Any = content if type(content) is str else [b for i in items if (b := _user_block(i))]
     if not any(item.get("type") == "image" for item in items) and type(sent) is list:
         sent = "\n".join(str(item.get("text") or "") for item in items)
@@ -341,6 +341,23 @@ class PiSession:
             results = is_result
         return history
 
+    def transcript(self, context: Context, name: str) -> Transcript:
+        """Return a transcript of the session, which is called ``name`` if its head is lost."""
+        path = set(self.path)
+        away = [number for number in self.entries if number not in path]
+        return Transcript(
+            context,
+            self.records,
+            self.history,
+            session=as_str(self.head.get("id")) or name,
+            project=as_str(self.head.get("cwd")),
+            turns=sum(is_prompt(self.value(number)) for number in self.sent),
+            left=sum(is_prompt(self.value(number)) for number in away),
+            left_size=sum(self.records[number].size for number in away),
+            version=str(self.head.get("version", "")),
+            state=self,
+        )
+
     def asides(self) -> Iterator[Aside]:
         """Return what a compaction cut off, and the branches off the path, by where they hang."""
         path = {*self.path}
@@ -388,7 +405,7 @@ class PiSession:
         found: dict[str, str] = {}
         for number in self.path:
             content = message_of(self.value(number)).get("content")
-            for item in content if type(content) is list else ():
+            for item in as_list(content):
                 if type(item) is dict and item.get("type") == "toolCall":
                     name = item.get("id")
                     if type(name) is str:

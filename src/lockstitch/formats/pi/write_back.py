@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch.conversation.parts import Path
 from lockstitch.formats.interface import NEW, SourcedMessage, Transcript
@@ -29,7 +29,6 @@ from lockstitch.formats.records import Record, amend_record, new_record
 from lockstitch.formats.write_back import (
     Earlier,
     adopt_orphans,
-    end_line,
     group_unsent,
     keep_in_order,
     lay_records,
@@ -277,7 +276,7 @@ class PiWriteBack:
         kept, behind = keep_in_order([unit.number for unit in line], line)
         moved = {unit.number for units in behind.values() for unit in units}
         lines = {
-            number: [(unit.number, end_line(_record(unit))) for unit in units]
+            number: [(unit.number, _record(unit)) for unit in units]
             for number, units in behind.items()
         }
         order = [number for number in session.path if number in kept]
@@ -298,7 +297,8 @@ class PiWriteBack:
         tail = next((record for record in reversed(out) if record.is_record), None)
         if end is not None and tail is not None and tail.value is not _record(end).value:
             rest = (record for record in out if record.value is not _record(end).value)
-            out = [*rest, end_line(_record(end))]
+            last = _record(end)
+            out = [*rest, structs.replace(last, ending=last.ending or b"\n")]
         return out
 
     def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
