@@ -87,7 +87,8 @@ class Dialect(ABC):
     """A lossless view over one wire format, and the marks by which it is recognized.
 
     ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
-    constructors make the few things a repair may have to add.
+    constructors make the few things a repair may have to add. ``proof`` and ``walker``, where there
+    is one, are quick walks over everyday shapes.
 
     ``message_fields`` are all that a message may hold as it is sent or as it came with a reply,
     None where they are too many to list. Only messages with one of ``own_keys`` or ``mark_keys``
@@ -110,6 +111,8 @@ class Dialect(ABC):
 
     name: str
     layout: str
+    proof: type[QuickProof]
+    walker: type[Walker] | None = None
     roles: frozenset[Any] = SPEAKERS
     message_fields: frozenset[str] | None = None
     own_keys: frozenset[str] = frozenset()
@@ -169,14 +172,6 @@ class Dialect(ABC):
     @abstractmethod
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         """Return a copy of a call with these arguments, spelled as this format spells them."""
-
-    @abstractmethod
-    def proof(self) -> QuickProof:
-        """Make a quick proof of this format's everyday shapes."""
-
-    def walker(self) -> Walker | None:
-        """Make a quick walker over this format's everyday shapes, if there is one."""
-        return None
 
     def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         """Whether a request, clean text of a usual size, certainly breaks no rule of the dialect.

@@ -68,7 +68,7 @@ def narrow(
     that the list is known to be clean text within all limits; ``with_ends`` asks for the first and
     the last stretch in any case. An excerpt without numbers says that the list is proven fine.
     """
-    walker = None if profile.name else dialect.walker()
+    walker = dialect.walker() if dialect.walker and not profile.name else None
     if walker is None or not raw:
         return None
     if len(raw) <= _SHORT:

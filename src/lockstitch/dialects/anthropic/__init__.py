@@ -26,7 +26,6 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import (
     CONTENT_SLOTS,
     BlockDialect,
-    Walker,
     as_id,
     broken_part,
     copy_part,
@@ -58,205 +57,6 @@ EVENTS = frozenset(
         "message_stop",
     }
 )
-
-
-class Anthropic(BlockDialect):
-    """View over ``{"role", "content": str | [block, ...]}``."""
-
-    name = "anthropic"
-    layout = GROUPED
-    ids_never_repeat = True
-    system_field = "system"
-    message_fields = frozenset(
-        {
-            *("role", "content", "container", "context_management", "id", "type", "model"),
-            *("stop_reason", "stop_sequence", "stop_details", "usage"),
-        }
-    )
-    own_blocks = frozenset(
-        {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
-    )
-    body_keys = frozenset({"anthropic_version", "stop_sequences", "top_k"})
-    sdk_modules = ("anthropic.",)
-    stream_end = re.compile(rb'"type": ?"(?:message_stop|error)"')
-    newest_models = ("claude-opus-5-5",)
-
-    def _message(self, index: int, raw: Any) -> Message:
-        if type(raw) is not dict:
-            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
-        role = raw.get("role")
-        neutral = role if type(role) is str and role in _ROLES else UNKNOWN
-        content = raw.get("content")
-        if type(content) is str:
-            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
-            return Message(raw, index, neutral, parts)
-        if type(content) is list:
-            part, slots = self._part, CONTENT_SLOTS
-            if len(content) > len(slots):
-                slots = tuple(("content", number) for number in range(len(content)))
-            blocks = [part(block, index, slots[i]) for i, block in enumerate(content)]
-            return Message(raw, index, neutral, blocks)
-        if content is None:
-            return Message(raw, index, neutral, [])
-        if isinstance(content, dict):
-            odd = self._part(content, index, _CONTENT)
-        else:
-            odd = broken_part(content, _CONTENT, index, "content")
-        return Message(raw, index, neutral, [odd], flaw="content")
-
-    def _part(self, raw: Any, home: int, at: Path) -> Part:
-        if type(raw) is not dict:
-            if type(raw) is str:
-                return Part(TEXT, raw, at, home, None, None, "bare", raw)
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw.get("type")
-        if kind == "text":
-            text = raw.get("text")
-            if type(text) is str:
-                return Part(TEXT, raw, at, home, None, None, "text", text)
-            return broken_part(raw, at, home, "text")
-        if kind == "tool_use":
-            call, name = raw.get("id"), raw.get("name")
-            call = call if isinstance(call, str) else None
-            name = name if isinstance(name, str) else None
-            return Part(CALL, raw, at, home, call, name, kind)
-        if kind == "tool_result":
-            call = raw.get("tool_use_id")
-            return Part(RESULT, raw, at, home, call if isinstance(call, str) else None, None, kind)
-        return self._rarer(raw, kind, at, home)
-
-    def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
-        if type(kind) is not str or not kind:
-            return broken_part(raw, at, home, "type")
-        if kind in _THINKING:
-            return Part(REASONING, raw, at, home, flavor=kind)
-        if kind in _MEDIA:
-            return Part(MEDIA, raw, at, home, flavor=kind)
-        if kind in _SERVER_CALLS:
-            call, name = as_id(raw.get("id")), as_id(raw.get("name"))
-            if call is None or name is None:
-                return broken_part(raw, at, home, "server")
-            return Part(SERVER_CALL, raw, at, home, call, name, kind)
-        if kind.endswith("_tool_result"):
-            return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
-        return Part(OTHER, raw, at, home, flavor=kind)
-
-    def neutral_role(self, role: object) -> str:
-        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
-
-    def text_part(self, text: str, role: str) -> Part:
-        return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)
-
-    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
-        raw: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id, "content": text}
-        if failed:
-            raw["is_error"] = True
-        return Part(RESULT, raw, id=call.id, flavor="tool_result")
-
-    def result_text(self, part: Part) -> str:
-        content = part.raw.get("content")
-        return content if type(content) is str else text_of_blocks(content)
-
-    def result_media(self, part: Part) -> list[Part]:
-        return media_blocks(part.raw.get("content"), (*_MEDIA, "search_result"))
-
-    def foreign_result(self, call_id: str, content: Any) -> Part | None:
-        raw = {"type": "tool_result", "tool_use_id": call_id, "content": content}
-        return Part(RESULT, raw, id=call_id, flavor="tool_result")
-
-    def with_id(self, part: Part, new_id: str) -> Part:
-        key = "tool_use_id" if part.kind in (RESULT, SERVER_RESULT) else "id"
-        return copy_part(part, {**part.raw, key: new_id}, id=new_id)
-
-    def with_name(self, part: Part, name: str) -> Part:
-        return copy_part(part, {**part.raw, "name": name}, name=name)
-
-    def arguments(self, part: Part) -> Any:
-        return part.raw.get("input", UNSET)
-
-    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return copy_part(part, {**part.raw, "input": arguments})
-
-    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
-        tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
-        return {"tools": tools, "tool_choice": {"type": "none"}}
-
-    def walker(self) -> Walker:
-        return AnthropicWalker()
-
-    def proof(self) -> AnthropicProof:
-        return AnthropicProof()
-
-    def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        if not self.ends_well(body, raw, model):
-            return False
-        odd = self.first_odd(raw)
-        if odd == len(raw) or _plainer(raw[odd]) is raw[odd]:
-            return odd == len(raw)
-        marked = [
-            block
-            for message in raw
-            if type(message["content"]) is list
-            for block in message["content"]
-            if "cache_control" in block
-        ]
-        if len(marked) + markers_outside(body) > _MOST_MARKERS:
-            return False
-        if any(block["type"] in _THINKING for block in marked):
-            return False
-        return self.first_odd([*map(_plainer, raw)]) == len(raw)
-
-    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        is_bare = all(len(message) == 2 for message in raw)  # noqa: PLR2004 - role and content
-        if not is_bare or raw[-1]["role"] != "user":
-            return False
-        tools = body.get("tools")
-        names = [tool["name"] for tool in tools] if tools else []
-        if not names or len(set(names)) != len(names):
-            # without tools a call anywhere counts
-            return not tools and len(raw) == 1
-        thinking = body.get("thinking")
-        if thinking is None or thinking["type"] in ("adaptive", "disabled"):
-            return True
-        last = raw[-1]["content"]
-        if type(last) is str or all(block["type"] != "tool_result" for block in last):
-            return True
-        said = raw[-2]["content"]
-        return raw[-3]["role"] == "user" and type(said) is list and said[0]["type"] in _THINKING
-
-    def marks_body(self, body: dict[str, Any]) -> bool:
-        if super().marks_body(body):
-            return True
-        model, system = body.get("model"), body.get("system")
-        named = isinstance(model, str) and model.startswith("claude")
-        typed = isinstance(system, list) and all(
-            isinstance(block, dict) and "type" in block for block in system
-        )
-        has_system = isinstance(system, str) or bool(system and typed)
-        return isinstance(body.get("messages"), list) and (
-            named or has_system or isinstance(body.get("thinking"), dict)
-        )
-
-    def is_response(self, value: dict[str, Any]) -> bool:
-        # OpenAI's message items share the type; those have a status, or blocks of their own
-        return (
-            value.get("type") == "message"
-            and "status" not in value
-            and any(key in value for key in _RESPONSE)
-            and not any(
-                block.get("type") in ("output_text", "refusal")
-                for block in objects_at(value, "content")
-            )
-        )
-
-    def is_event(self, event: dict[str, Any]) -> bool:
-        kind = event.get("type")
-        return isinstance(kind, str) and (kind in EVENTS or kind == "ping")
-
-    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
-        for block in objects_at(message, "content"):
-            if block.get("type") == "tool_result":
-                yield "tool_use_id" not in block and not _ANSWER_WORDS.isdisjoint(block)
 
 
 class AnthropicWalker:
@@ -410,6 +210,201 @@ def _is_signed(block: dict[str, Any], kind: Any) -> bool:
     if kind != "thinking" or type(block["thinking"]) is not str:
         return False
     return type(block["signature"]) is str and block["signature"] != ""
+
+
+class Anthropic(BlockDialect):
+    """View over ``{"role", "content": str | [block, ...]}``."""
+
+    name = "anthropic"
+    layout = GROUPED
+    ids_never_repeat = True
+    system_field = "system"
+    message_fields = frozenset(
+        {
+            *("role", "content", "container", "context_management", "id", "type", "model"),
+            *("stop_reason", "stop_sequence", "stop_details", "usage"),
+        }
+    )
+    own_blocks = frozenset(
+        {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "image"}
+    )
+    body_keys = frozenset({"anthropic_version", "stop_sequences", "top_k"})
+    sdk_modules = ("anthropic.",)
+    stream_end = re.compile(rb'"type": ?"(?:message_stop|error)"')
+    newest_models = ("claude-opus-5-5",)
+    walker = AnthropicWalker
+    proof = AnthropicProof
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if type(raw) is not dict:
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = raw.get("role")
+        neutral = role if type(role) is str and role in _ROLES else UNKNOWN
+        content = raw.get("content")
+        if type(content) is str:
+            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
+            return Message(raw, index, neutral, parts)
+        if type(content) is list:
+            part, slots = self._part, CONTENT_SLOTS
+            if len(content) > len(slots):
+                slots = tuple(("content", number) for number in range(len(content)))
+            blocks = [part(block, index, slots[i]) for i, block in enumerate(content)]
+            return Message(raw, index, neutral, blocks)
+        if content is None:
+            return Message(raw, index, neutral, [])
+        if isinstance(content, dict):
+            odd = self._part(content, index, _CONTENT)
+        else:
+            odd = broken_part(content, _CONTENT, index, "content")
+        return Message(raw, index, neutral, [odd], flaw="content")
+
+    def _part(self, raw: Any, home: int, at: Path) -> Part:
+        if type(raw) is not dict:
+            if type(raw) is str:
+                return Part(TEXT, raw, at, home, None, None, "bare", raw)
+            return broken_part(raw, at, home, "not-an-object")
+        kind = raw.get("type")
+        if kind == "text":
+            text = raw.get("text")
+            if type(text) is str:
+                return Part(TEXT, raw, at, home, None, None, "text", text)
+            return broken_part(raw, at, home, "text")
+        if kind == "tool_use":
+            call, name = raw.get("id"), raw.get("name")
+            call = call if isinstance(call, str) else None
+            name = name if isinstance(name, str) else None
+            return Part(CALL, raw, at, home, call, name, kind)
+        if kind == "tool_result":
+            call = raw.get("tool_use_id")
+            return Part(RESULT, raw, at, home, call if isinstance(call, str) else None, None, kind)
+        return self._rarer(raw, kind, at, home)
+
+    def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
+        if type(kind) is not str or not kind:
+            return broken_part(raw, at, home, "type")
+        if kind in _THINKING:
+            return Part(REASONING, raw, at, home, flavor=kind)
+        if kind in _MEDIA:
+            return Part(MEDIA, raw, at, home, flavor=kind)
+        if kind in _SERVER_CALLS:
+            call, name = as_id(raw.get("id")), as_id(raw.get("name"))
+            if call is None or name is None:
+                return broken_part(raw, at, home, "server")
+            return Part(SERVER_CALL, raw, at, home, call, name, kind)
+        if kind.endswith("_tool_result"):
+            return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
+        return Part(OTHER, raw, at, home, flavor=kind)
+
+    def neutral_role(self, role: object) -> str:
+        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)
+
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        raw: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id, "content": text}
+        if failed:
+            raw["is_error"] = True
+        return Part(RESULT, raw, id=call.id, flavor="tool_result")
+
+    def result_text(self, part: Part) -> str:
+        content = part.raw.get("content")
+        return content if type(content) is str else text_of_blocks(content)
+
+    def result_media(self, part: Part) -> list[Part]:
+        return media_blocks(part.raw.get("content"), (*_MEDIA, "search_result"))
+
+    def foreign_result(self, call_id: str, content: Any) -> Part | None:
+        raw = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+        return Part(RESULT, raw, id=call_id, flavor="tool_result")
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        key = "tool_use_id" if part.kind in (RESULT, SERVER_RESULT) else "id"
+        return copy_part(part, {**part.raw, key: new_id}, id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        return copy_part(part, {**part.raw, "name": name}, name=name)
+
+    def arguments(self, part: Part) -> Any:
+        return part.raw.get("input", UNSET)
+
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return copy_part(part, {**part.raw, "input": arguments})
+
+    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        return {"tools": tools, "tool_choice": {"type": "none"}}
+
+    def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        if not self.ends_well(body, raw, model):
+            return False
+        odd = self.first_odd(raw)
+        if odd == len(raw) or _plainer(raw[odd]) is raw[odd]:
+            return odd == len(raw)
+        marked = [
+            block
+            for message in raw
+            if type(message["content"]) is list
+            for block in message["content"]
+            if "cache_control" in block
+        ]
+        if len(marked) + markers_outside(body) > _MOST_MARKERS:
+            return False
+        if any(block["type"] in _THINKING for block in marked):
+            return False
+        return self.first_odd([*map(_plainer, raw)]) == len(raw)
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        is_bare = all(len(message) == 2 for message in raw)  # noqa: PLR2004 - role and content
+        if not is_bare or raw[-1]["role"] != "user":
+            return False
+        tools = body.get("tools")
+        names = [tool["name"] for tool in tools] if tools else []
+        if not names or len(set(names)) != len(names):
+            # without tools a call anywhere counts
+            return not tools and len(raw) == 1
+        thinking = body.get("thinking")
+        if thinking is None or thinking["type"] in ("adaptive", "disabled"):
+            return True
+        last = raw[-1]["content"]
+        if type(last) is str or all(block["type"] != "tool_result" for block in last):
+            return True
+        said = raw[-2]["content"]
+        return raw[-3]["role"] == "user" and type(said) is list and said[0]["type"] in _THINKING
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        if super().marks_body(body):
+            return True
+        model, system = body.get("model"), body.get("system")
+        named = isinstance(model, str) and model.startswith("claude")
+        typed = isinstance(system, list) and all(
+            isinstance(block, dict) and "type" in block for block in system
+        )
+        has_system = isinstance(system, str) or bool(system and typed)
+        return isinstance(body.get("messages"), list) and (
+            named or has_system or isinstance(body.get("thinking"), dict)
+        )
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        # OpenAI's message items share the type; those have a status, or blocks of their own
+        return (
+            value.get("type") == "message"
+            and "status" not in value
+            and any(key in value for key in _RESPONSE)
+            and not any(
+                block.get("type") in ("output_text", "refusal")
+                for block in objects_at(value, "content")
+            )
+        )
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        kind = event.get("type")
+        return isinstance(kind, str) and (kind in EVENTS or kind == "ping")
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        for block in objects_at(message, "content"):
+            if block.get("type") == "tool_result":
+                yield "tool_use_id" not in block and not _ANSWER_WORDS.isdisjoint(block)
 
 
 def markers_outside(body: dict[str, Any] | None) -> int:

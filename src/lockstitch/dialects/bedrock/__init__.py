@@ -61,6 +61,75 @@ _KINDS = frozenset(
 )
 
 
+class BedrockProof(PlainProof):
+    """Walks ``{"role", "content"}`` with text, toolUse, toolResult and signed reasoning."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        role, content = message["role"], message["content"]
+        if type(content) is not list or not content or len(message) != 2:  # noqa: PLR2004
+            return False
+        if role == "assistant":
+            is_second = before is None or before["role"] == role
+            return not is_second and not self.waiting and self._speaks(content)
+        if role != "user" or (before is not None and before["role"] == role):
+            return False
+        return self._answers(content)
+
+    def _speaks(self, content: list[Any]) -> bool:
+        is_last = False
+        for block in content:
+            if type(block) is not dict or len(block) != 1:
+                return False
+            is_last = False
+            if "toolUse" in block:
+                call = block["toolUse"]
+                name, number = call["name"], call["toolUseId"]
+                if type(name) is not str or type(call["input"]) is not dict or "type" in call:
+                    return False
+                if not self.is_new(number):
+                    return False
+                self.names.add(name)
+                self.waiting.append(number)
+            elif self.waiting:
+                return False
+            elif "reasoningContent" in block:
+                said = block["reasoningContent"]["reasoningText"]
+                if type(said["text"]) is not str or not is_text(said["signature"]):
+                    return False
+                is_last = True
+            elif is_blank(block["text"]):
+                return False
+        return not is_last
+
+    def _answers(self, content: list[Any]) -> bool:
+        waiting, self.waiting = self.waiting, []
+        results, texts = content[: len(waiting)], content[len(waiting) :]
+        if len(results) != len(waiting):
+            return False
+        for block, call in zip(results, waiting, strict=True):
+            result = block["toolResult"]
+            if len(block) != 1 or result["toolUseId"] != call or "type" in result:
+                return False
+            texts_in = result["content"]
+            if type(texts_in) is not list or not texts_in:
+                return False
+            if any(part.keys() != {"text"} or is_blank(part["text"]) for part in texts_in):
+                return False
+        return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
+
+    def is_sound(self) -> bool:
+        """Whether all ids and names fit the provider's alphabet."""
+        return super().is_sound() and bool(_PLAIN_IDS.fullmatch("".join(self.seen)))
+
+    def ids_in(self, message: Any) -> Iterable[str]:
+        """Return the ids of calls and results."""
+        content = message.get("content") if type(message) is dict else None
+        for block in content if type(content) is list else ():
+            for kind in ("toolUse", "toolResult"):
+                if type(block) is dict and type(block.get(kind)) is dict:
+                    yield str(block[kind].get("toolUseId"))
+
+
 class Bedrock(BlockDialect):
     """View over ``{"role", "content": [{"text": …} | {"toolUse": …} | …]}``."""
 
@@ -73,6 +142,7 @@ class Bedrock(BlockDialect):
     body_keys = frozenset(
         {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
     )
+    proof = BedrockProof
 
     def _message(self, index: int, raw: Any) -> Message:
         if not isinstance(raw, dict):
@@ -198,9 +268,6 @@ class Bedrock(BlockDialect):
             for v in said
         ]
 
-    def proof(self) -> BedrockProof:
-        return BedrockProof()
-
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         return raw[-1]["role"] == "user" and bool(body.get("toolConfig") or len(raw) == 1)
 
@@ -222,72 +289,3 @@ def _is_block(value: Any) -> bool:
 
 
 _RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")
-
-
-class BedrockProof(PlainProof):
-    """Walks ``{"role", "content"}`` with text, toolUse, toolResult and signed reasoning."""
-
-    def passes(self, message: dict[str, Any], before: Any) -> bool:
-        role, content = message["role"], message["content"]
-        if type(content) is not list or not content or len(message) != 2:  # noqa: PLR2004
-            return False
-        if role == "assistant":
-            is_second = before is None or before["role"] == role
-            return not is_second and not self.waiting and self._speaks(content)
-        if role != "user" or (before is not None and before["role"] == role):
-            return False
-        return self._answers(content)
-
-    def _speaks(self, content: list[Any]) -> bool:
-        is_last = False
-        for block in content:
-            if type(block) is not dict or len(block) != 1:
-                return False
-            is_last = False
-            if "toolUse" in block:
-                call = block["toolUse"]
-                name, number = call["name"], call["toolUseId"]
-                if type(name) is not str or type(call["input"]) is not dict or "type" in call:
-                    return False
-                if not self.is_new(number):
-                    return False
-                self.names.add(name)
-                self.waiting.append(number)
-            elif self.waiting:
-                return False
-            elif "reasoningContent" in block:
-                said = block["reasoningContent"]["reasoningText"]
-                if type(said["text"]) is not str or not is_text(said["signature"]):
-                    return False
-                is_last = True
-            elif is_blank(block["text"]):
-                return False
-        return not is_last
-
-    def _answers(self, content: list[Any]) -> bool:
-        waiting, self.waiting = self.waiting, []
-        results, texts = content[: len(waiting)], content[len(waiting) :]
-        if len(results) != len(waiting):
-            return False
-        for block, call in zip(results, waiting, strict=True):
-            result = block["toolResult"]
-            if len(block) != 1 or result["toolUseId"] != call or "type" in result:
-                return False
-            texts_in = result["content"]
-            if type(texts_in) is not list or not texts_in:
-                return False
-            if any(part.keys() != {"text"} or is_blank(part["text"]) for part in texts_in):
-                return False
-        return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
-
-    def is_sound(self) -> bool:
-        """Whether all ids and names fit the provider's alphabet."""
-        return super().is_sound() and bool(_PLAIN_IDS.fullmatch("".join(self.seen)))
-
-    def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids of calls and results."""
-        content = message.get("content") if type(message) is dict else None
-        for block in content if type(content) is list else ():
-            for kind in ("toolUse", "toolResult"):
-                if type(block) is dict and type(block.get(kind)) is dict:
-                    yield str(block[kind].get("toolUseId"))

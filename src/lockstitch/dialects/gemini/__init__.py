@@ -62,6 +62,48 @@ _PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
 _PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
 
 
+class GeminiProof(PlainProof):
+    """Walks ``{"role", "parts"}`` with texts, calls and responses; ids may be missing or repeat."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        role, parts = message["role"], message["parts"]
+        if type(parts) is not list or not parts or len(message) != 2:  # noqa: PLR2004
+            return False
+        if role == "model":
+            is_second = before is None or before["role"] == "model"
+            return not is_second and not self.waiting and self._speaks(parts)
+        if role != "user":
+            return False
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            if len(parts) != len(waiting):
+                return False
+            for part, (call, name) in zip(parts, waiting, strict=True):
+                block = part["functionResponse"]
+                if len(part) != 1 or block.get("id") != call or block["name"] != name:
+                    return False
+                if "parts" in block or type(block["response"]) is not dict:
+                    return False
+            return True
+        return all(part.keys() == {"text"} and is_text(part["text"]) for part in parts)
+
+    def _speaks(self, parts: list[Any]) -> bool:
+        for part in parts:
+            keys = part.keys()
+            if keys in _PLAIN_CALL:
+                block = part["functionCall"]
+                name, call = block["name"], block.get("id")
+                if type(name) is not str or type(block.get("args", {})) is not dict:
+                    return False
+                if call is not None and (not is_text(call) or (call, name) in self.waiting):
+                    return False
+                self.names.add(name)
+                self.waiting.append((call, name))
+            elif self.waiting or keys not in _PLAIN_TEXT or not is_text(part["text"]):
+                return False
+        return True
+
+
 class Gemini(BlockDialect):
     """View over ``{"role": "user" | "model", "parts": [part, ...]}``."""
 
@@ -79,6 +121,7 @@ class Gemini(BlockDialect):
     stream_end = re.compile(rb'"finishReason": ?"')
     newest_models = ("gemini-3-pro",)
     signature_keys = SIGNATURES
+    proof = GeminiProof
 
     def _message(self, index: int, raw: Any) -> Message:
         if isinstance(raw, str):
@@ -207,9 +250,6 @@ class Gemini(BlockDialect):
     def as_payload(self, value: Any) -> Any:
         return {} if value is None else {"output": value}
 
-    def proof(self) -> GeminiProof:
-        return GeminiProof()
-
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         if raw[-1]["role"] != "user":
             return False
@@ -247,45 +287,3 @@ class Gemini(BlockDialect):
 def signature_of(raw: dict[str, Any]) -> Any:
     """Return a part's thought signature, in either spelling."""
     return next((raw[key] for key in SIGNATURES if raw.get(key)), None)
-
-
-class GeminiProof(PlainProof):
-    """Walks ``{"role", "parts"}`` with texts, calls and responses; ids may be missing or repeat."""
-
-    def passes(self, message: dict[str, Any], before: Any) -> bool:
-        role, parts = message["role"], message["parts"]
-        if type(parts) is not list or not parts or len(message) != 2:  # noqa: PLR2004
-            return False
-        if role == "model":
-            is_second = before is None or before["role"] == "model"
-            return not is_second and not self.waiting and self._speaks(parts)
-        if role != "user":
-            return False
-        if self.waiting:
-            waiting, self.waiting = self.waiting, []
-            if len(parts) != len(waiting):
-                return False
-            for part, (call, name) in zip(parts, waiting, strict=True):
-                block = part["functionResponse"]
-                if len(part) != 1 or block.get("id") != call or block["name"] != name:
-                    return False
-                if "parts" in block or type(block["response"]) is not dict:
-                    return False
-            return True
-        return all(part.keys() == {"text"} and is_text(part["text"]) for part in parts)
-
-    def _speaks(self, parts: list[Any]) -> bool:
-        for part in parts:
-            keys = part.keys()
-            if keys in _PLAIN_CALL:
-                block = part["functionCall"]
-                name, call = block["name"], block.get("id")
-                if type(name) is not str or type(block.get("args", {})) is not dict:
-                    return False
-                if call is not None and (not is_text(call) or (call, name) in self.waiting):
-                    return False
-                self.names.add(name)
-                self.waiting.append((call, name))
-            elif self.waiting or keys not in _PLAIN_TEXT or not is_text(part["text"]):
-                return False
-        return True

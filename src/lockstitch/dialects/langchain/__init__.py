@@ -92,6 +92,36 @@ DATA = "data"
 KWARGS = "kwargs"
 
 
+class LangChainProof(PlainProof):
+    """Walks bare dicts of type human, ai and tool; ids may repeat across turns."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        kind = message["type"]
+        if type(message["content"]) is not str:
+            return False
+        if kind == "tool":
+            if not self.waiting or message["status"] not in ("success", "error"):
+                return False
+            return bool(message["tool_call_id"] == self.waiting.pop(0))
+        if self.waiting:
+            return False
+        if kind == "human":
+            return len(message) == 2  # noqa: PLR2004
+        if kind != "ai" or message.keys() not in _PLAIN_AI:
+            return False
+        return all(map(self._asks, message.get("tool_calls", ())))
+
+    def _asks(self, call: Any) -> bool:
+        number, name = call["id"], call["name"]
+        if call.keys() != _PLAIN_CALL or call["type"] != "tool_call":
+            return False
+        if not is_text(number) or number in self.waiting or type(call["args"]) is not dict:
+            return False
+        self.names.add(name)
+        self.waiting.append(number)
+        return type(name) is str
+
+
 class LangChain(Dialect):
     """View over LangChain messages; ``tool_calls`` is the canonical list of calls."""
 
@@ -100,6 +130,7 @@ class LangChain(Dialect):
     part_fields = Dialect.part_fields | {"tool_calls"}
     own_keys = frozenset({"lc", "type"})
     also_reads = frozenset({"openai-chat"})
+    proof = LangChainProof
 
     def __init__(self) -> None:
         self.envelope = BARE
@@ -301,9 +332,6 @@ class LangChain(Dialect):
             return all(isinstance(item, str) or is_whole_block(item) for item in value)
         return value is None or isinstance(value, str)
 
-    def proof(self) -> LangChainProof:
-        return LangChainProof()
-
     def owns(self, message: dict[str, Any]) -> bool:
         kind = message.get("type")
         if "lc" in message or (isinstance(kind, str) and kind in _OWN_TYPES):
@@ -412,33 +440,3 @@ def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
     kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
     if len(kept) != len(kwargs["tool_calls"]):
         fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}
-
-
-class LangChainProof(PlainProof):
-    """Walks bare dicts of type human, ai and tool; ids may repeat across turns."""
-
-    def passes(self, message: dict[str, Any], before: Any) -> bool:
-        kind = message["type"]
-        if type(message["content"]) is not str:
-            return False
-        if kind == "tool":
-            if not self.waiting or message["status"] not in ("success", "error"):
-                return False
-            return bool(message["tool_call_id"] == self.waiting.pop(0))
-        if self.waiting:
-            return False
-        if kind == "human":
-            return len(message) == 2  # noqa: PLR2004
-        if kind != "ai" or message.keys() not in _PLAIN_AI:
-            return False
-        return all(map(self._asks, message.get("tool_calls", ())))
-
-    def _asks(self, call: Any) -> bool:
-        number, name = call["id"], call["name"]
-        if call.keys() != _PLAIN_CALL or call["type"] != "tool_call":
-            return False
-        if not is_text(number) or number in self.waiting or type(call["args"]) is not dict:
-            return False
-        self.names.add(name)
-        self.waiting.append(number)
-        return type(name) is str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -30,7 +31,6 @@ from lockstitch.dialects.base import (
     NO_CALLS,
     SPEAKERS,
     Dialect,
-    Walker,
     as_id,
     as_json,
     broken_part,
@@ -66,6 +66,125 @@ _DECODE = msgspec.json.Decoder().decode
 SEVERAL = -1
 
 
+class ChatWalker:
+    """Walks OpenAI Chat messages with texts, function calls and tool messages.
+
+    Ids may repeat, so that a table of them is made only when somebody asks for one.
+    """
+
+    def __init__(self) -> None:
+        self.met: list[str] = []
+        self.places: list[int] = []
+        self.noted: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.waiting: list[str] = []
+
+    def run(  # noqa: C901 - one flat loop: calls would cost more than they check
+        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
+    ) -> int:
+        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
+        index, end = start, len(raw) if stop is None else stop
+        # the calls that the next tool messages have to answer, the first one last
+        waiting, self.waiting = self.waiting, []
+        met, places, noted, names = self.met, self.places, self.noted, self.names
+        try:
+            for index, message in enumerate(raw[start:end], start):
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if waiting:
+                    if role != "tool" or type(content) is not str or "tool_calls" in message:
+                        return index
+                    if message["tool_call_id"] != waiting.pop():
+                        return index
+                elif "tool_calls" in message:
+                    calls = message["tool_calls"]
+                    if role != "assistant" or type(content) not in _SAID_OR_NOT:
+                        return index
+                    if type(calls) is not list or not calls:
+                        return index
+                    for call in calls if len(calls) == 1 else reversed(calls):
+                        # what is missing or does not parse raises
+                        function = call["function"] if type(call) is dict else None
+                        if type(function) is not dict or call["type"] != "function":
+                            return index
+                        number, name = call["id"], function["name"]
+                        arguments = function["arguments"]
+                        if type(number) is not str or type(name) is not str or not number:
+                            return index
+                        if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
+                            return index
+                        if number in waiting or number in noted:
+                            return index
+                        met.append(number)
+                        places.append(index)
+                        waiting.append(number)
+                        names.add(name)
+                elif type(content) is not str or not content:
+                    return index
+                elif role == "user":
+                    seams.append(index)
+                elif role not in _ALSO_PLAIN:
+                    return index
+        except (KeyError, ValueError, RecursionError):
+            return index
+        if waiting and end == len(raw):
+            return end - 1
+        self.waiting = waiting
+        return end
+
+    def is_prompt(self, message: Any) -> bool:
+        """Whether this is a user's message."""
+        return type(message) is dict and message.get("role") == "user"
+
+    def is_quiet(self, message: Any) -> bool:
+        """Whether this is an assistant's message without calls."""
+        return (
+            type(message) is dict
+            and message.get("role") == "assistant"
+            and "tool_calls" not in message
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        """Return the ids of calls and results in a message."""
+        if type(message) is not dict or (
+            "tool_calls" not in message and "tool_call_id" not in message
+        ):
+            return []
+        calls = message.get("tool_calls")
+        calls = calls if type(calls) is list else []
+        ids = [call.get("id") for call in calls if type(call) is dict]
+        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
+
+    def note(self, message: Any, index: int) -> None:
+        """Remember the ids of a message that failed, so that later uses of them fail too."""
+        for call in self.ids_in(message):
+            self.noted.setdefault(call, index)
+
+    def is_sound(self) -> bool:
+        """Whether all names fit the provider's pattern."""
+        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
+
+    def ids(self) -> Iterable[str]:
+        """Return every id met on the walk."""
+        return {*self.met, *self.noted}
+
+    @cached_property
+    def homes(self) -> dict[str, int]:
+        """The index of the message that made each call, -1 if several did, once the walk is over.
+
+        What failed after it was met is noted as well, and is still of one message.
+        """
+        homes: dict[str, int] = {}
+        for call, index in zip(self.met, self.places, strict=True):
+            homes[call] = SEVERAL if call in homes else index
+        return {**self.noted, **homes}
+
+    def home_of(self, call: str) -> int | None:
+        """Return the index of the message that made a call, -1 if several did."""
+        return self.homes.get(call)
+
+
 class OpenAIChat(Dialect):
     """View over ``{"role", "content", "tool_calls"}`` and ``{"role": "tool", …}``."""
 
@@ -86,6 +205,8 @@ class OpenAIChat(Dialect):
     body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
     stream_end = re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]')
     sdk_modules = ("openai.types.chat.", "openai.lib.streaming.chat.")
+    walker = ChatWalker
+    proof = ChatWalker
 
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
@@ -221,12 +342,6 @@ class OpenAIChat(Dialect):
             return USER, f"[function {name if isinstance(name, str) else ''}]"
         return super().speaker(message)
 
-    def walker(self) -> Walker:
-        return ChatWalker()
-
-    def proof(self) -> ChatWalker:
-        return ChatWalker()
-
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         return raw[-1]["role"] in ("user", "tool")
 
@@ -254,110 +369,3 @@ class OpenAIChat(Dialect):
 
 def _role(role: Any) -> str:
     return _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN
-
-
-class ChatWalker:
-    """Walks OpenAI Chat messages with texts, function calls and tool messages."""
-
-    def __init__(self) -> None:
-        self.homes: dict[str, int] = {}
-        self.noted: set[str] = set()
-        self.names: set[str] = set()
-        self.waiting: list[str] = []
-
-    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
-        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
-    ) -> int:
-        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
-        index, end = start, len(raw) if stop is None else stop
-        # the calls that the next tool messages have to answer, the first one last
-        waiting, self.waiting = self.waiting, []
-        homes, noted, names = self.homes, self.noted, self.names
-        try:
-            for index, message in enumerate(raw[start:end], start):
-                if type(message) is not dict:
-                    return index
-                role, content = message["role"], message["content"]
-                if waiting:
-                    if role != "tool" or type(content) is not str or "tool_calls" in message:
-                        return index
-                    if message["tool_call_id"] != waiting.pop():
-                        return index
-                elif "tool_calls" in message:
-                    calls = message["tool_calls"]
-                    if role != "assistant" or type(content) not in _SAID_OR_NOT:
-                        return index
-                    if type(calls) is not list or not calls:
-                        return index
-                    for call in calls if len(calls) == 1 else reversed(calls):
-                        # what is missing or does not parse raises
-                        function = call["function"] if type(call) is dict else None
-                        if type(function) is not dict or call["type"] != "function":
-                            return index
-                        number, name = call["id"], function["name"]
-                        arguments = function["arguments"]
-                        if type(number) is not str or type(name) is not str or not number:
-                            return index
-                        if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
-                            return index
-                        if number in homes:
-                            if number in waiting or number in noted:
-                                return index
-                            homes[number] = SEVERAL
-                        else:
-                            homes[number] = index
-                        waiting.append(number)
-                        names.add(name)
-                elif type(content) is not str or not content:
-                    return index
-                elif role == "user":
-                    seams.append(index)
-                elif role not in _ALSO_PLAIN:
-                    return index
-        except (KeyError, ValueError, RecursionError):
-            return index
-        if waiting and end == len(raw):
-            return end - 1
-        self.waiting = waiting
-        return end
-
-    def is_prompt(self, message: Any) -> bool:
-        """Whether this is a user's message."""
-        return type(message) is dict and message.get("role") == "user"
-
-    def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls."""
-        return (
-            type(message) is dict
-            and message.get("role") == "assistant"
-            and "tool_calls" not in message
-        )
-
-    def ids_in(self, message: Any) -> list[str]:
-        """Return the ids of calls and results in a message."""
-        if type(message) is not dict or (
-            "tool_calls" not in message and "tool_call_id" not in message
-        ):
-            return []
-        calls = message.get("tool_calls")
-        calls = calls if type(calls) is list else []
-        ids = [call.get("id") for call in calls if type(call) is dict]
-        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
-
-    def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message that failed, so that later uses of them fail too."""
-        for call in self.ids_in(message):
-            self.noted.add(call)
-            self.homes.setdefault(call, index)
-
-    def is_sound(self) -> bool:
-        """Whether all names fit the provider's pattern."""
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
-    def ids(self) -> Iterable[str]:
-        """Return every id met on the walk."""
-        return self.homes
-
-    def home_of(self, call: str) -> int | None:
-        """Return the index of the message that made a call, -1 if several did."""
-        return self.homes.get(call)
