@@ -40,19 +40,13 @@ BLANK_TEXT = rule(
     name="blank-text",
     counted=("blank text", "blank texts"),
     dialects=(*BLOCKS, "langchain:anthropic"),
-    errors=(
-        ("anthropic", "messages: text content blocks must be non-empty"),
-        (
-            "anthropic (white space)",
-            "messages: text content blocks must contain non-whitespace text",
-        ),
-        ("bedrock", "The text in content block cannot be null or empty."),
-        (
-            "gemini",
-            "contents[<N>].parts[<M>].data: required oneof field 'data' must have one initialized "
-            "field",
-        ),
-    ),
+    errors={
+        "anthropic": "messages: text content blocks must be non-empty",
+        "anthropic (white space)": "messages: text content blocks must contain non-whitespace text",
+        "bedrock": "The text in content block cannot be null or empty.",
+        "gemini": "contents[<N>].parts[<M>].data: required oneof field 'data' must have one "
+        "initialized field",
+    },
     summary="a text block is empty or only white space",
     help="heal removes the block, or puts a visible note if nothing else is left",
     what="This provider refuses text blocks without text.",
@@ -66,16 +60,12 @@ CACHE_MARKER = rule(
     name="misplaced-cache-marker",
     counted=("misplaced cache marker", "misplaced cache markers"),
     dialects=("anthropic",),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.text: cache_control cannot be set for empty text blocks",
-        ),
-        (
-            "anthropic (thinking)",
-            "messages.<N>.content.<M>.thinking.cache_control: Extra inputs are not permitted",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.text: cache_control cannot be set for empty text "
+        "blocks",
+        "anthropic (thinking)": "messages.<N>.content.<M>.thinking.cache_control: Extra inputs "
+        "are not permitted",
+    },
     summary="a cache marker is on a block that cannot carry one",
     help="heal removes the marker",
     what="Thinking blocks and empty texts cannot carry `cache_control`.",
@@ -88,7 +78,7 @@ CACHE_MARKERS = rule(
     name="too-many-cache-markers",
     counted=("cache marker too many", "cache markers too many"),
     dialects=("anthropic",),
-    errors=(("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),),
+    errors={"anthropic": "A maximum of 4 blocks with cache_control may be provided. Found <n>."},
     summary="more cache markers than the provider takes",
     help="heal removes the oldest markers",
     what="At most four blocks of a request may carry `cache_control`.",
@@ -101,29 +91,18 @@ EMPTY_CONTENT = rule(
     name="empty-content",
     counted=("empty message", "empty messages"),
     dialects=ALL,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>: all messages must have non-empty content except for the optional final "
-            "assistant message",
-        ),
-        ("openai-chat", "Invalid value for 'content': expected a string, got null."),
-        ("openai-chat (array)", "Invalid 'messages[<N>].content': empty array"),
-        ("openai-chat:ollama", "invalid message content type: <nil>"),
-        (
-            "openai-chat:lmstudio",
-            "Invalid 'content': 'content' field must be a string or an array of objects.",
-        ),
-        (
-            "gemini",
-            "* GenerateContentRequest.contents[<N>].parts: contents.parts must not be empty.",
-        ),
-        (
-            "bedrock",
-            "The content field in the Message object at messages.<N> is empty. Add a ContentBlock "
-            "object to the content field and try again.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: all messages must have non-empty content except for the "
+        "optional final assistant message",
+        "openai-chat": "Invalid value for 'content': expected a string, got null.",
+        "openai-chat (array)": "Invalid 'messages[<N>].content': empty array",
+        "openai-chat:ollama": "invalid message content type: <nil>",
+        "openai-chat:lmstudio": "Invalid 'content': 'content' field must be a string or an array "
+        "of objects.",
+        "gemini": "* GenerateContentRequest.contents[<N>].parts: contents.parts must not be empty.",
+        "bedrock": "The content field in the Message object at messages.<N> is empty. Add a "
+        "ContentBlock object to the content field and try again.",
+    },
     summary="a message has no content",
     help="heal gives it the emptiest content the provider takes, or drops a turn with nothing",
     what="Content is null, missing or an empty list where the provider wants something.",
@@ -137,13 +116,10 @@ MISPLACED_PART = rule(
     name="part-in-wrong-role",
     counted=("part in the wrong message", "parts in the wrong message"),
     dialects=(*BLOCKS, "openai-chat", "langchain"),
-    errors=(
-        ("anthropic", "messages.<N>: `tool_use` blocks can only be in `assistant` messages"),
-        (
-            "anthropic (result)",
-            "messages.<N>: `tool_result` blocks can only be in `user` messages",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: `tool_use` blocks can only be in `assistant` messages",
+        "anthropic (result)": "messages.<N>: `tool_result` blocks can only be in `user` messages",
+    },
     summary="a call is outside the assistant's messages, or a result is in one of the assistant's",
     help="heal moves the part into a message of the right role",
     what="Calls belong to the assistant, results to the user's side. In OpenAI Chat and LangChain "
@@ -159,13 +135,10 @@ MALFORMED = rule(
     counted=("malformed message", "malformed messages"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "<place>: Input should be a valid dictionary or object to extract fields from",
-        ),
-        ("openai-chat (no calls)", "[] is too short - 'messages.<N>.tool_calls'"),
-    ),
+    errors={
+        "anthropic": "<place>: Input should be a valid dictionary or object to extract fields from",
+        "openai-chat (no calls)": "[] is too short - 'messages.<N>.tool_calls'",
+    },
     summary="a message or a block is not what this format calls one",
     help="heal removes it and lists it in the quarantine; text is kept",
     what="A value is of the wrong type, lacks the field that says what it is or what it holds, or "
@@ -179,13 +152,10 @@ DOCUMENT_TEXT = rule(
     name="document-without-text",
     counted=("document without a text", "documents without a text"),
     dialects=("bedrock",),
-    errors=(
-        (
-            "bedrock",
-            "If you include a ContentBlock with a document field, you must also include a "
-            "ContentBlock with a text field.",
-        ),
-    ),
+    errors={
+        "bedrock": "If you include a ContentBlock with a document field, you must also include a "
+        "ContentBlock with a text field.",
+    },
     summary="a document comes without a text",
     help="heal adds a short text",
     what="Converse wants a text block in every message that holds a document.",
@@ -200,13 +170,10 @@ ODD_RESULT = rule(
     name="odd-result",
     counted=("malformed tool result", "malformed tool results"),
     dialects=ALL,
-    errors=(
-        (
-            "openai-chat",
-            "Invalid type for 'messages[<N>].content': expected one of a string or array of "
-            "objects, but got <kind> instead.",
-        ),
-    ),
+    errors={
+        "openai-chat": "Invalid type for 'messages[<N>].content': expected one of a string or "
+        "array of objects, but got <kind> instead.",
+    },
     summary="a result carries what is neither text nor blocks, or a text block without text",
     help="heal keeps the value, as text or in the form the format has for it",
     what="A result must carry text, a list of blocks (a text block with its text) or, with Gemini, "
@@ -329,7 +296,7 @@ def lacks_content(case: Case, position: int) -> bool:
     if dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     is_last = position == len(case.messages) - 1
-    if dialect == "anthropic" and message.role == ASSISTANT and is_last:
+    if case.dialect.may_end_empty and message.role == ASSISTANT and is_last:
         return not isinstance(message.raw, dict) or message.raw.get("content") is None
     return True
 

@@ -27,20 +27,17 @@ from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule, shown
 
-_UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
-_UNIQUE_IN_TURN = (
-    *_UNIQUE,
-    ("bedrock", "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>"),
-)
-_UNIQUE_IN_REQUEST = (
-    *_UNIQUE,
-    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
-    (
-        "bedrock",
-        "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids must "
-        "be unique",
-    ),
-)
+_UNIQUE = {"anthropic": "messages.<N>.content.<M>: `tool_use` ids must be unique"}
+_UNIQUE_IN_TURN = {
+    **_UNIQUE,
+    "bedrock": "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>",
+}
+_UNIQUE_IN_REQUEST = {
+    **_UNIQUE,
+    "openai-responses": "Duplicate function_call_output for call_id <id>",
+    "bedrock": "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids "
+    "must be unique",
+}
 _ITEM_ID_MAX = 64
 _DECODE = msgspec.json.Decoder().decode
 _CUT_OFF = "cut off"
@@ -88,12 +85,10 @@ MISSING_ID = rule(
     name="missing-id",
     counted=("tool call without an id", "tool calls without ids"),
     dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+        "'^[a-zA-Z0-9_-]+$'",
+    },
     summary="a call, or its result, has no id",
     help="heal makes an id from the call's place, or gives the result the id of its call",
     what="The id of a call is empty or missing.",
@@ -112,16 +107,12 @@ ID_ALPHABET = rule(
         "langchain:mistral",
         "langchain:anthropic",
     ),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-        ),
-        (
-            "openai-chat:mistral",
-            "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of 9.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+        "'^[a-zA-Z0-9_-]+$'",
+        "openai-chat:mistral": "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of "
+        "9.",
+    },
     summary="an id has characters or a length this provider refuses",
     help="heal maps the id to one the provider takes, the same for call and result",
     what="The id was made by another provider and does not fit this one's alphabet.",
@@ -135,13 +126,10 @@ ID_LENGTH = rule(
     name="id-too-long",
     counted=("tool call id that is too long", "tool call ids that are too long"),
     dialects=("openai-responses", "bedrock"),
-    errors=(
-        (
-            "openai-responses",
-            "Invalid 'input[<N>].call_id': string too long. Expected a string with maximum length "
-            "64, but got a string with length <n> instead.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Invalid 'input[<N>].call_id': string too long. Expected a string "
+        "with maximum length 64, but got a string with length <n> instead.",
+    },
     summary="a call id is longer than this provider takes",
     help="heal replaces it by a digest, the same for call and result",
     what="The id is longer than the provider's limit.",
@@ -154,22 +142,14 @@ ITEM_ID = rule(
     name="bad-item-id",
     counted=("bad item id", "bad item ids"),
     dialects=("openai-responses",),
-    errors=(
-        (
-            "openai-responses",
-            "Duplicate item found with id <id>. Remove duplicate items from your input and try "
-            "again.",
-        ),
-        (
-            "openai-responses (long)",
-            "Invalid 'input[<N>].id': string too long. Expected a string with maximum length 64, "
-            "but got a string with length <n> instead.",
-        ),
-        (
-            "openai-responses (prefix)",
-            "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins with '<prefix>'.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Duplicate item found with id <id>. Remove duplicate items from your "
+        "input and try again.",
+        "openai-responses (long)": "Invalid 'input[<N>].id': string too long. Expected a string "
+        "with maximum length 64, but got a string with length <n> instead.",
+        "openai-responses (prefix)": "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins "
+        "with '<prefix>'.",
+    },
     summary="an item id is repeated, too long or of another kind",
     help="heal drops the optional item id; call_id stays",
     what="Item ids of the Responses API must be unique, short and start with their kind.",
@@ -184,17 +164,12 @@ BAD_ARGUMENTS = rule(
     counted=("tool call with broken arguments", "tool calls with broken arguments"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
-        ),
-        (
-            "openai-chat:minimax",
-            "invalid params, invalid function arguments json string, tool_call_id: <id> (2013)",
-        ),
-        ("openai-chat:strict", "unexpected character: line 1 column <column> (char <char>)"),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
+        "openai-chat:minimax": "invalid params, invalid function arguments json string, "
+        "tool_call_id: <id> (2013)",
+        "openai-chat:strict": "unexpected character: line 1 column <column> (char <char>)",
+    },
     summary="a call's arguments are not what they must be",
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
     what="The arguments of a call do not parse, or are not an object. OpenAI itself does not look "
@@ -213,10 +188,10 @@ TOOL_REFERENCE = rule(
     counted=("reference to a missing tool", "references to missing tools"),
     lossy=True,
     dialects=("anthropic",),
-    errors=(
-        ("anthropic", "Tool reference '<id>' not found in available tools"),
-        ("anthropic (names)", "Tool names must be unique."),
-    ),
+    errors={
+        "anthropic": "Tool reference '<id>' not found in available tools",
+        "anthropic (names)": "Tool names must be unique.",
+    },
     summary="the history refers to a tool that the request does not offer",
     help="heal drops the dead reference, or the second tool of one name",
     what="A tool-search result names a tool that is not in `tools`, or `tools` lists one twice.",
@@ -229,17 +204,12 @@ TOOLS_MISSING = rule(
     name="tools-missing",
     counted=("tool that is not declared", "tools that are not declared"),
     dialects=("anthropic", "bedrock"),
-    errors=(
-        (
-            "bedrock",
-            "The toolConfig field must be defined when using toolUse and toolResult content "
-            "blocks.",
-        ),
-        (
-            "anthropic",
-            "Requests which have `tool_use` or `tool_result` blocks in messages must define tools",
-        ),
-    ),
+    errors={
+        "bedrock": "The toolConfig field must be defined when using toolUse and toolResult "
+        "content blocks.",
+        "anthropic": "Requests which have `tool_use` or `tool_result` blocks in messages must "
+        "define tools",
+    },
     summary="the history has tool blocks, the request has no tools",
     help="heal declares the tools by name, with an open schema",
     what="A request whose history holds tool calls must define tools, even to summarise.",
@@ -255,17 +225,12 @@ TOOL_NAME = rule(
     counted=("bad tool name", "bad tool names"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.name: String should match pattern "
-            "'^[a-zA-Z0-9_-]{1,128}$'",
-        ),
-        (
-            "openai-chat",
-            "Invalid 'messages[<N>].tool_calls[<M>].function.name': string does not match pattern.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.name: String should match pattern "
+        "'^[a-zA-Z0-9_-]{1,128}$'",
+        "openai-chat": "Invalid 'messages[<N>].tool_calls[<M>].function.name': string does not "
+        "match pattern.",
+    },
     summary="a tool name is missing, too long or has forbidden characters",
     help="heal keeps the valid head of the name and quarantines the original",
     what="The name of a called tool does not fit the provider's pattern.",

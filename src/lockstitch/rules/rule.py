@@ -7,8 +7,9 @@ session does not know the codes, and a list of sessions says it like that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -73,13 +74,14 @@ def is_broken(findings: Iterable[Finding]) -> bool:
 Find = Callable[["Case"], Iterator[Finding]]
 
 
-def rule(*, counted: tuple[str, str], **fields: Any) -> Rule:
+def rule(
+    *, counted: tuple[str, str], errors: Mapping[str, str] = MappingProxyType({}), **fields: Any
+) -> Rule:
     """Register a rule in the catalogue; ``counted`` is one and several of what it finds."""
-    entry = Rule(**fields)
+    entry = Rule(errors=tuple(errors.items()), **fields)
     RULES[entry.code] = entry
     COUNTED[entry.code] = counted
-    # of several texts that somebody has for a rule, the first one counts
-    _SAID[entry.code] = dict(reversed(entry.errors))
+    _SAID[entry.code] = errors
     return entry
 
 
@@ -97,7 +99,7 @@ class Finder(Struct, frozen=True):
 
 RULES: dict[str, Rule] = {}
 COUNTED: dict[str, tuple[str, str]] = {}
-_SAID: dict[str, dict[str, str]] = {}
+_SAID: dict[str, Mapping[str, str]] = {}
 FINDERS: list[Finder] = []
 
 

@@ -25,19 +25,13 @@ ALTERNATION = rule(
     name="roles-do-not-alternate",
     counted=("message out of turn", "messages out of turn"),
     dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(
-        (
-            "openai-chat:strict",
-            "After the optional system message, conversation roles must alternate user and "
-            "assistant roles...",
-        ),
-        (
-            "bedrock",
-            'messages: roles must alternate between "user" and "assistant", but found multiple '
-            '"<role>" roles in a row',
-        ),
-        ("openai-chat:mistral", "Unexpected role '<role>' after role '<role>'"),
-    ),
+    errors={
+        "openai-chat:strict": "After the optional system message, conversation roles must "
+        "alternate user and assistant roles...",
+        "bedrock": 'messages: roles must alternate between "user" and "assistant", but found '
+        'multiple "<role>" roles in a row',
+        "openai-chat:mistral": "Unexpected role '<role>' after role '<role>'",
+    },
     summary="two messages of one role follow each other",
     help="heal merges them; assistant turns are never merged across a tool call",
     what="This provider wants user and assistant to alternate.",
@@ -58,16 +52,13 @@ BAD_START = rule(
         "openai-chat:strict",
         "langchain:mistral",
     ),
-    errors=(
-        ("anthropic", 'messages: first message must use the "user" role'),
-        (
-            "bedrock:classic",
-            "A conversation must start with a user message. Try again with a conversation that "
-            "starts with a user message.",
-        ),
-        ("gemini", "History must start with a user turn."),
-        ("openai-chat:strict", "No user query found in messages"),
-    ),
+    errors={
+        "anthropic": 'messages: first message must use the "user" role',
+        "bedrock:classic": "A conversation must start with a user message. Try again with a "
+        "conversation that starts with a user message.",
+        "gemini": "History must start with a user turn.",
+        "openai-chat:strict": "No user query found in messages",
+    },
     summary="the history does not start with a user message",
     help="heal puts a short user message in front",
     what="The first message is not the user's.",
@@ -81,28 +72,16 @@ BAD_END = rule(
     name="bad-end",
     counted=("wrong last message", "wrong last messages"),
     dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
-    errors=(
-        (
-            "anthropic",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-        (
-            "bedrock",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "openai-chat:mistral",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
-            "assistant",
-        ),
-    ),
+    errors={
+        "anthropic": "This model does not support assistant message prefill. The conversation "
+        "must end with a user message.",
+        "gemini": "Please ensure that function call turn comes immediately after a user turn or "
+        "after a function response turn.",
+        "bedrock": "This model does not support assistant message prefill. The conversation must "
+        "end with a user message.",
+        "openai-chat:mistral": "Expected last role User or Tool (or Assistant with prefix True) "
+        "for serving but got assistant",
+    },
     summary="the request ends with an assistant message",
     help="heal appends a short user message; the assistant's words stay",
     what="Newer models refuse a request whose last message is the assistant's.",
@@ -117,7 +96,7 @@ USER_AFTER_TOOL = rule(
     name="user-after-tool",
     counted=("user message right after a result", "user messages right after results"),
     dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
+    errors={"openai-chat:mistral": "Unexpected role '<role>' after role 'tool'"},
     summary="a user message follows tool results directly",
     help="heal puts a short assistant message between them, on the wire copy",
     what="Mistral wants an assistant turn between tool results and the next user message.",
@@ -130,13 +109,10 @@ CALL_TURN = rule(
     name="misplaced-call-turn",
     counted=("call turn out of place", "call turns out of place"),
     dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-    ),
+    errors={
+        "gemini": "Please ensure that function call turn comes immediately after a user turn or "
+        "after a function response turn.",
+    },
     summary="a function call turn follows another model turn",
     help="heal merges the two model turns",
     what="A model turn with function calls must follow a user or function response turn.",
@@ -149,13 +125,10 @@ MIXED_RESPONSES = rule(
     name="mixed-response-turn",
     counted=("mixed response turn", "mixed response turns"),
     dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that the number of function response parts is equal to the number of "
-            "function call parts of the function call turn.",
-        ),
-    ),
+    errors={
+        "gemini": "Please ensure that the number of function response parts is equal to the "
+        "number of function call parts of the function call turn.",
+    },
     summary="a function response turn holds other parts too",
     help="heal moves the other parts into a turn of their own",
     what="A response turn must hold exactly the responses.",
@@ -170,14 +143,11 @@ SYSTEM_PLACE = rule(
     name="misplaced-system",
     counted=("system message out of place", "system messages out of place"),
     dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
-    errors=(
-        ("openai-chat:strict", "System message must be at the beginning."),
-        (
-            "anthropic",
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
-            'parameter, not "system" as an input message role.',
-        ),
-    ),
+    errors={
+        "openai-chat:strict": "System message must be at the beginning.",
+        "anthropic": 'messages: Unexpected role "system". The Messages API accepts a top-level '
+        '`system` parameter, not "system" as an input message role.',
+    },
     summary="a system message is where the provider takes none",
     help="heal turns it into a labelled user message, or moves a first one into `system`",
     what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
@@ -193,20 +163,14 @@ WRONG_ROLE = rule(
     name="unknown-role",
     counted=("message of an unknown role", "messages of an unknown role"),
     dialects=ALL,
-    errors=(
-        ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
-        (
-            "openai-chat",
-            "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
-            "'user', 'function', 'tool', and 'developer'.",
-        ),
-        ("gemini", "Please use a valid role: user, model."),
-        (
-            "bedrock",
-            "Value at 'messages.<N>.role' failed to satisfy constraint: Member must satisfy "
-            "enum value set: [user, assistant]",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.role: Input should be 'user' or 'assistant'",
+        "openai-chat": "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
+        "'user', 'function', 'tool', and 'developer'.",
+        "gemini": "Please use a valid role: user, model.",
+        "bedrock": "Value at 'messages.<N>.role' failed to satisfy constraint: Member must "
+        "satisfy enum value set: [user, assistant]",
+    },
     summary="a message has a role this format does not know",
     help="heal gives it the role it stands for, or makes it a labelled user message",
     what="The role is missing or not one of the format's.",

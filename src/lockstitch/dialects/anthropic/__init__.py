@@ -219,6 +219,7 @@ class Anthropic(BlockDialect):
     layout = GROUPED
     ids_never_repeat = True
     system_field = "system"
+    may_end_empty = True
     message_fields = frozenset(
         {
             *("role", "content", "container", "context_management", "id", "type", "model"),
@@ -294,9 +295,6 @@ class Anthropic(BlockDialect):
         if kind.endswith("_tool_result"):
             return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
         return Part(OTHER, raw, at, home, flavor=kind)
-
-    def neutral_role(self, role: object) -> str:
-        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
 
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)

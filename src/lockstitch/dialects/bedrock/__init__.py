@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import (
     CALL,
@@ -24,18 +22,15 @@ from lockstitch.conversation.parts import (
     Path,
 )
 from lockstitch.dialects.base import (
-    BlockDialect,
+    KeyedDialect,
     as_id,
     as_json,
     as_text,
     broken_part,
-    copy_part,
-    replace_at,
-    slot_path,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof, is_blank, is_text
 
-_ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document", "video", "audio")
 _OWN_KEYS = frozenset({"toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent"})
 _EVENTS = (
@@ -130,11 +125,15 @@ class BedrockProof(PlainProof):
                     yield str(block[kind].get("toolUseId"))
 
 
-class Bedrock(BlockDialect):
+class Bedrock(KeyedDialect):
     """View over ``{"role", "content": [{"text": …} | {"toolUse": …} | …]}``."""
 
     name = "bedrock"
     layout = GROUPED
+    id_key = "toolUseId"
+    arguments_key = "input"
+    payload_key = media_key = "content"
+    media_kinds = _MEDIA
     ids_never_repeat = True
     stream_end = re.compile(rb"messageStop")
     newest_models = ("anthropic.claude-opus-5-5",)
@@ -148,17 +147,10 @@ class Bedrock(BlockDialect):
         if not isinstance(raw, dict):
             return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
         role = self.neutral_role(raw.get("role"))
-        content = raw.get("content")
-        if isinstance(content, list):
-            parts = [
-                self._part(block, slot_path("content", i), index) for i, block in enumerate(content)
-            ]
-            return Message(raw, index, role, parts)
-        if content is None:
-            return Message(raw, index, role, [])
-        return Message(raw, index, role, [self._part(content, ("content",), index)], flaw="content")
+        parts, flaw = view_content(self._block, raw.get("content"), index)
+        return Message(raw, index, role, parts, flaw=flaw)
 
-    def _part(self, raw: Any, at: Path, home: int) -> Part:
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict) or not raw:
@@ -194,18 +186,6 @@ class Bedrock(BlockDialect):
         specs = [{"name": n, "inputSchema": {"json": {"type": "object"}}} for n in names]
         return {"toolConfig": {"tools": [{"toolSpec": spec} for spec in specs]}}
 
-    def neutral_role(self, role: object) -> str:
-        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
-
-    def blocks(self, parts: list[Part]) -> Any:
-        return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
-
-    def text_part(self, text: str, role: str) -> Part:
-        return Part(TEXT, {"text": text}, flavor="text", text=text)
-
-    def note_block(self, text: str) -> Any:
-        return {"text": text}
-
     def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
         block: dict[str, Any] = {"toolUseId": call.id, "content": [{"text": text}]}
         if failed:
@@ -225,37 +205,6 @@ class Bedrock(BlockDialect):
     def foreign_result(self, call_id: str, content: Any) -> Part | None:
         block = {"toolUseId": call_id, "content": self.as_payload(content)}
         return Part(RESULT, {"toolResult": block}, id=call_id, flavor="toolResult")
-
-    def outcome(self, part: Part) -> Any:
-        return super().outcome(Part(RESULT, part.raw["toolResult"]))
-
-    def result_media(self, part: Part) -> list[Part]:
-        content = part.raw["toolResult"].get("content")
-        blocks = content if isinstance(content, list) else []
-        return [
-            Part(MEDIA, block, flavor=next(iter(block)))
-            for block in blocks
-            if isinstance(block, dict) and block and next(iter(block)) in _MEDIA
-        ]
-
-    def with_id(self, part: Part, new_id: str) -> Part:
-        path = (part.flavor, "toolUseId")
-        return copy_part(part, replace_at(part.raw, path, new_id), id=new_id)
-
-    def with_name(self, part: Part, name: str) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolUse", "name"), name), name=name)
-
-    def arguments(self, part: Part) -> Any:
-        return part.raw["toolUse"].get("input", UNSET)
-
-    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolUse", "input"), arguments))
-
-    def payload(self, part: Part) -> Any:
-        return part.raw["toolResult"].get("content")
-
-    def with_payload(self, part: Part, payload: Any) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolResult", "content"), payload))
 
     def is_payload(self, value: Any) -> bool:
         return isinstance(value, list) and all(map(_is_block, value))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from msgspec import UNSET
@@ -30,20 +30,17 @@ from lockstitch.conversation.parts import (
     Path,
 )
 from lockstitch.dialects.base import (
-    BlockDialect,
+    KeyedDialect,
     as_id,
     as_json,
     broken_part,
     copy_part,
     objects_at,
-    replace_at,
-    slot_path,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
 from lockstitch.dialects.profiles import traits_of
 
-_ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
-_WIRE = {ASSISTANT: "model", **dict.fromkeys((USER, SYSTEM, TOOL, UNKNOWN), "user")}
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
@@ -104,13 +101,22 @@ class GeminiProof(PlainProof):
         return True
 
 
-class Gemini(BlockDialect):
+class Gemini(KeyedDialect):
     """View over ``{"role": "user" | "model", "parts": [part, ...]}``."""
 
     name = "gemini"
     layout = GROUPED
     container = "parts"
-    role_names = _WIRE
+    neutral_roles = MappingProxyType(
+        {"user": USER, None: USER, "model": ASSISTANT, "function": USER}
+    )
+    role_names = MappingProxyType(
+        {ASSISTANT: "model", **dict.fromkeys((USER, SYSTEM, TOOL, UNKNOWN), "user")}
+    )
+    arguments_key = "args"
+    payload_key = "response"
+    media_key = "parts"
+    media_kinds = _MEDIA
     ids_are_optional = True
     has_system_role = False
     calls_follow_user = True
@@ -134,16 +140,12 @@ class Gemini(BlockDialect):
             # the words of a message that has ``content`` where ``parts`` belong
             content = raw["content"]
             blocks = content if isinstance(content, list) else [content]
-            odd = [self._part(block, ("content",), index) for block in blocks]
+            odd = [self._block(block, ("content",), index) for block in blocks]
             return Message(raw, index, role, odd, flaw="content")
-        if isinstance(parts, list):
-            view = [self._part(part, slot_path("parts", i), index) for i, part in enumerate(parts)]
-            return Message(raw, index, role, view)
-        if parts is None:
-            return Message(raw, index, role, [])
-        return Message(raw, index, role, [self._part(parts, ("parts",), index)], flaw="content")
+        view, flaw = view_content(self._block, parts, index, "parts")
+        return Message(raw, index, role, view, flaw=flaw)
 
-    def _part(self, raw: Any, at: Path, home: int) -> Part:
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
         if isinstance(raw, str):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict):
@@ -169,31 +171,6 @@ class Gemini(BlockDialect):
             return Part(REASONING, raw, at, home, flavor="thought")
         return Part(TEXT, raw, at, home, flavor="text", text=text)
 
-    def neutral_role(self, role: object) -> str:
-        if role is None:
-            return USER
-        return _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
-
-    def wire_role(self, message: Message) -> Any:
-        spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
-        if spelled is None and message.role == USER:
-            return "user"
-        return super().wire_role(message)
-
-    def rebuild(self, message: Message) -> Any:
-        raw = super().rebuild(message)
-        raw.pop("content", None)
-        return raw
-
-    def blocks(self, parts: list[Part]) -> Any:
-        return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
-
-    def text_part(self, text: str, role: str) -> Part:
-        return Part(TEXT, {"text": text}, flavor="text", text=text)
-
-    def note_block(self, text: str) -> Any:
-        return {"text": text}
-
     def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
         said = {"error" if failed else "output": text}
         response: dict[str, Any] = {"name": call.name or "", "response": said}
@@ -213,36 +190,9 @@ class Gemini(BlockDialect):
             return value if isinstance(value, str) else as_json(value)
         return as_json(response)
 
-    def outcome(self, part: Part) -> Any:
-        return super().outcome(Part(RESULT, part.raw[part.flavor]))
-
-    def result_media(self, part: Part) -> list[Part]:
-        nested = part.raw[part.flavor].get("parts")
-        blocks = nested if isinstance(nested, list) else []
-        return [
-            Part(MEDIA, block, flavor=next(iter(block)))
-            for block in blocks
-            if isinstance(block, dict) and block and next(iter(block)) in _MEDIA
-        ]
-
-    def with_id(self, part: Part, new_id: str) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "id"), new_id), id=new_id)
-
-    def with_name(self, part: Part, name: str) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "name"), name), name=name)
-
     def arguments(self, part: Part) -> Any:
-        arguments = part.raw[part.flavor].get("args")
+        arguments = super().arguments(part)
         return UNSET if arguments is None else arguments
-
-    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "args"), arguments))
-
-    def payload(self, part: Part) -> Any:
-        return part.raw[part.flavor].get("response")
-
-    def with_payload(self, part: Part, payload: Any) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "response"), payload))
 
     def is_payload(self, value: Any) -> bool:
         return isinstance(value, dict)

@@ -17,7 +17,6 @@ from lockstitch.conversation.pairing import SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
-    MEDIA,
     OTHER,
     REASONING,
     RESULT,
@@ -38,11 +37,11 @@ from lockstitch.dialects.base import (
     as_json,
     broken_part,
     copy_part,
-    is_typed_block,
     is_whole_block,
     media_blocks,
     replace_at,
     text_of_blocks,
+    view_block,
     without_calls,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
@@ -179,22 +178,13 @@ class LangChain(Dialect):
         return [self._block(content, at, home)], "content"
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind == "text":
-            text = raw.get("text")
-            if isinstance(text, str):
-                return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken_part(raw, at, home, "text")
-        if kind in _TWINS:
-            twin = as_id(raw.get("call_id") if kind == "function_call" else raw.get("id"))
-            return Part(OTHER, raw, at, home, twin, as_id(raw.get("name")), "twin")
-        if kind in _THOUGHTS:
-            return Part(REASONING, raw, at, home, flavor=kind)
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        part = view_block(raw, at, home, _MEDIA)
+        if part.flavor in _TWINS:
+            key = "call_id" if part.flavor == "function_call" else "id"
+            return Part(OTHER, raw, at, home, as_id(raw.get(key)), as_id(raw.get("name")), "twin")
+        if part.flavor in _THOUGHTS:
+            part.kind = REASONING
+        return part
 
     def _calls(self, fields: dict[str, Any], prefix: Path, home: int) -> list[Part]:
         calls: list[Part] = []

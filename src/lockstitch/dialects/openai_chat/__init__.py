@@ -14,8 +14,6 @@ from lockstitch.conversation.pairing import SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
-    MEDIA,
-    OTHER,
     RESULT,
     SYSTEM,
     TEXT,
@@ -35,12 +33,13 @@ from lockstitch.dialects.base import (
     as_json,
     broken_part,
     copy_part,
-    is_typed_block,
     media_blocks,
     objects_at,
     replace_at,
     slot_path,
     text_of_blocks,
+    view_block,
+    view_content,
     without_calls,
 )
 from lockstitch.dialects.fast import PLAIN_NAME
@@ -200,6 +199,7 @@ class OpenAIChat(Dialect):
             *("thinking_blocks", "provider_specific_fields", "cache_control"),
         }
     )
+    reasoning_field = "reasoning_content"
     mark_keys = frozenset({"tool_calls", "tool_call_id"})
     own_blocks = frozenset({"image_url", "input_audio"})
     body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
@@ -221,29 +221,16 @@ class OpenAIChat(Dialect):
             return Message(raw, index, TOOL, [result, *self._calls(raw["tool_calls"], index, TOOL)])
         content = raw.get("content")
         if type(content) is str:
-            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
-        elif isinstance(content, list):
-            parts = [self._block(b, slot_path("content", i), index) for i, b in enumerate(content)]
+            parts, flaw = [Part(TEXT, content, _CONTENT, index, None, None, "", content)], ""
         else:
-            parts = [] if content is None else [self._block(content, _CONTENT, index)]
+            parts, flaw = view_content(self._block, content, index)
         calls = raw.get("tool_calls")
         if calls is not None:
             parts += self._calls(calls, index, neutral)
-        odd = content is not None and type(content) not in (str, list)
-        return Message(raw, index, neutral, parts, flaw="content" if odd else "")
+        return Message(raw, index, neutral, parts, flaw=flaw)
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind == "text":
-            text = raw.get("text")
-            if isinstance(text, str):
-                return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken_part(raw, at, home, "text")
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        return view_block(raw, at, home, _MEDIA)
 
     def _calls(self, calls: Any, home: int, role: str) -> list[Part]:
         if not isinstance(calls, list):

@@ -34,13 +34,12 @@ from lockstitch.dialects.base import (
     Dialect,
     as_id,
     as_json,
-    broken_part,
     copy_part,
-    is_typed_block,
     media_blocks,
     objects_at,
-    slot_path,
     text_of_blocks,
+    view_block,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof
 
@@ -188,15 +187,8 @@ class OpenAIResponses(Dialect):
             if isinstance(content, str):
                 parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
                 return Message(raw, index, neutral, parts)
-            if isinstance(content, list):
-                view = [
-                    self._block(b, slot_path("content", i), index) for i, b in enumerate(content)
-                ]
-                return Message(raw, index, neutral, view)
-            if content is None:
-                return Message(raw, index, neutral, [])
-            odd = [self._block(content, ("content",), index)]
-            return Message(raw, index, neutral, odd, flaw="content")
+            parts, flaw = view_content(self._block, content, index)
+            return Message(raw, index, neutral, parts, flaw=flaw)
         if kind is None and set(raw) == {"id"}:
             kind = "item_reference"
         if not isinstance(kind, str) or (kind == "item_reference" and not as_id(raw.get("id"))):
@@ -218,16 +210,7 @@ class OpenAIResponses(Dialect):
         return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind in _TEXTS:
-            if isinstance(raw.get("text"), str):
-                return Part(TEXT, raw, at, home, flavor=kind, text=raw["text"])
-            return broken_part(raw, at, home, "text")
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        return view_block(raw, at, home, _MEDIA, _TEXTS)
 
     def rebuild(self, message: Message) -> Any:
         if len(message.parts) == 1 and message.parts[0].kind in (CALL, RESULT, REASONING):
