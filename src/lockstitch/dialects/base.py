@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -47,9 +47,24 @@ SPEAKERS = frozenset({"user", "assistant", "system"})
 _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
-class QuickProof(Protocol):
-    """Walks over raw messages of one dialect and proves the everyday shapes."""
+PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
+
+class QuickProof(ABC):
+    """Walks over raw messages of one dialect and proves the everyday shapes.
+
+    ``met`` holds the ids that may not come again, each with the index of its message. They have to
+    fit ``plain_ids``, if that says what they are made of.
+    """
+
+    plain_ids: re.Pattern[str] | None = None
+
+    def __init__(self) -> None:
+        self.met: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.waiting: list[Any] = []
+
+    @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         """Walk from a place at which nothing is open to the first message that is not plain.
 
@@ -59,31 +74,43 @@ class QuickProof(Protocol):
 
     def ids_in(self, message: Any) -> Iterable[str]:
         """Return the ids of calls and results in a message, whatever its state."""
+        return ()
 
     def is_sound(self) -> bool:
         """Whether what was gathered over the whole walk (ids, names) is fine."""
+        ids, pattern = self.met, self.plain_ids
+        if pattern is not None and ("" in ids or not pattern.fullmatch("".join(ids))):
+            return False
+        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
 
     def ids(self) -> Iterable[str]:
         """Return every id that was met."""
+        return self.met
 
 
-class Walker(QuickProof, Protocol):
+class Walker(QuickProof):
     """A proof that can go on behind what it could not prove."""
 
+    @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None) -> int:
         """Walk up to ``stop``, from where that ended if ``start`` is there."""
 
+    @abstractmethod
     def is_prompt(self, message: Any) -> bool:
         """Whether a new stretch may start at this message after a failure."""
 
+    @abstractmethod
     def is_quiet(self, message: Any) -> bool:
         """Whether this is an assistant's message without calls, at which a turn can end."""
 
     def note(self, message: Any, index: int) -> None:
         """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
+        for call in self.ids_in(message):
+            self.met.setdefault(call, index)
 
     def home_of(self, call: str) -> int | None:
         """Return the index of the message that made a call, -1 if several did."""
+        return self.met.get(call)
 
 
 class Dialect(ABC):

@@ -354,7 +354,7 @@ def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
 
 def _fill(draft: RepairDraft, message: Message) -> bool:
     """Fill an empty message; False means that it should go."""
-    place = draft.place(message)
+    place = draft.origin.place(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
     if takes_nothing and draft.profile.layout != GROUPED:
         if message.role == TOOL:

@@ -80,6 +80,7 @@ class RepairDraft:
         self.body = case.body
         self.messages = case.messages
         self.ledger = Ledger([], [])
+        self.changes = self.ledger.changes
         # what reasoning may be bound to
         self.parts_before: dict[int, Sequence[Any]] = {}
         if case.parts.reasoning:
@@ -88,7 +89,7 @@ class RepairDraft:
 
     def case(self) -> Case:
         """Look at the draft as it stands, as the rules would."""
-        if not self.ledger.changes:
+        if not self.changes:
             return self.origin
         return Case(structs.replace(self.origin.request, body=self.body), self.messages)
 
@@ -96,26 +97,15 @@ class RepairDraft:
         """Look at one message alone."""
         return Case(structs.replace(self.origin.request, body=None), [message])
 
-    def place(self, what: Part | Message | Place | str) -> Place | str:
-        """Return where something was in the original list; for a new message that is the end.
-
-        A text names a field of the request.
-        """
-        if isinstance(what, Part):
-            return self.origin.place(what)
-        if not isinstance(what, Message):
-            return what
-        homes = [what.index, *(part.home for part in what.parts)]
-        known = next((home for home in homes if home >= 0), len(self.origin.messages))
-        return self.origin.place_at(known)
-
     def note(self, rule: Rule, action: str, what: Part | Message | Place | str, note: str) -> None:
-        """Write down what was done to something, before that is lost."""
-        self.ledger.note(rule, action, self.place(what), note)
+        """Write down what was done to something; a text names a field of the request."""
+        place: Any = what if isinstance(what, str) else self.origin.place(what)
+        self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
 
     def set_aside(self, rule: Rule, what: Part | Message | Place | str, value: Any) -> None:
         """Keep a value that had to go from somewhere."""
-        self.ledger.set_aside(rule, self.place(what), value)
+        place = what if isinstance(what, str) else self.origin.place(what)
+        self.ledger.set_aside(rule, place, value)
 
     def drop(self, rule: Rule, part: Part, note: str) -> None:
         """Note that a part goes, and keep it in the quarantine."""

@@ -136,7 +136,7 @@ def repair_case(
         healed=not any(one.severity == ERROR and one.code not in spared for one in remaining),
         messages=messages,
         body=draft.body,
-        changes=sorted(draft.ledger.changes, key=lambda change: change.at.order),
+        changes=sorted(draft.changes, key=lambda change: change.at.order),
         quarantine=draft.ledger.quarantine,
         changed=draft.body is not case.body
         or len(messages) != len(raw)

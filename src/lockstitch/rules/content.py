@@ -207,7 +207,7 @@ def blank_texts(case: Case) -> Iterator[Finding]:
             continue
         text = f"text of {len(part.text)} blank characters"
         wording = "white space" if part.text else ""
-        yield case.find(BLANK_TEXT, case.place(part), text, wording=wording)
+        yield case.find(BLANK_TEXT, part, text, wording=wording)
 
 
 @finder("anthropic", "bedrock", "gemini", "langchain", having=(RESULT,))
@@ -215,7 +215,7 @@ def blank_blocks(case: Case) -> Iterator[Finding]:
     """LS401 inside results."""
     for part in case.parts.results if case.profile.rejects_text == BLANK else ():
         if has_blank_block(part):
-            yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
+            yield case.find(BLANK_TEXT, part, "a result with a blank text block")
 
 
 def has_blank_block(part: Part) -> bool:
@@ -249,15 +249,14 @@ def cache_markers(case: Case) -> Iterator[Finding]:
                 marked.append(part)
                 if cannot_be_marked(part):
                     what = "thinking" if part.kind == REASONING else "empty text"
-                    text = f"cache marker on {what}"
-                    yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
+                    yield case.find(CACHE_MARKER, part, f"cache marker on {what}", wording=what)
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
     if most and surplus > 0:
         for part in good[:surplus]:
             text = f"{len(good) + markers_outside(case.body)} cache markers, {most} are taken"
-            yield case.find(CACHE_MARKERS, case.place(part), text, n=surplus + most)
+            yield case.find(CACHE_MARKERS, part, text, n=surplus + most)
 
 
 def cannot_be_marked(part: Part) -> bool:
@@ -326,7 +325,7 @@ def odd_results(case: Case) -> Iterator[Finding]:
             if isinstance(value, list) and all(isinstance(block, dict) for block in value):
                 kind = "a block without what it should hold"
             text = f"the result for {label(part)} carries {kind}"
-            yield case.find(ODD_RESULT, case.place(part), text, kind=kind)
+            yield case.find(ODD_RESULT, part, text, kind=kind)
 
 
 _JSON_KINDS = {
@@ -344,8 +343,7 @@ def documents(case: Case) -> Iterator[Finding]:
     """LS415."""
     for message in case.messages:
         if lacks_text_beside_document(message):
-            text = "a document without a text in the same message"
-            yield case.find(DOCUMENT_TEXT, case.place_at(message.index), text)
+            yield case.find(DOCUMENT_TEXT, message, "a document without a text in the same message")
 
 
 def lacks_text_beside_document(message: Message) -> bool:
@@ -362,7 +360,7 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
         if is_misplaced(part, role, case.profile.dialect):
             text = f"a {part.kind} is in a message of the {role}"
             wording = "result" if part.kind == RESULT else ""
-            yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
+            yield case.find(MISPLACED_PART, part, text, wording=wording)
 
 
 @finder("openai-chat", "langchain", having=(BROKEN,))
@@ -371,7 +369,7 @@ def misplaced_calls(case: Case) -> Iterator[Finding]:
     for part in case.parts.rest:
         if part.flavor == CALLS_ELSEWHERE:
             text = f"calls are in a {case.messages[part.home].role} message"
-            yield case.find(MISPLACED_PART, case.place(part), text)
+            yield case.find(MISPLACED_PART, part, text)
 
 
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
@@ -396,7 +394,7 @@ def malformed(case: Case) -> Iterator[Finding]:
         if message.flaw:
             text = _FLAWS.get(message.flaw, "this message is malformed")
             lossy = not keeps_text(message)
-            yield case.find(MALFORMED, case.place_at(message.index), text, lossy=lossy)
+            yield case.find(MALFORMED, message, text, lossy=lossy)
     for part in case.parts.rest:
         if part.kind != BROKEN or part.flavor == CALLS_ELSEWHERE:
             continue
@@ -411,8 +409,7 @@ def malformed(case: Case) -> Iterator[Finding]:
             yield case.find(broken, place, "this block cannot be read as one")
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
-            text = "a bare string where a block belongs"
-            yield case.find(MALFORMED, case.place(part), text, lossy=False)
+            yield case.find(MALFORMED, part, "a bare string where a block belongs", lossy=False)
 
 
 def keeps_text(message: Message) -> bool:

@@ -251,7 +251,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
     for call, zone in zip(paired.calls, paired.call_zone, strict=True):
         if not call.id:
             if not case.dialect.ids_are_optional:
-                yield case.find(MISSING_ID, case.place(call), "a call has no id")
+                yield case.find(MISSING_ID, call, "a call has no id")
             continue
         if profile.native_ids:
             continue
@@ -261,14 +261,13 @@ def call_ids(case: Case) -> Iterator[Finding]:
             is_same_turn = before == zone
             rule_ = REPEATED_CALL if is_same_turn else REUSED_ID
             where = "appears twice in one turn" if is_same_turn else "was used in an earlier turn"
-            text = f"call id {shown(call.id)} {where}"
-            yield case.find(rule_, case.place(call), text, id=call.id)
+            yield case.find(rule_, call, f"call id {shown(call.id)} {where}", id=call.id)
         elif profile.id_max and len(call.id) > profile.id_max:
             text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
-            yield case.find(ID_LENGTH, case.place(call), text, n=len(call.id))
+            yield case.find(ID_LENGTH, call, text, n=len(call.id))
         elif pattern is not None and not pattern.fullmatch(call.id):
             text = f"call id {shown(call.id)} does not match {profile.id_pattern}"
-            yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
+            yield case.find(ID_ALPHABET, call, text, id=call.id)
 
 
 @finder("anthropic", "bedrock", having=(SERVER_CALL,))
@@ -279,7 +278,7 @@ def server_ids(case: Case) -> Iterator[Finding]:
         if part.kind == SERVER_CALL:
             if part.id in seen:
                 text = f"server tool id {shown(part.id)} was used before"
-                yield case.find(REUSED_ID, case.place(part), text, id=part.id)
+                yield case.find(REUSED_ID, part, text, id=part.id)
             seen.add(part.id)
 
 
@@ -289,7 +288,7 @@ def result_ids(case: Case) -> Iterator[Finding]:
     pairing = case.paired.pairing
     for result, owner in zip(case.paired.results, pairing.owners, strict=True):
         if not result.id and owner != NOWHERE and case.paired.calls[owner].id:
-            yield case.find(MISSING_ID, case.place(result), "a result does not name its call")
+            yield case.find(MISSING_ID, result, "a result does not name its call")
 
 
 @finder("openai-responses")
@@ -354,7 +353,7 @@ def arguments(case: Case) -> Iterator[Finding]:
             taken = fault == _NO_JSON and case.profile.arguments == "json"
             yield case.find(
                 BAD_ARGUMENTS,
-                case.place(call),
+                call,
                 text,
                 severity=WARNING if taken else ERROR,
                 lossy=whole_arguments(case.dialect, call) is None,
@@ -467,10 +466,10 @@ def tool_names(case: Case) -> Iterator[Finding]:
         if call.name:
             pattern_text = case.profile.name_pattern
             text = f"the tool name of call {shown(call.id)} does not match {pattern_text}"
-        yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
+        yield case.find(TOOL_NAME, call, text, id=call.id)
     for result in unnamed_responses(case) if case.parts.results else ():
         text = f"the function response for {shown(result.id)} has no name"
-        yield case.find(TOOL_NAME, case.place(result), text, id=result.id)
+        yield case.find(TOOL_NAME, result, text, id=result.id)
 
 
 def unnamed_responses(case: Case) -> list[Part]:
@@ -510,7 +509,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
         for part in message.parts:
             for name in dead_references(part, known):
                 text = f"tool reference {shown(name)} is not in tools"
-                yield case.find(TOOL_REFERENCE, case.place(part), text, id=name)
+                yield case.find(TOOL_REFERENCE, part, text, id=name)
 
 
 def dead_references(part: Part, known: set[str]) -> list[str]:

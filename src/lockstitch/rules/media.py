@@ -215,7 +215,7 @@ def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
     for part in case.parts.results:
         if has_error_media(part.raw):
-            yield case.find(ERROR_MEDIA, case.place(part), "an error result with non-text content")
+            yield case.find(ERROR_MEDIA, part, "an error result with non-text content")
 
 
 def has_error_media(raw: Any) -> bool:
@@ -305,4 +305,4 @@ def giant_results(case: Case) -> Iterator[Finding]:
     for part in case.parts.results:
         size = len(case.dialect.result_text(part))
         if size > GIANT:
-            yield case.find(GIANT_RESULT, case.place(part), f"a result of {size} characters")
+            yield case.find(GIANT_RESULT, part, f"a result of {size} characters")

@@ -278,10 +278,10 @@ def unpaired_results(case: Case) -> Iterator[Finding]:
         if verdict == ORPHAN and case.leans_on_stored_state:
             if number in repeated:
                 text = f"call {label(result)} is answered again"
-                yield case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
+                yield case.find(DUPLICATE_RESULT, result, text, id=result.id)
         elif verdict == ORPHAN:
             text = f"result for {label(result)} answers no call in this list"
-            yield case.find(ORPHAN_RESULT, case.place(result), text, id=result.id)
+            yield case.find(ORPHAN_RESULT, result, text, id=result.id)
         elif verdict == DUPLICATE:
             yield _repeated(case, number, result)
 
@@ -312,7 +312,7 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
     first, last = sorted((result, other), key=lambda part: (part.home, part.at))
     return case.find(
         kind,
-        case.place(result if real is None else first),
+        result if real is None else first,
         text,
         id=result.id,
         before=case.number(first.home),
@@ -407,7 +407,7 @@ def server_pairs(case: Case) -> Iterator[Finding]:
         text = f"server tool {label(part)} has no {'result' if is_call else 'call'}"
         yield case.find(
             SERVER_PAIR,
-            case.place(part),
+            part,
             text,
             wording="" if is_call else "result",
             id=part.id,
@@ -473,7 +473,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
         if result.flavor not in CALL_KINDS[call.flavor].outputs:
             text = f"{call.flavor} {label(call)} is answered by a {result.flavor}"
             kind = call.flavor.replace("_", " ")
-            yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
+            yield case.find(OUTPUT_KIND, result, text, id=call.id, kind=kind)
 
 
 @finder("anthropic", "bedrock", having=(TEXT_BEHIND_CALL,))
@@ -487,9 +487,8 @@ def text_after_call(case: Case) -> Iterator[Finding]:
         seen = call.home
         if message.role == ASSISTANT and text_behind_calls(message):
             text = f"text follows call {label(call)} in the same message"
-            place = case.place(call)
             behind = case.number(message.index) + 1
-            yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, next=behind)
+            yield case.find(TEXT_AFTER_CALL, call, text, id=call.id, next=behind)
 
 
 def text_behind_calls(message: Message) -> list[Part]:
@@ -510,7 +509,7 @@ def twin_calls(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         for part in unlisted_twins(message):
             text = f"content holds call {label(part)}, tool_calls does not"
-            yield case.find(TWO_RECORDS, case.place(part), text, id=part.id)
+            yield case.find(TWO_RECORDS, part, text, id=part.id)
 
 
 def unlisted_twins(message: Message) -> list[Part]:

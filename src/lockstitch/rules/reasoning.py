@@ -257,8 +257,7 @@ def collapsed_steps(case: Case) -> Iterator[Finding]:
     """LS301."""
     for message in case.messages:
         for start in step_starts(message)[:1] if message.role == ASSISTANT else ():
-            place = case.place(message.parts[start])
-            yield case.find(COLLAPSED_STEPS, place, "thinking follows a tool call")
+            yield case.find(COLLAPSED_STEPS, message.parts[start], "thinking follows a tool call")
 
 
 def step_starts(message: Message) -> list[int]:
@@ -282,9 +281,9 @@ def signatures(case: Case) -> Iterator[Finding]:
     for part in case.parts.reasoning:
         fault = signature_fault(part)
         if fault == "empty":
-            yield case.find(EMPTY_THINKING, case.place(part), "empty, unsigned thinking block")
+            yield case.find(EMPTY_THINKING, part, "empty, unsigned thinking block")
         elif fault:
-            yield case.find(UNSIGNED_THINKING, case.place(part), "thinking block without signature")
+            yield case.find(UNSIGNED_THINKING, part, "thinking block without signature")
 
 
 def signature_fault(part: Part) -> str:
@@ -320,7 +319,7 @@ def foreign_reasoning(case: Case) -> Iterator[Finding]:
             for part in message.parts:
                 if part.kind == REASONING:
                     text = "this reasoning was issued by another vendor's model"
-                    yield case.find(FOREIGN_REASONING, case.place(part), text)
+                    yield case.find(FOREIGN_REASONING, part, text)
 
 
 def is_foreign(message: Message, asked: str) -> bool:
@@ -375,8 +374,9 @@ def thinking_last(case: Case) -> Iterator[Finding]:
         return
     for message, ends in zip(case.messages, turn_ends(case.messages), strict=True):
         if ends and ends_with_thinking(message):
-            place = case.place(message.parts[-1])
-            yield case.find(THINKING_LAST, place, "the assistant turn ends with thinking")
+            yield case.find(
+                THINKING_LAST, message.parts[-1], "the assistant turn ends with thinking"
+            )
 
 
 def ends_with_thinking(message: Message) -> bool:
@@ -416,19 +416,19 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
             continue
         if unstored and points_at_nothing(part):
             text = "this refers to state that `store: false` does not keep"
-            yield case.find(STORED_STATE, case.place(part), text, id=part.raw.get("id"))
+            yield case.find(STORED_STATE, part, text, id=part.raw.get("id"))
         elif part.kind != REASONING:
             continue
         elif ends and is_named(part):
             text = "this reasoning item is not followed by what it produced"
             taken = unstored and part.raw.get("encrypted_content")
             severity = WARNING if taken else ERROR
-            yield case.find(LONE_REASONING, case.place(part), text, severity=severity, id=part.id)
+            yield case.find(LONE_REASONING, part, text, severity=severity, id=part.id)
         elif not isinstance(part.raw.get("summary"), list):
-            yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
+            yield case.find(REASONING_SHAPE, part, "`summary` is missing")
         elif whole_summary(part) != part.raw["summary"]:
             text = "`summary` holds something that is not text"
-            yield case.find(REASONING_SHAPE, case.place(part), text, lossy=True)
+            yield case.find(REASONING_SHAPE, part, text, lossy=True)
 
 
 def whole_summary(part: Part) -> list[Any]:
@@ -477,7 +477,7 @@ def thought_signatures(case: Case) -> Iterator[Finding]:
     for part in unsigned_first_calls(case.messages):
         text = "the first function call of this step has no thought signature"
         position = part.home + 1
-        yield case.find(THOUGHT_SIGNATURE, case.place(part), text, name=part.name, n=position)
+        yield case.find(THOUGHT_SIGNATURE, part, text, name=part.name, n=position)
 
 
 def unsigned_first_calls(messages: list[Message]) -> list[Part]:
@@ -503,7 +503,7 @@ def reasoning_required(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         if lacks_reasoning(message, case.dialect):
             text = "this assistant turn has no reasoning to hand back"
-            yield case.find(REASONING_REQUIRED, case.place_at(message.index), text)
+            yield case.find(REASONING_REQUIRED, message, text)
 
 
 def lacks_reasoning(message: Message, dialect: Dialect) -> bool:

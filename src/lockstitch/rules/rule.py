@@ -239,9 +239,17 @@ class Case:
         numbers = self.request.numbers
         return index if numbers is None or not 0 <= index < len(numbers) else numbers[index]
 
-    def place(self, part: Part) -> Place:
-        """Return the place of a part."""
-        return self.place_at(part.home, part.at)
+    def place(self, what: Part | Message | Place) -> Place:
+        """Return the place of a part or a message; that of a new message is where its parts were.
+
+        One with none of the list's parts counts as behind all others.
+        """
+        if isinstance(what, Part):
+            return self.place_at(what.home, what.at)
+        if isinstance(what, Place):
+            return what
+        homes = [what.index, *(part.home for part in what.parts)]
+        return self.place_at(next((home for home in homes if home >= 0), len(self.messages)))
 
     def place_at(self, index: int, at: Path = ()) -> Place:
         """Return the place of a message, or of something in it."""
@@ -254,7 +262,7 @@ class Case:
     def find(  # noqa: PLR0913 - all but three by keyword, each with a default
         self,
         rule: Rule,
-        place: Place,
+        what: Part | Message | Place,
         message: str,
         *,
         wording: str = "",
@@ -263,12 +271,13 @@ class Case:
         lossy: bool | None = None,
         **fills: object,
     ) -> Finding:
-        """Make a finding that predicts the provider's own error text.
+        """Make a finding on a part, a message or a place, with the error that the provider gives.
 
         ``wording`` picks one of several texts that a provider has for a rule.
         How bad it is, whether it can be repaired, and whether that loses anything, is the rule's
         word unless this very place is known to be different.
         """
+        place = self.place(what)
         said = _SAID[rule.code]
         who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
         if wording:

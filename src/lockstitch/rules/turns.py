@@ -197,8 +197,7 @@ def alternation(case: Case) -> Iterator[Finding]:
             continue
         if previous is not None and needs_bridge(previous, message, profile):
             text = f"a {message.role} message follows tool results"
-            place = case.place_at(message.index)
-            yield case.find(USER_AFTER_TOOL, place, text, role=message.role)
+            yield case.find(USER_AFTER_TOOL, message, text, role=message.role)
         elif (
             before is not None
             and message.role == before.role
@@ -235,8 +234,7 @@ def start(case: Case) -> Iterator[Finding]:
     """LS406."""
     first = next((m for m in case.messages if m.role != SYSTEM), None)
     if first is not None and first.role in (ASSISTANT, TOOL):
-        text = f"the history starts with the {first.role}"
-        yield case.find(BAD_START, case.place_at(first.index), text)
+        yield case.find(BAD_START, first, f"the history starts with the {first.role}")
 
 
 @finder(
@@ -245,8 +243,7 @@ def start(case: Case) -> Iterator[Finding]:
 def end(case: Case) -> Iterator[Finding]:
     """LS407."""
     if ends_badly(case):
-        place = case.place_at(case.messages[-1].index)
-        yield case.find(BAD_END, place, "the request ends with an assistant message")
+        yield case.find(BAD_END, case.messages[-1], "the request ends with an assistant message")
 
 
 def ends_badly(case: Case) -> bool:
@@ -268,11 +265,9 @@ def gemini_turns(case: Case) -> Iterator[Finding]:
         if message.role == ASSISTANT and position and message.has(CALL):
             before = case.messages[position - 1]
             if before.role == ASSISTANT:
-                place = case.place_at(before.index)
-                yield case.find(CALL_TURN, place, "a call turn follows another model turn")
+                yield case.find(CALL_TURN, before, "a call turn follows another model turn")
         if message.role == USER and is_mixed(message):
-            text = "this response turn holds other parts too"
-            yield case.find(MIXED_RESPONSES, case.place_at(message.index), text)
+            yield case.find(MIXED_RESPONSES, message, "this response turn holds other parts too")
 
 
 def is_mixed(message: Message) -> bool:
@@ -287,7 +282,7 @@ def system_place(case: Case) -> Iterator[Finding]:
     for position, message in enumerate(case.messages):
         if message.role == SYSTEM and is_system_misplaced(case, position):
             text = "a system message is where this provider takes none"
-            yield case.find(SYSTEM_PLACE, case.place_at(message.index), text)
+            yield case.find(SYSTEM_PLACE, message, text)
 
 
 def is_system_misplaced(case: Case, position: int) -> bool:
@@ -315,4 +310,4 @@ def roles(case: Case) -> Iterator[Finding]:
         if message.role == UNKNOWN and not message.flaw:
             role = message.raw.get("role", message.raw.get("type"))
             text = f"role {word(role)} is not one of this format's"
-            yield case.find(WRONG_ROLE, case.place_at(message.index), text, role=word(role))
+            yield case.find(WRONG_ROLE, message, text, role=word(role))

@@ -26,6 +26,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import (
     CONTENT_SLOTS,
     BlockDialect,
+    Walker,
     as_id,
     broken_part,
     copy_part,
@@ -33,7 +34,7 @@ from lockstitch.dialects.base import (
     objects_at,
     text_of_blocks,
 )
-from lockstitch.dialects.fast import PLAIN_NAME, is_blank
+from lockstitch.dialects.fast import is_blank
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document")
@@ -46,7 +47,6 @@ _ANSWER_WORDS = frozenset(
 _THINKING = ("thinking", "redacted_thinking")
 _MOST_MARKERS = 4
 _LAST_KINDS = ("text", "tool_use")
-_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
 EVENTS = frozenset(
     {
         "message_start",
@@ -59,27 +59,22 @@ EVENTS = frozenset(
 )
 
 
-class AnthropicWalker:
+class AnthropicWalker(Walker):
     """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
 
     Where it ``thinks``, signed thinking may stand before them.
     """
 
     thinks = False
-
-    def __init__(self) -> None:
-        self.homes: dict[str, int] = {}
-        self.names: set[str] = set()
-        self.waiting: list[str] = []
+    plain_ids = re.compile(r"[a-zA-Z0-9_-]*")
 
     def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
         self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
     ) -> int:
-        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
         index, end = start, len(raw) if stop is None else stop
         # the calls that the results of the next message have to answer, in this order
         waiting, self.waiting = self.waiting, []
-        homes, names = self.homes, self.names
+        met, names = self.met, self.names
         try:
             for index, message in enumerate(raw[start:end], start):
                 if type(message) is not dict:
@@ -127,11 +122,11 @@ class AnthropicWalker:
                                 return index
                         elif kind == "tool_use":
                             call, name = block["id"], block["name"]
-                            if type(call) is not str or call in homes or type(name) is not str:
+                            if type(call) is not str or call in met or type(name) is not str:
                                 return index
                             if type(block["input"]) is not dict:
                                 return index
-                            homes[call] = index
+                            met[call] = index
                             waiting.append(call)
                             names.add(name)
                         elif waiting or not self.thinks or not _is_signed(block, kind):
@@ -157,7 +152,6 @@ class AnthropicWalker:
         )
 
     def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls."""
         if type(message) is not dict or message.get("role") != "assistant":
             return False
         content = message.get("content")
@@ -168,7 +162,6 @@ class AnthropicWalker:
         )
 
     def ids_in(self, message: Any) -> list[str]:
-        """Return the ids of calls and results in a message."""
         content = message.get("content") if type(message) is dict else None
         if type(content) is not list:
             return []
@@ -176,25 +169,6 @@ class AnthropicWalker:
             block.get("id") or block.get("tool_use_id") for block in content if type(block) is dict
         ]
         return [call for call in ids if type(call) is str]
-
-    def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message that failed, so that later uses of them fail too."""
-        for call in self.ids_in(message):
-            self.homes.setdefault(call, index)
-
-    def is_sound(self) -> bool:
-        """Whether all ids and names fit the provider's alphabet."""
-        if "" in self.homes or not _PLAIN_IDS.fullmatch("".join(self.homes)):
-            return False
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
-    def ids(self) -> Iterable[str]:
-        """Return every id met on the walk."""
-        return self.homes
-
-    def home_of(self, call: str) -> int | None:
-        """Return the index of the message that made a call."""
-        return self.homes.get(call)
 
 
 class AnthropicProof(AnthropicWalker):

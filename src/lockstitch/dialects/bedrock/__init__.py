@@ -40,7 +40,6 @@ _EVENTS = (
     "contentBlockStop",
     "messageStop",
 )
-_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_.:-]*")
 _KINDS = frozenset(
     {
         *_MEDIA,
@@ -58,6 +57,8 @@ _KINDS = frozenset(
 
 class BedrockProof(PlainProof):
     """Walks ``{"role", "content"}`` with text, toolUse, toolResult and signed reasoning."""
+
+    plain_ids = re.compile(r"[a-zA-Z0-9_.:-]*")
 
     def passes(self, message: dict[str, Any], before: Any) -> bool:
         role, content = message["role"], message["content"]
@@ -112,12 +113,7 @@ class BedrockProof(PlainProof):
                 return False
         return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
 
-    def is_sound(self) -> bool:
-        """Whether all ids and names fit the provider's alphabet."""
-        return super().is_sound() and bool(_PLAIN_IDS.fullmatch("".join(self.seen)))
-
     def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids of calls and results."""
         content = message.get("content") if type(message) is dict else None
         for block in content if type(content) is list else ():
             for kind in ("toolUse", "toolResult"):

@@ -29,6 +29,7 @@ from lockstitch.dialects.base import (
     NO_CALLS,
     SPEAKERS,
     Dialect,
+    Walker,
     as_id,
     as_json,
     broken_part,
@@ -42,7 +43,6 @@ from lockstitch.dialects.base import (
     view_content,
     without_calls,
 )
-from lockstitch.dialects.fast import PLAIN_NAME
 
 _ROLES = {
     "user": USER,
@@ -65,27 +65,24 @@ _DECODE = msgspec.json.Decoder().decode
 SEVERAL = -1
 
 
-class ChatWalker:
+class ChatWalker(Walker):
     """Walks OpenAI Chat messages with texts, function calls and tool messages.
 
-    Ids may repeat, so that a table of them is made only when somebody asks for one.
+    Ids may repeat, so that a table of those of plain calls is made only when somebody asks for it.
     """
 
     def __init__(self) -> None:
-        self.met: list[str] = []
+        super().__init__()
+        self.called: list[str] = []
         self.places: list[int] = []
-        self.noted: dict[str, int] = {}
-        self.names: set[str] = set()
-        self.waiting: list[str] = []
 
     def run(  # noqa: C901 - one flat loop: calls would cost more than they check
         self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
     ) -> int:
-        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
         index, end = start, len(raw) if stop is None else stop
         # the calls that the next tool messages have to answer, the first one last
         waiting, self.waiting = self.waiting, []
-        met, places, noted, names = self.met, self.places, self.noted, self.names
+        called, places, met, names = self.called, self.places, self.met, self.names
         try:
             for index, message in enumerate(raw[start:end], start):
                 if type(message) is not dict:
@@ -113,9 +110,9 @@ class ChatWalker:
                             return index
                         if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
                             return index
-                        if number in waiting or number in noted:
+                        if number in waiting or number in met:
                             return index
-                        met.append(number)
+                        called.append(number)
                         places.append(index)
                         waiting.append(number)
                         names.add(name)
@@ -133,11 +130,9 @@ class ChatWalker:
         return end
 
     def is_prompt(self, message: Any) -> bool:
-        """Whether this is a user's message."""
         return type(message) is dict and message.get("role") == "user"
 
     def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls."""
         return (
             type(message) is dict
             and message.get("role") == "assistant"
@@ -145,7 +140,6 @@ class ChatWalker:
         )
 
     def ids_in(self, message: Any) -> list[str]:
-        """Return the ids of calls and results in a message."""
         if type(message) is not dict or (
             "tool_calls" not in message and "tool_call_id" not in message
         ):
@@ -155,32 +149,21 @@ class ChatWalker:
         ids = [call.get("id") for call in calls if type(call) is dict]
         return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
 
-    def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message that failed, so that later uses of them fail too."""
-        for call in self.ids_in(message):
-            self.noted.setdefault(call, index)
-
-    def is_sound(self) -> bool:
-        """Whether all names fit the provider's pattern."""
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
     def ids(self) -> Iterable[str]:
-        """Return every id met on the walk."""
-        return {*self.met, *self.noted}
+        return {*self.called, *self.met}
 
     @cached_property
     def homes(self) -> dict[str, int]:
         """The index of the message that made each call, -1 if several did, once the walk is over.
 
-        What failed after it was met is noted as well, and is still of one message.
+        What was called, failed and was noted is still of one message.
         """
         homes: dict[str, int] = {}
-        for call, index in zip(self.met, self.places, strict=True):
+        for call, index in zip(self.called, self.places, strict=True):
             homes[call] = SEVERAL if call in homes else index
-        return {**self.noted, **homes}
+        return {**self.met, **homes}
 
     def home_of(self, call: str) -> int | None:
-        """Return the index of the message that made a call, -1 if several did."""
         return self.homes.get(call)
 
 

@@ -159,7 +159,6 @@ class ResponsesProof(PlainProof):
         return type(name) is str and name.startswith(prefix) and self.is_new(name)
 
     def ids_in(self, message: Any) -> Iterable[str]:
-        """Return an item's own id, and that of its call."""
         found = (message.get("id"), message.get("call_id")) if type(message) is dict else ()
         return [name for name in found if type(name) is str]
 
