@@ -17,7 +17,7 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 
 # the package's `heal` is the function; this is its module
-HEAL = sys.modules["lockstitch.heal"]
+PLAN = sys.modules["lockstitch.repair.plan"]
 IDS = st.sampled_from(["a", "b", "c", "d"])
 
 
@@ -81,7 +81,7 @@ def test_excerpt_and_whole_agree(dialect: str, data: st.DataObject) -> None:
     messages = data.draw(lists(dialect))
     before = copy.deepcopy(messages)
     by_excerpt = lockstitch.plan(messages, dialect)
-    with mock.patch.object(HEAL, "narrow", return_value=None):
+    with mock.patch.object(PLAN, "narrow", return_value=None):
         whole = lockstitch.plan(messages, dialect)
     assert by_excerpt.findings == whole.findings
     assert by_excerpt.messages == whole.messages
@@ -95,7 +95,7 @@ def test_what_is_proven_fine_has_no_finding(dialect: str, data: st.DataObject) -
     messages = data.draw(lists(dialect))
     found = narrow(new_dialect(dialect), profile_named(dialect), messages)
     if found is not None and not found.numbers:
-        with mock.patch.object(HEAL, "narrow", return_value=None):
+        with mock.patch.object(PLAN, "narrow", return_value=None):
             assert lockstitch.check(messages, dialect) == []
 
 

@@ -31,7 +31,7 @@ MODULES = api.documented()
 # since anything of that form will do.
 INTERNAL = {
     "Aside", "Context", "Dropped", "Glimpse", "HealthProof", "History", "Ledger", "Quick",
-    "Record", "SessionUser", "Sorting", "SourcedMessage",
+    "Record", "RepairOutcome", "SessionUser", "Sorting", "SourcedMessage",
     "IncomingSession", "JournalEntry", "Lease", "Listing", "Remains", "StoreFault",
     "CompactionDraft", "Shortened",
     "Abort", "CompactOptions",

@@ -9,7 +9,8 @@ the moment somebody takes it out of the list, and what is taken out is theirs.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, SupportsIndex
 
 _NESTED = (dict, list)
@@ -89,42 +90,10 @@ class MessageList(list[Any]):
         self.own()
         list.__setitem__(self, index, value)
 
-    def __delitem__(self, index: Any) -> None:
-        """Leave messages out."""
-        self.own()
-        list.__delitem__(self, index)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Take every message out."""
-        self.own()
-        return list.__iter__(self)
-
-    def __reversed__(self) -> Iterator[Any]:
-        """Take every message out, the last one first."""
-        self.own()
-        return list.__reversed__(self)
-
-    def __add__(self, other: Any) -> Any:
-        """Return a plain list with more behind it."""
-        self.own()
-        return list.__add__(self, other)
-
     def __radd__(self, other: Any) -> Any:
         """Return a plain list with more before it."""
         self.own()
         return other + list(self) if isinstance(other, list) else NotImplemented
-
-    def __mul__(self, times: SupportsIndex) -> list[Any]:
-        """Return a plain list of repeats."""
-        self.own()
-        return list.__mul__(self, times)
-
-    __rmul__ = __mul__
-
-    def __imul__(self, times: SupportsIndex) -> Any:
-        """Repeat the messages."""
-        self.own()
-        return list.__imul__(self, times)
 
     def __iadd__(self, others: Any) -> Any:
         """Add messages."""
@@ -135,21 +104,11 @@ class MessageList(list[Any]):
         """Let a pickle and a deep copy be a plain list."""
         return list, (list(self),)
 
-    def copy(self) -> list[Any]:
-        """Return a plain list of the same messages."""
-        self.own()
-        return list.copy(self)
-
     def extend(self, others: Iterable[Any]) -> None:
         """Add messages."""
         if others is self:
             self.own()
         list.extend(self, others)
-
-    def insert(self, index: SupportsIndex, value: Any) -> None:
-        """Put a message in."""
-        self.own()
-        list.insert(self, index, value)
 
     def pop(self, index: SupportsIndex = -1) -> Any:
         """Take a message out, and away."""
@@ -157,22 +116,28 @@ class MessageList(list[Any]):
             self.own()
         return list.pop(self, index)
 
-    def remove(self, value: Any) -> None:
-        """Take a message away."""
-        self.own()
-        list.remove(self, value)
-
-    def reverse(self) -> None:
-        """Turn the order round."""
-        self.own()
-        list.reverse(self)
-
-    def sort(self, **options: Any) -> None:
-        """Sort the messages."""
-        self.own()
-        list.sort(self, **options)
-
     def clear(self) -> None:
         """Take all messages away."""
         self._shared = 0
         list.clear(self)
+
+
+def _owning(name: str) -> Callable[..., Any]:
+    """Make a method of a list that copies all that is still shared before it does its work."""
+    method = getattr(list, name)
+
+    @wraps(method)
+    def call(self: MessageList, *given: Any, **options: Any) -> Any:
+        self.own()
+        return method(self, *given, **options)
+
+    return call
+
+
+# What hands messages out, moves them, or needs to know where each is.
+_WHOLE = (
+    *("__iter__", "__reversed__", "__delitem__", "__add__", "__mul__", "__rmul__", "__imul__"),
+    *("copy", "insert", "remove", "reverse", "sort"),
+)
+for _name in _WHOLE:
+    setattr(MessageList, _name, _owning(_name))

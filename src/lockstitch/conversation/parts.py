@@ -7,6 +7,7 @@ and what no edit names is handed back as the same object.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Self
 
 from msgspec import Struct, structs
@@ -200,14 +201,13 @@ class Placed(Struct, frozen=True, kw_only=True, dict=True):
         """Keep the place as a value, and its text in its field."""
         place: Any = self.place  # type: ignore[attr-defined]
         if type(place) is Place:
-            self.__dict__["_at"] = place
+            self.__dict__["at"] = place
             structs.force_setattr(self, "place", str(place))
 
-    @property
+    @cached_property
     def at(self) -> Place:
         """Where it is."""
-        kept: Place | None = self.__dict__.get("_at")
-        return Place.parse(self.place) if kept is None else kept  # type: ignore[attr-defined]
+        return Place.parse(self.place)  # type: ignore[attr-defined]
 
     def but(self, **changes: Any) -> Self:
         """Return a copy with other fields."""

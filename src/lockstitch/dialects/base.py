@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -17,8 +17,11 @@ from lockstitch.conversation.parts import (
     BROKEN,
     CHANGED,
     MEDIA,
+    OTHER,
+    RESULT,
     SYSTEM,
     TEXT,
+    UNKNOWN,
     USER,
     Message,
     Part,
@@ -44,9 +47,24 @@ SPEAKERS = frozenset({"user", "assistant", "system"})
 _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
-class QuickProof(Protocol):
-    """Walks over raw messages of one dialect and proves the everyday shapes."""
+PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
+
+class QuickProof(ABC):
+    """Walks over raw messages of one dialect and proves the everyday shapes.
+
+    ``met`` holds the ids that may not come again, each with the index of its message. They have to
+    fit ``plain_ids``, if that says what they are made of.
+    """
+
+    plain_ids: re.Pattern[str] | None = None
+
+    def __init__(self) -> None:
+        self.met: dict[str, int] = {}
+        self.names: set[str] = set()
+        self.waiting: list[Any] = []
+
+    @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         """Walk from a place at which nothing is open to the first message that is not plain.
 
@@ -56,38 +74,51 @@ class QuickProof(Protocol):
 
     def ids_in(self, message: Any) -> Iterable[str]:
         """Return the ids of calls and results in a message, whatever its state."""
+        return ()
 
     def is_sound(self) -> bool:
         """Whether what was gathered over the whole walk (ids, names) is fine."""
+        ids, pattern = self.met, self.plain_ids
+        if pattern is not None and ("" in ids or not pattern.fullmatch("".join(ids))):
+            return False
+        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
 
     def ids(self) -> Iterable[str]:
         """Return every id that was met."""
+        return self.met
 
 
-class Walker(QuickProof, Protocol):
+class Walker(QuickProof):
     """A proof that can go on behind what it could not prove."""
 
+    @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None) -> int:
         """Walk up to ``stop``, from where that ended if ``start`` is there."""
 
+    @abstractmethod
     def is_prompt(self, message: Any) -> bool:
         """Whether a new stretch may start at this message after a failure."""
 
+    @abstractmethod
     def is_quiet(self, message: Any) -> bool:
         """Whether this is an assistant's message without calls, at which a turn can end."""
 
     def note(self, message: Any, index: int) -> None:
         """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
+        for call in self.ids_in(message):
+            self.met.setdefault(call, index)
 
     def home_of(self, call: str) -> int | None:
         """Return the index of the message that made a call, -1 if several did."""
+        return self.met.get(call)
 
 
 class Dialect(ABC):
     """A lossless view over one wire format, and the marks by which it is recognized.
 
     ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
-    constructors make the few things a repair may have to add.
+    constructors make the few things a repair may have to add. ``proof`` and ``walker``, where there
+    is one, are quick walks over everyday shapes.
 
     ``message_fields`` are all that a message may hold as it is sent or as it came with a reply,
     None where they are too many to list. Only messages with one of ``own_keys`` or ``mark_keys``
@@ -105,11 +136,14 @@ class Dialect(ABC):
     ``ids_are_optional`` says that a call may have no id, ``has_system_role`` that a message may be
     the system's, ``calls_follow_user`` that a message with calls may not follow another one of the
     model. ``system_field`` is the field of a request for instructions of text, ``part_fields`` are
-    those of a message that its parts speak for.
+    those of a message that its parts speak for, ``reasoning_field`` is that of reasoning outside
+    of parts. Where a list ``may_end_empty``, the assistant's message at its end may hold nothing.
     """
 
     name: str
     layout: str
+    proof: type[QuickProof]
+    walker: type[Walker] | None = None
     roles: frozenset[Any] = SPEAKERS
     message_fields: frozenset[str] | None = None
     own_keys: frozenset[str] = frozenset()
@@ -127,6 +161,8 @@ class Dialect(ABC):
     has_system_role = True
     calls_follow_user = False
     system_field = ""
+    reasoning_field = ""
+    may_end_empty = False
     part_fields = frozenset({"role", "content", "parts"})
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
@@ -169,14 +205,6 @@ class Dialect(ABC):
     @abstractmethod
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         """Return a copy of a call with these arguments, spelled as this format spells them."""
-
-    @abstractmethod
-    def proof(self) -> QuickProof:
-        """Make a quick proof of this format's everyday shapes."""
-
-    def walker(self) -> Walker | None:
-        """Make a quick walker over this format's everyday shapes, if there is one."""
-        return None
 
     def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         """Whether a request, clean text of a usual size, certainly breaks no rule of the dialect.
@@ -338,42 +366,94 @@ class Dialect(ABC):
 class BlockDialect(Dialect):
     """Shared by formats whose messages hold one list of blocks.
 
-    ``role_names`` are the wire's names of neutral roles, where those are others.
+    ``neutral_roles`` are the neutral roles of the wire's names, ``role_names`` the wire's names of
+    neutral roles, where those are others. Where it ``takes_string``, content may be a lone text.
     """
 
     container = "content"
+    takes_string = True
+    neutral_roles: Mapping[str | None, str] = MappingProxyType(
+        {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
+    )
     role_names: Mapping[str, str] = MappingProxyType({})
 
     def rebuild(self, message: Message) -> Any:
-        blocks = self.blocks(message.parts)
-        if message.raw is None:
-            return {"role": self.role_names.get(message.role, message.role), self.container: blocks}
         raw = dict(message.raw) if isinstance(message.raw, dict) else {}
-        raw["role"] = self.wire_role(message)
-        raw[self.container] = blocks
-        return raw
-
-    def blocks(self, parts: list[Part]) -> Any:
-        """Return the content of a message; a lone string stays a string."""
-        if len(parts) == 1 and isinstance(parts[0].raw, str) and parts[0].kind == TEXT:
-            return parts[0].raw
-        return [
-            self.text_part(part.raw, ASSISTANT).raw
-            if part.kind == TEXT and isinstance(part.raw, str)
-            else part.raw
-            for part in parts
+        role, spelled = message.role, raw.get("role")
+        if (
+            message.raw is None
+            or self.neutral_role(spelled) != role
+            or (spelled is None and role == USER)
+        ):
+            spelled = self.role_names.get(role, role)
+        raw["role"] = spelled
+        blocks: Any = [
+            self.text_part(part.raw, ASSISTANT).raw if isinstance(part.raw, str) else part.raw
+            for part in message.parts
         ]
-
-    def wire_role(self, message: Message) -> Any:
-        """Return the role a rebuilt message carries: its own spelling if that still fits."""
-        spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
-        if self.neutral_role(spelled) == message.role:
-            return spelled
-        return self.role_names.get(message.role, message.role)
+        if self.takes_string and len(blocks) == 1 and isinstance(message.parts[0].raw, str):
+            blocks = message.parts[0].raw
+        raw[self.container] = blocks
+        if self.container != "content":
+            raw.pop("content", None)
+        return raw
 
     def neutral_role(self, role: object) -> str:
         """Return the neutral role for a wire role, "unknown" if the format has none such."""
-        raise NotImplementedError
+        if not isinstance(role, str | None):
+            return UNKNOWN
+        return self.neutral_roles.get(role, UNKNOWN)
+
+
+class KeyedDialect(BlockDialect):
+    """Shared by formats whose blocks say what they are by the name of their one field.
+
+    The keys are those of a call's or result's id, of a call's arguments, of what a result carries,
+    and of the list that may hold media in a result.
+    """
+
+    takes_string = False
+    id_key = "id"
+    arguments_key: str
+    payload_key: str
+    media_key: str
+    media_kinds: tuple[str, ...]
+
+    def text_part(self, text: str, role: str) -> Part:
+        return Part(TEXT, {"text": text}, flavor="text", text=text)
+
+    def note_block(self, text: str) -> Any:
+        return {"text": text}
+
+    def outcome(self, part: Part) -> Any:
+        return super().outcome(Part(RESULT, part.raw[part.flavor]))
+
+    def result_media(self, part: Part) -> list[Part]:
+        nested = part.raw[part.flavor].get(self.media_key)
+        blocks = nested if isinstance(nested, list) else []
+        return [
+            Part(MEDIA, block, flavor=next(iter(block)))
+            for block in blocks
+            if isinstance(block, dict) and block and next(iter(block)) in self.media_kinds
+        ]
+
+    def with_id(self, part: Part, new_id: str) -> Part:
+        return copy_part(part, replace_at(part.raw, (part.flavor, self.id_key), new_id), id=new_id)
+
+    def with_name(self, part: Part, name: str) -> Part:
+        return copy_part(part, replace_at(part.raw, (part.flavor, "name"), name), name=name)
+
+    def arguments(self, part: Part) -> Any:
+        return part.raw[part.flavor].get(self.arguments_key, UNSET)
+
+    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
+        return copy_part(part, replace_at(part.raw, (part.flavor, self.arguments_key), arguments))
+
+    def payload(self, part: Part) -> Any:
+        return part.raw[part.flavor].get(self.payload_key)
+
+    def with_payload(self, part: Part, payload: Any) -> Part:
+        return copy_part(part, replace_at(part.raw, (part.flavor, self.payload_key), payload))
 
 
 # Why a block is broken: a list of calls without any, and calls in another's than the assistant's
@@ -385,6 +465,33 @@ CALLS_ELSEWHERE = "calls-elsewhere"
 def broken_part(raw: Any, at: Path, home: int, why: str) -> Part:
     """A block nothing can be made of; ``flavor`` says why."""
     return Part(BROKEN, raw, at, home, flavor=why)
+
+
+def view_content(
+    view: Callable[[Any, Path, int], Part], content: Any, home: int, key: str = "content"
+) -> tuple[list[Part], str]:
+    """Return the parts of content that is a list of blocks, and a flaw where it is none."""
+    if isinstance(content, list):
+        return [view(block, slot_path(key, i), home) for i, block in enumerate(content)], ""
+    if content is None:
+        return [], ""
+    return [view(content, (key,), home)], "content"
+
+
+def view_block(
+    raw: Any, at: Path, home: int, media: tuple[str, ...], texts: tuple[str, ...] = ("text",)
+) -> Part:
+    """View a block of a format whose blocks have types: some are texts, some are media."""
+    if isinstance(raw, str):
+        return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+    if not is_typed_block(raw):
+        return broken_part(raw, at, home, "not-an-object")
+    kind = raw["type"]
+    if kind in texts:
+        if isinstance(raw.get("text"), str):
+            return Part(TEXT, raw, at, home, flavor=kind, text=raw["text"])
+        return broken_part(raw, at, home, "text")
+    return Part(MEDIA if kind in media else OTHER, raw, at, home, flavor=kind)
 
 
 def is_typed_block(value: Any) -> bool:

@@ -15,15 +15,14 @@ neighbours.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from lockstitch.dialects.base import Dialect, Walker
+from lockstitch.dialects.base import Dialect, QuickProof, Walker
 from lockstitch.dialects.profiles import Profile
 
 _ENCODER = msgspec.json.Encoder()
@@ -39,7 +38,6 @@ _SHORT = 8
 # So many messages are walked over and then encoded, while they are still in the processor's cache.
 _CHUNK = 64
 _LONGEST_ID = 64
-PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Excerpt(Struct):
@@ -68,7 +66,7 @@ def narrow(
     that the list is known to be clean text within all limits; ``with_ends`` asks for the first and
     the last stretch in any case. An excerpt without numbers says that the list is proven fine.
     """
-    walker = None if profile.name else dialect.walker()
+    walker = dialect.walker() if dialect.walker and not profile.name else None
     if walker is None or not raw:
         return None
     if len(raw) <= _SHORT:
@@ -222,16 +220,10 @@ def is_text(text: Any) -> bool:
     return type(text) is str and text != ""
 
 
-class PlainProof:
+class PlainProof(QuickProof):
     """What most proofs share: one message after the other, ids and names."""
 
-    def __init__(self) -> None:
-        self.seen: dict[str, None] = {}
-        self.names: set[str] = set()
-        self.waiting: list[Any] = []
-
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
-        """Walk from a place at which nothing is open to the first message that is not plain."""
         index = start
         before: Any = raw[start - 1] if start else None
         try:
@@ -253,21 +245,9 @@ class PlainProof:
         """Whether a message is plain behind another one, None for the first."""
         raise NotImplementedError
 
-    def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids in a message; what has none to keep gives none."""
-        return ()
-
-    def is_sound(self) -> bool:
-        """Whether all names are ones that everybody takes."""
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
-    def ids(self) -> Iterable[str]:
-        """Return every id that may not come again."""
-        return self.seen
-
     def is_new(self, name: Any) -> bool:
         """Whether an id is a short one that was not there before, and note it."""
-        if type(name) is not str or not name or len(name) > _LONGEST_ID or name in self.seen:
+        if type(name) is not str or not name or len(name) > _LONGEST_ID or name in self.met:
             return False
-        self.seen[name] = None
+        self.met[name] = len(self.met)
         return True

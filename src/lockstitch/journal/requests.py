@@ -368,7 +368,8 @@ class RequestJudge:
         The list is known to be small, and clean text. False also if it needs a longer look.
         """
         profile = self.profile
-        walker = None if profile.name else new_dialect(profile.dialect).walker()
+        kind = new_dialect(profile.dialect).walker
+        walker = kind() if kind and not profile.name else None
         if walker is None or not messages:
             return False
         found = find_excerpt(messages, walker, with_ends=self.model is not None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from lockstitch.conversation.pairing import GROUPED
+from lockstitch.conversation.pairing import FLAT, GROUPED, SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
@@ -24,7 +24,6 @@ from lockstitch.conversation.parts import (
     Part,
     Path,
 )
-from lockstitch.dialects import ANTHROPIC, LANGCHAIN, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.anthropic import markers_outside
 from lockstitch.dialects.base import (
     CALLS_ELSEWHERE,
@@ -54,8 +53,7 @@ def repair_images(draft: RepairDraft) -> None:
         swap = _judge(draft, image, limit)
         if swap is not None:
             swaps.setdefault(id(image.part), []).append((image.path, swap))
-    if swaps:
-        _swap(draft, swaps)
+    _swap(draft, swaps)
 
 
 def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
@@ -65,7 +63,7 @@ def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
     if fault and media_rules.can_relabel(image, head):
         kind = sniff(head)
         note = f"an image labelled as another kind was relabelled {kind}"
-        draft.ledger.note(media_rules.BAD_IMAGE, "relabelled", draft.place(image.part), note)
+        draft.note(media_rules.BAD_IMAGE, "relabelled", image.part, note)
         if image.label_at:
             label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
             return replace_at(image.block, image.label_at, label)
@@ -85,26 +83,22 @@ def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
 
 
 def _noted(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
-    place = draft.place(image.part)
-    draft.ledger.note(rule, "removed", place, f"a note took the place of an image: {why}")
-    draft.ledger.set_aside(rule, place, image.block)
+    draft.note(rule, "removed", image.part, f"a note took the place of an image: {why}")
+    draft.set_aside(rule, image.part, image.block)
     return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
 
 
 def _swap(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
-    for message in draft.messages:
-        if any(id(part) in swaps for part in message.parts):
-            parts = [_with_swaps(part, swaps.get(id(part), [])) for part in message.parts]
-            draft.keep_parts(message, parts)
+    def with_swaps(part: Part) -> Part:
+        raw = replace_all_at(part.raw, swaps.get(id(part), ()))
+        if raw is part.raw:
+            return part
+        if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):
+            return Part(TEXT, raw, part.at, part.home, flavor="text", text=raw["text"])
+        return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
-
-def _with_swaps(part: Part, swaps: list[tuple[Path, Any]]) -> Part:
-    raw = replace_all_at(part.raw, swaps)
-    if raw is part.raw:
-        return part
-    if part.kind == MEDIA and isinstance(raw, dict) and isinstance(raw.get("text"), str):
-        return Part("text", raw, part.at, part.home, flavor="text", text=raw["text"])
-    return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
+    if swaps:
+        draft.change_parts(with_swaps)
 
 
 def free_error_media(draft: RepairDraft) -> None:
@@ -131,7 +125,7 @@ def _free(draft: RepairDraft, message: Message) -> None:
         raw = {**part.raw, "content": texts}
         parts.append(Part(RESULT, raw, part.at, part.home, part.id, None, part.flavor))
         note = "non-text content of an error result was moved after the results"
-        draft.ledger.note(media_rules.ERROR_MEDIA, "moved", draft.place(part), note)
+        draft.note(media_rules.ERROR_MEDIA, "moved", part, note)
     heads = sum(part.kind == RESULT for part in parts)
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
 
@@ -149,8 +143,7 @@ def shed_bytes(draft: RepairDraft) -> None:
         over -= len(image.data) - len(REMOVED_NOTE)
         swap = _noted(draft, image, media_rules.TOO_MANY_BYTES, "the request was too large")
         swaps.setdefault(id(image.part), []).append((image.path, swap))
-    if swaps:
-        _swap(draft, swaps)
+    _swap(draft, swaps)
 
 
 EMPTY_NOTE = "[lockstitch] This message was empty."
@@ -172,15 +165,14 @@ def clear_malformed(draft: RepairDraft) -> None:
 
 
 def _as_text_message(draft: RepairDraft, message: Message) -> list[Message]:
-    place = draft.place_at(message)
     if isinstance(message.raw, str) and message.raw.strip():
         text = f"{ROLE_LABEL.format(role='unknown')}\n{message.raw}"
         fresh = draft.user_text(text)
         fresh.index = message.index
-        draft.ledger.note(rules.MALFORMED, "rewritten", place, "a bare text became a user message")
+        draft.note(rules.MALFORMED, "rewritten", message, "a bare text became a user message")
         return [fresh]
-    draft.ledger.note(rules.MALFORMED, "removed", place, "this is not a message")
-    draft.ledger.set_aside(rules.MALFORMED, place, message.raw)
+    draft.note(rules.MALFORMED, "removed", message, "this is not a message")
+    draft.set_aside(rules.MALFORMED, message, message.raw)
     return []
 
 
@@ -189,22 +181,20 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
         message.flaw = ""
         message.touch()
         note = "the content was put into the form of this format"
-        draft.ledger.note(rules.MALFORMED, "rewritten", draft.place_at(message), note)
+        draft.note(rules.MALFORMED, "rewritten", message, note)
     kept = [p for p in message.parts if p.kind != BROKEN or p.flavor == CALLS_ELSEWHERE]
     for part in message.parts:
         if part.flavor == CALLS_ELSEWHERE:
             continue
         if part.flavor == NO_CALLS:
-            note = "an empty list of calls was removed"
-            draft.ledger.note(rules.MALFORMED, "removed", draft.place(part), note)
+            draft.note(rules.MALFORMED, "removed", part, "an empty list of calls was removed")
         elif part.kind == BROKEN:
             rule = rules.EMPTY_CONTENT if part.flavor == "empty" else rules.MALFORMED
             draft.drop(rule, part, "a block that cannot be read was removed")
         elif part.flavor == "bare" and part.kind == TEXT:
             part.flavor = ""
             message.touch()
-            note = "a bare string became a text block"
-            draft.ledger.note(rules.MALFORMED, "rewritten", draft.place(part), note)
+            draft.note(rules.MALFORMED, "rewritten", part, "a bare string became a text block")
     if len(kept) != len(message.parts):
         draft.keep_parts(message, kept)
 
@@ -212,16 +202,15 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
 def spell_results(draft: RepairDraft) -> None:
     """LS416: keep what a result carries, as something a result may carry."""
     dialect = draft.dialect
-    for message in draft.messages:
-        parts = list(message.parts)
-        for number, part in enumerate(message.parts):
-            if part.kind == RESULT and not dialect.is_payload(dialect.payload(part)):
-                payload = dialect.as_payload(dialect.payload(part))
-                parts[number] = dialect.with_payload(part, payload)
-                note = f"what the result for {shown(part.id)} carries was put into the right form"
-                draft.ledger.note(rules.ODD_RESULT, "rewritten", draft.place(part), note)
-        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
-            draft.keep_parts(message, parts)
+
+    def spelled(part: Part) -> Part:
+        if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
+            return part
+        note = f"what the result for {shown(part.id)} carries was put into the right form"
+        draft.note(rules.ODD_RESULT, "rewritten", part, note)
+        return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
+
+    draft.change_parts(spelled)
 
 
 def house_parts(draft: RepairDraft) -> None:
@@ -246,7 +235,7 @@ def _split_by_role(draft: RepairDraft, message: Message) -> list[Message]:
         if rules.is_misplaced(part, message.role, draft.profile.dialect):
             role = rules.owner_of(part, draft.profile.dialect)
             note = f"a {part.kind} was moved into a message of the {role}"
-            draft.ledger.note(rules.MISPLACED_PART, "moved", draft.place(part), note)
+            draft.note(rules.MISPLACED_PART, "moved", part, note)
         if runs and runs[-1][0] == role:
             runs[-1][1].append(part)
         else:
@@ -255,7 +244,7 @@ def _split_by_role(draft: RepairDraft, message: Message) -> list[Message]:
     messages[0].index = message.index
     others = other_fields(draft, message.raw) if isinstance(message.raw, dict) else {}
     if others:
-        draft.ledger.set_aside(rules.MISPLACED_PART, draft.place_at(message), others)
+        draft.set_aside(rules.MISPLACED_PART, message, others)
     return messages
 
 
@@ -296,10 +285,10 @@ def _calls_elsewhere(draft: RepairDraft, part: Part, known: set[str]) -> list[Pa
             draft.drop(rules.MALFORMED, call, "a call that cannot be read was removed")
         elif _spelled(call.raw) in known:
             note = f"an exact repeat of call {shown(call.id)} was removed"
-            draft.ledger.note(rules.MISPLACED_PART, "removed", draft.place(call), note)
+            draft.note(rules.MISPLACED_PART, "removed", call, note)
         else:
             note = f"call {shown(call.id)} was moved into a message of the assistant"
-            draft.ledger.note(rules.MISPLACED_PART, "moved", draft.place(call), note)
+            draft.note(rules.MISPLACED_PART, "moved", call, note)
             calls.append(call)
     return calls
 
@@ -328,7 +317,7 @@ def _drop_blank_texts(draft: RepairDraft, message: Message, is_last: bool) -> No
     for part in message.parts:
         if part.kind == TEXT and rules.is_blank(part, draft.profile):
             note = f"a text of {len(part.text)} blank characters was removed"
-            draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
+            draft.note(rules.BLANK_TEXT, "removed", part, note)
     draft.keep_parts(message, kept)
 
 
@@ -345,44 +334,44 @@ def _drop_blank_blocks(draft: RepairDraft, message: Message) -> None:
         blocks = [block for block in content if not rules.is_blank_block(block)]
         fresh = blocks or [draft.dialect.note_block(EMPTY_RESULT)]
         parts[number] = copy_part(part, replace_at(part.raw, path, fresh))
-        note = "a blank text block in a result was removed"
-        draft.ledger.note(rules.BLANK_TEXT, "removed", draft.place(part), note)
+        draft.note(rules.BLANK_TEXT, "removed", part, "a blank text block in a result was removed")
     if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
         draft.keep_parts(message, parts)
 
 
 def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
-    if draft.profile.dialect in (OPENAI_CHAT, LANGCHAIN):
+    layout = draft.profile.layout
+    if layout == SINGLE:
         return message.raw is not None and rules.lacks_content(draft.case_of(message), 0)
     if message.parts:
         return False
-    if draft.profile.dialect == OPENAI_RESPONSES:
+    if layout == FLAT:
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     content = message.raw.get("content") if isinstance(message.raw, dict) else None
-    allowed = draft.profile.dialect == ANTHROPIC and is_last and content is not None
+    allowed = draft.dialect.may_end_empty and is_last and content is not None
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
 
 def _fill(draft: RepairDraft, message: Message) -> bool:
     """Fill an empty message; False means that it should go."""
-    place = draft.place_at(message)
+    place = draft.origin.place(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
-    if takes_nothing and draft.profile.dialect in (OPENAI_CHAT, OPENAI_RESPONSES, LANGCHAIN):
+    if takes_nothing and draft.profile.layout != GROUPED:
         if message.role == TOOL:
             message.parts = [draft.dialect.with_payload(message.parts[0], "")]
         else:
             message.parts = [draft.dialect.text_part("", message.role), *message.parts]
         message.touch()
-        draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string")
+        draft.note(rules.EMPTY_CONTENT, "rewritten", place, "empty content became a string")
         return True
     if message.role == ASSISTANT:
-        draft.ledger.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
+        draft.note(rules.EMPTY_CONTENT, "removed", place, "an empty turn was removed")
         if isinstance(message.raw, dict) and other_fields(draft, message.raw):
-            draft.ledger.set_aside(rules.EMPTY_CONTENT, place, message.raw)
+            draft.set_aside(rules.EMPTY_CONTENT, place, message.raw)
         return False
     message.parts = [draft.dialect.text_part(EMPTY_NOTE, message.role)]
     message.touch()
-    draft.ledger.note(rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note")
+    draft.note(rules.EMPTY_CONTENT, "rewritten", place, "an empty message got a note")
     return True
 
 
@@ -406,7 +395,7 @@ def unmark_cache(draft: RepairDraft) -> None:
 def _unmark(draft: RepairDraft, message: Message, part: Part, rule: Rule) -> None:
     part.raw = {key: value for key, value in part.raw.items() if key != "cache_control"}
     message.touch(COSMETIC)
-    draft.ledger.note(rule, "rewritten", draft.place(part), "a cache marker was removed")
+    draft.note(rule, "rewritten", part, "a cache marker was removed")
 
 
 def add_text_to_documents(draft: RepairDraft) -> None:
@@ -416,7 +405,7 @@ def add_text_to_documents(draft: RepairDraft) -> None:
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
             draft.keep_parts(message, [*message.parts, text])
             note = "a short text was added next to a document"
-            draft.ledger.note(rules.DOCUMENT_TEXT, "inserted", draft.place_at(message), note)
+            draft.note(rules.DOCUMENT_TEXT, "inserted", message, note)
 
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ part was. Edits, SDK objects and files are written from that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -79,9 +79,8 @@ class RepairDraft:
         self.profile = case.profile
         self.body = case.body
         self.messages = case.messages
-        # a part's place in the original list
-        self.place = case.place
         self.ledger = Ledger([], [])
+        self.changes = self.ledger.changes
         # what reasoning may be bound to
         self.parts_before: dict[int, Sequence[Any]] = {}
         if case.parts.reasoning:
@@ -90,7 +89,7 @@ class RepairDraft:
 
     def case(self) -> Case:
         """Look at the draft as it stands, as the rules would."""
-        if not self.ledger.changes:
+        if not self.changes:
             return self.origin
         return Case(structs.replace(self.origin.request, body=self.body), self.messages)
 
@@ -98,21 +97,32 @@ class RepairDraft:
         """Look at one message alone."""
         return Case(structs.replace(self.origin.request, body=None), [message])
 
-    def place_at(self, message: Message) -> Place:
-        """Return a message's place in the original list, or the end of the list for a new one."""
-        homes = [message.index, *(part.home for part in message.parts)]
-        known = next((home for home in homes if home >= 0), len(self.origin.messages))
-        return self.origin.place_at(known)
+    def note(self, rule: Rule, action: str, what: Part | Message | Place | str, note: str) -> None:
+        """Write down what was done to something; a text names a field of the request."""
+        place: Any = what if isinstance(what, str) else self.origin.place(what)
+        self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
+
+    def set_aside(self, rule: Rule, what: Part | Message | Place | str, value: Any) -> None:
+        """Keep a value that had to go from somewhere."""
+        place = what if isinstance(what, str) else self.origin.place(what)
+        self.ledger.set_aside(rule, place, value)
 
     def drop(self, rule: Rule, part: Part, note: str) -> None:
         """Note that a part goes, and keep it in the quarantine."""
-        self.ledger.note(rule, "removed", self.place(part), note)
-        self.ledger.set_aside(rule, self.place(part), part.raw)
+        self.note(rule, "removed", part, note)
+        self.set_aside(rule, part, part.raw)
 
     def keep_parts(self, message: Message, parts: list[Part], state: int = CHANGED) -> None:
         """Replace the parts of a message."""
         message.parts = parts
         message.touch(state)
+
+    def change_parts(self, change: Callable[[Part], Part]) -> None:
+        """Put in the place of each part what becomes of it."""
+        for message in self.messages:
+            parts = [change(part) for part in message.parts]
+            if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
+                self.keep_parts(message, parts)
 
     def user_text(self, text: str) -> Message:
         """Make a user message."""

@@ -7,7 +7,7 @@ The outcome is examined by the full set of rules; if anything is left, the origi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -96,19 +96,19 @@ def repair_case(
     Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
     With ``only_errors`` neither is what the provider takes, as far as a repair can tell it apart.
     """
-
-    def codes_to_repair(found: Iterable[Finding]) -> set[str]:
-        return {
+    draft, remaining = RepairDraft(case), list(findings)
+    for number in range(_ROUNDS):
+        codes = {
             one.code
-            for one in found
+            for one in remaining
             if one.code not in spared
             and (one.severity == ERROR or (one.fixable and not only_errors))
         }
-
-    codes = codes_to_repair(findings)
-    # text that cannot be encoded is cleaned in the raw data, before the view
-    draft = RepairDraft(case) if codes.isdisjoint(_UNSENDABLE) else _scrubbed_draft(case, raw)
-    for _ in range(_ROUNDS):
+        if number and not codes:
+            break
+        if not number and not codes.isdisjoint(_UNSENDABLE):
+            # text that cannot be encoded is cleaned in the raw data, before the view
+            draft = _scrubbed_draft(case, raw)
         if case.waiting:
             codes.add("LS101")
         for wanted, run in PASSES:
@@ -130,16 +130,13 @@ def repair_case(
                 case.request, body=draft.body, waiting=frozenset(), numbers=origins
             )
             remaining = examine(Case(request, draft.dialect.read(rendered)))
-        codes = codes_to_repair(remaining)
-        if not codes:
-            break
     messages = trace_draft(draft, rendered, raw)
     return RepairOutcome(
         remaining=remaining,
         healed=not any(one.severity == ERROR and one.code not in spared for one in remaining),
         messages=messages,
         body=draft.body,
-        changes=sorted(draft.ledger.changes, key=lambda change: change.at.order),
+        changes=sorted(draft.changes, key=lambda change: change.at.order),
         quarantine=draft.ledger.quarantine,
         changed=draft.body is not case.body
         or len(messages) != len(raw)
@@ -173,14 +170,14 @@ def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:
     message.touch(CHANGED)
     note = "characters that cannot be sent became U+FFFD"
     for rule in media_rules.unsendable(old):
-        draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
+        draft.note(rule, "rewritten", message, note)
     originals = type(draft.dialect)().read([old])[0].parts
     kept: list[Part] = []
     for part, before in zip(message.parts, originals, strict=True):
         if part.kind == REASONING and part.raw is not before.raw:
             note = "a signed block held such characters and was dropped"
-            draft.ledger.note(media_rules.LONE_SURROGATE, "removed", draft.place(part), note)
-            draft.ledger.set_aside(media_rules.LONE_SURROGATE, draft.place(part), before.raw)
+            draft.note(media_rules.LONE_SURROGATE, "removed", part, note)
+            draft.set_aside(media_rules.LONE_SURROGATE, part, before.raw)
         else:
             kept.append(part)
     stays = draft.profile.layout != FLAT or len(kept) == len(message.parts)

@@ -34,14 +34,14 @@ def fit_ids(draft: RepairDraft) -> None:
             if result is not None and not result.id and call.id and not optional:
                 renamed[id(result)] = call.id
                 note = f"a result got the id of its call {shown(call.id)}"
-                draft.ledger.note(rules.MISSING_ID, "relabelled", draft.place(result), note)
+                draft.note(rules.MISSING_ID, "relabelled", result, note)
             continue
         rule, new_id = verdict
         renamed[id(call)] = new_id
         if result is not None:
             renamed[id(result)] = new_id
         note = f"call id {shown(call.id)} became {new_id} on the wire"
-        draft.ledger.note(rule, "relabelled", draft.place(call), note)
+        draft.note(rule, "relabelled", call, note)
     _rename_servers(draft, minter, renamed)
     if renamed:
         _rename(draft, renamed)
@@ -56,7 +56,7 @@ def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]
                 if part.id in current:
                     current[part.id] = renamed[id(part)] = minter.another(part.id)
                     note = f"server tool id {shown(part.id)} became {current[part.id]} on the wire"
-                    draft.ledger.note(rules.REUSED_ID, "relabelled", draft.place(part), note)
+                    draft.note(rules.REUSED_ID, "relabelled", part, note)
                 else:
                     current[part.id] = part.id
             elif part.kind == SERVER_RESULT and current.get(part.id or "", part.id) != part.id:
@@ -120,12 +120,9 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
         twins = {p.id: renamed[id(p)] for p in message.parts if id(p) in renamed}
         parts = []
         for part in message.parts:
-            if id(part) in renamed:
-                parts.append(dialect.with_id(part, renamed[id(part)]))
-            elif part.flavor == "twin" and part.id in twins:
-                parts.append(dialect.with_id(part, twins[part.id]))
-            else:
-                parts.append(part)
+            twin_id = twins.get(part.id) if part.flavor == "twin" else None
+            new_id = renamed.get(id(part), twin_id)
+            parts.append(dialect.with_id(part, new_id) if new_id is not None else part)
         draft.keep_parts(message, parts)
 
 
@@ -155,7 +152,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
             continue
         forget_item_id(message)
         note = f"item id {item_id} {fault} and was dropped"
-        draft.ledger.note(rules.ITEM_ID, "rewritten", draft.place_at(message), note)
+        draft.note(rules.ITEM_ID, "rewritten", message, note)
     if gone:
         kept = [message for at, message in enumerate(draft.messages) if at not in gone]
         draft.messages[:] = kept
@@ -163,30 +160,24 @@ def repair_item_ids(draft: RepairDraft) -> None:
 
 def empty_arguments(draft: RepairDraft) -> None:
     """LS207: empty arguments that do not parse; the original goes to the quarantine."""
-    case = draft.case()
-    for message in draft.messages:
-        if not message.has(CALL):
-            continue
-        parts = [_with_good_arguments(draft, case, part) for part in message.parts]
-        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
-            draft.keep_parts(message, parts)
+    case, dialect = draft.case(), draft.dialect
 
+    def with_good_arguments(part: Part) -> Part:
+        if part.kind != CALL or not rules.argument_fault(case, part):
+            return part
+        whole = rules.whole_arguments(dialect, part)
+        if whole is not None:
+            note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
+            draft.note(rules.BAD_ARGUMENTS, "rewritten", part, note)
+            return dialect.with_arguments(part, whole)
+        note = f"the arguments of call {shown(part.id)} were emptied"
+        draft.note(rules.BAD_ARGUMENTS, "rewritten", part, note)
+        invalid = part.flavor == rules.INVALID
+        value = part.raw.get("args") if invalid else dialect.arguments(part)
+        draft.set_aside(rules.BAD_ARGUMENTS, part, value)
+        return dialect.with_arguments(part, {})
 
-def _with_good_arguments(draft: RepairDraft, case: Any, part: Part) -> Part:
-    if part.kind != CALL or not rules.argument_fault(case, part):
-        return part
-    place = draft.place(part)
-    whole = rules.whole_arguments(draft.dialect, part)
-    if whole is not None:
-        note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
-        draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
-        return draft.dialect.with_arguments(part, whole)
-    note = f"the arguments of call {shown(part.id)} were emptied"
-    draft.ledger.note(rules.BAD_ARGUMENTS, "rewritten", place, note)
-    invalid = part.flavor == rules.INVALID
-    value = part.raw.get("args") if invalid else draft.dialect.arguments(part)
-    draft.ledger.set_aside(rules.BAD_ARGUMENTS, place, value)
-    return draft.dialect.with_arguments(part, {})
+    draft.change_parts(with_good_arguments)
 
 
 def fit_names(draft: RepairDraft) -> None:
@@ -216,14 +207,9 @@ def _name_responses(draft: RepairDraft) -> None:
             continue
         names[id(result)] = paired.calls[number].name or _UNNAMED
         note = "a function response got the name of its call"
-        draft.ledger.note(rules.TOOL_NAME, "rewritten", draft.place(result), note)
-    for message in draft.messages:
-        if any(id(part) in names for part in message.parts):
-            parts = [
-                draft.dialect.with_name(part, names[id(part)]) if id(part) in names else part
-                for part in message.parts
-            ]
-            draft.keep_parts(message, parts)
+        draft.note(rules.TOOL_NAME, "rewritten", result, note)
+    with_name = draft.dialect.with_name
+    draft.change_parts(lambda part: with_name(part, names[id(part)]) if id(part) in names else part)
 
 
 def _with_good_name(
@@ -235,10 +221,9 @@ def _with_good_name(
         return part
     head = pattern.match(part.name or copies.get(part.id or "") or "")
     name = head[0] if head else _UNNAMED
-    place = draft.place(part)
     note = f"the tool name of call {shown(part.id)} became {shown(name)}"
-    draft.ledger.note(rules.TOOL_NAME, "rewritten", place, note)
-    draft.ledger.set_aside(rules.TOOL_NAME, place, part.raw if part.name is None else part.name)
+    draft.note(rules.TOOL_NAME, "rewritten", part, note)
+    draft.set_aside(rules.TOOL_NAME, part, part.raw if part.name is None else part.name)
     return draft.dialect.with_name(part, name)
 
 
@@ -253,11 +238,11 @@ def define_tools(draft: RepairDraft) -> None:
     for choice in choices:
         before = (draft.body or {}).get(choice)
         if before is not None:
-            draft.ledger.set_aside(rules.TOOLS_MISSING, choice, before)
+            draft.set_aside(rules.TOOLS_MISSING, choice, before)
     for name, value in fields.items():
         draft.set_field(name, value)
     note = f"the tools that the history names were declared ({len(listed)})"
-    draft.ledger.note(rules.TOOLS_MISSING, "inserted", key, note)
+    draft.note(rules.TOOLS_MISSING, "inserted", key, note)
 
 
 def drop_dead_references(draft: RepairDraft) -> None:
@@ -270,14 +255,11 @@ def drop_dead_references(draft: RepairDraft) -> None:
         draft.set_field("tools", unique)
         kept = {id(tool) for tool in unique}
         gone = [tool for tool in tools if id(tool) not in kept]
-        draft.ledger.set_aside(rules.TOOL_REFERENCE, "tools", gone)
+        draft.set_aside(rules.TOOL_REFERENCE, "tools", gone)
         note = "repeated tools were dropped from the list"
-        draft.ledger.note(rules.TOOL_REFERENCE, "removed", "tools", note)
+        draft.note(rules.TOOL_REFERENCE, "removed", "tools", note)
     known = {tool.get("name") for tool in unique if isinstance(tool, dict)}
-    for message in draft.messages:
-        parts = [_without_dead(draft, part, known) for part in message.parts]
-        if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
-            draft.keep_parts(message, parts)
+    draft.change_parts(lambda part: _without_dead(draft, part, known))
 
 
 def _unique_tools(tools: list[Any]) -> list[Any]:
@@ -304,8 +286,8 @@ def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     if not nested and not kept:
         fresh = "[lockstitch] The tools found here are no longer offered."
     note = f"{len(dead)} references to tools that are not offered were dropped"
-    draft.ledger.note(rules.TOOL_REFERENCE, "rewritten", draft.place(part), note)
-    draft.ledger.set_aside(rules.TOOL_REFERENCE, draft.place(part), dead)
+    draft.note(rules.TOOL_REFERENCE, "rewritten", part, note)
+    draft.set_aside(rules.TOOL_REFERENCE, part, dead)
     raw = {**part.raw, "content": fresh}
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
@@ -322,6 +304,6 @@ def list_twins(draft: RepairDraft) -> None:
             call.home, call.at = twin.home, twin.at
             calls.append(call)
             note = f"call {shown(twin.id)} was added to tool_calls"
-            draft.ledger.note(pairing_rules.TWO_RECORDS, "inserted", draft.place(twin), note)
+            draft.note(pairing_rules.TWO_RECORDS, "inserted", twin, note)
         if calls:
             draft.keep_parts(message, [*message.parts, *calls])

@@ -20,7 +20,25 @@ CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can
 def repair_pairs(draft: RepairDraft) -> None:
     """Pair calls and results; move, collapse, close and keep as text what needs it."""
     case = draft.case()
-    if drop_repeated_calls(draft, case):
+    paired = case.paired
+    # drop a call that repeats another of its turn to the letter and has no result of its own
+    seen: dict[tuple[int, str], Part] = {}
+    repeats: set[int] = set()
+    for number, call in enumerate(paired.calls):
+        first = seen.setdefault((paired.call_zone[number], call.id), call) if call.id else call
+        if first is call or paired.pairing.answers[number] != NOWHERE:
+            continue
+        try:
+            # but for the item ids by which a provider may tell them apart
+            is_same = without_id(first.raw) == without_id(call.raw)
+        except RecursionError:
+            is_same = False
+        if is_same:
+            repeats.add(id(call))
+            note = f"an exact repeat of call {label(call)} was removed"
+            draft.note(REPEATED_CALL, "removed", call, note)
+    if repeats:
+        _take_parts(draft, repeats)
         case = draft.case()
     _PairRepair(draft, case).repair()
     if draft.profile.layout == FLAT:
@@ -150,7 +168,7 @@ class _PairRepair:
             self.taken.add(id(result))
             what = "a placeholder" if stands_in else "an exact repeat"
             note = f"{what} of the result for {label(result)} was removed"
-            self.draft.ledger.note(rule, "removed", self.draft.place(result), note)
+            self.draft.note(rule, "removed", result, note)
         else:
             self._keep_as_text(rule, result, SECOND_LABEL)
 
@@ -159,8 +177,7 @@ class _PairRepair:
         draft = self.draft
         if draft.dialect.says_nothing(result):
             self.taken.add(id(result))
-            note = f"a placeholder for {label(result)} was removed"
-            draft.ledger.note(rule, "removed", draft.place(result), note)
+            draft.note(rule, "removed", result, f"a placeholder for {label(result)} was removed")
             return
         text = f"{heading.format(id=label(result))}\n{draft.dialect.result_text(result)}"
         parts = [draft.dialect.text_part(text, USER), *draft.dialect.result_media(result)]
@@ -169,27 +186,41 @@ class _PairRepair:
         self.as_text[id(result)] = parts
         dialect = draft.dialect
         if not isinstance(dialect.payload(result), str) or dialect.beside_payload(result):
-            draft.ledger.set_aside(rule, draft.place(result), result.raw)
+            draft.set_aside(rule, result, result.raw)
         note = f"the result for {label(result)} was kept as labelled text"
-        draft.ledger.note(rule, "rewritten", draft.place(result), note)
+        draft.note(rule, "rewritten", result, note)
 
     def _place_batch(self, zone: Zone, calls: list[int]) -> None:
         """Place the results of one batch behind its calls.
 
         They come in the order of the calls if one is added or moved in, else as they stood.
         """
-        flat = self.case.profile.layout == FLAT
-        displaced = self.paired.pairing.displaced
-        moved = any(self.paired.pairing.answers[number] in displaced for number in calls)
+        draft, flat = self.draft, self.case.profile.layout == FLAT
+        answers, displaced = self.paired.pairing.answers, self.paired.pairing.displaced
+        moved = any(answers[number] in displaced for number in calls)
         results: list[Part] = []
         for number in calls:
-            answer = self.paired.pairing.answers[number]
+            call, answer = self.paired.calls[number], answers[number]
             if flat and answer != NOWHERE and answer not in displaced:
                 continue
             if answer != NOWHERE:
                 results.append(self._result_for(number, answer))
-            elif (closed := self._close(number)) is not None:
-                results.append(closed)
+                continue
+            # answer an open call with a neutral result, or make it text if none can be made
+            waits = call.id in self.case.waiting
+            result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
+            partial = self.paired.call_zone[number] in self.answered
+            rule = rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
+            if result is None:
+                text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
+                text.home, text.at = call.home, call.at
+                self.as_text[id(call)] = [text]
+                draft.drop(rule, call, f"call {label(call)} was kept as text")
+                continue
+            state = "waiting call" if waits else "open call"
+            note = f"{state} {label(call)} was answered with a neutral result"
+            draft.note(rule, "inserted", call, note)
+            results.append(result)
         if not moved and all(id(result) in self.result_number for result in results):
             results.sort(key=lambda result: self.result_number[id(result)])
         if results:
@@ -202,7 +233,7 @@ class _PairRepair:
         self.taken.add(id(result))
         if answer in self.paired.pairing.displaced:
             note = f"the result of call {label(call)} was moved to its call"
-            draft.ledger.note(rules.DISPLACED_RESULT, "moved", draft.place(result), note)
+            draft.note(rules.DISPLACED_RESULT, "moved", result, note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
             note = f"the result of call {label(call)} was put first, with the others"
             zone = self.paired.zones[self.paired.call_zone[number]]
@@ -211,7 +242,7 @@ class _PairRepair:
                 self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
             wedged = self.paired.result_at[answer] > self.wedges[zone.caller]
             rule = rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT
-            draft.ledger.note(rule, "moved", draft.place(result), note)
+            draft.note(rule, "moved", result, note)
         return result
 
     def _is_scattered(self, number: int, result: Part) -> bool:
@@ -223,24 +254,6 @@ class _PairRepair:
             heads = parts[: len(self.calls_of[at])]
             self.heads[at] = {id(part) for part in heads if part.kind == RESULT}
         return id(result) not in self.heads[at]
-
-    def _close(self, number: int) -> Part | None:
-        """Answer an open call with a neutral result, or turn it into text if none can be made."""
-        draft, call = self.draft, self.paired.calls[number]
-        waits = call.id in self.case.waiting
-        result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
-        partial = self.paired.call_zone[number] in self.answered
-        rule = rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
-        if result is None:
-            text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
-            text.home, text.at = call.home, call.at
-            self.as_text[id(call)] = [text]
-            draft.drop(rule, call, f"call {label(call)} was kept as text")
-            return None
-        state = "waiting call" if waits else "open call"
-        note = f"{state} {label(call)} was answered with a neutral result"
-        draft.ledger.note(rule, "inserted", draft.place(call), note)
-        return result
 
     def _message_with(self, results: list[Part]) -> Message:
         """Return the message that held just these results, whole, or a new one."""
@@ -286,31 +299,6 @@ class _PairRepair:
         return fresh
 
 
-def drop_repeated_calls(draft: RepairDraft, case: Case) -> bool:
-    """Drop a call that repeats another of its turn to the letter and has no result of its own."""
-    paired = case.paired
-    seen: dict[tuple[int, str], Part] = {}
-    repeats: set[int] = set()
-    for number, call in enumerate(paired.calls):
-        if not call.id:
-            continue
-        first = seen.setdefault((paired.call_zone[number], call.id), call)
-        if first is call or paired.pairing.answers[number] != NOWHERE:
-            continue
-        try:
-            # but for the item ids by which a provider may tell them apart
-            is_same = without_id(first.raw) == without_id(call.raw)
-        except RecursionError:
-            is_same = False
-        if is_same:
-            repeats.add(id(call))
-            note = f"an exact repeat of call {label(call)} was removed"
-            draft.ledger.note(REPEATED_CALL, "removed", draft.place(call), note)
-    if repeats:
-        _take_parts(draft, repeats)
-    return bool(repeats)
-
-
 def _take_parts(draft: RepairDraft, gone: set[int]) -> None:
     """Take parts out of their messages; a message left with nothing goes too."""
     kept: list[Message] = []
@@ -335,7 +323,7 @@ def match_output_kinds(draft: RepairDraft) -> None:
         if result is None or result.flavor in CALL_KINDS[call.flavor].outputs:
             continue
         message = draft.messages[paired.result_at[answer]]
-        draft.ledger.set_aside(rules.OUTPUT_KIND, draft.place(result), result.raw)
+        draft.set_aside(rules.OUTPUT_KIND, result, result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:
             # its call cannot take it: it stays as labelled text, and the call is an open one
@@ -347,7 +335,7 @@ def match_output_kinds(draft: RepairDraft) -> None:
         else:
             draft.keep_parts(message, [fresh])
             note = f"the output of {label(call)} was rewritten as {fresh.flavor}"
-        draft.ledger.note(rules.OUTPUT_KIND, "rewritten", draft.place(result), note)
+        draft.note(rules.OUTPUT_KIND, "rewritten", result, note)
 
 
 def drop_lone_server_parts(draft: RepairDraft) -> None:
@@ -371,4 +359,4 @@ def order_texts(draft: RepairDraft) -> None:
         draft.keep_parts(message, [*message.parts[:first], *late, *rest])
         for part in late:
             note = "text after a call was moved in front of it"
-            draft.ledger.note(rules.TEXT_AFTER_CALL, "moved", draft.place(part), note)
+            draft.note(rules.TEXT_AFTER_CALL, "moved", part, note)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import ASSISTANT, REASONING, Message, Part
-from lockstitch.dialects import OPENAI_CHAT
 from lockstitch.dialects.base import copy_part, without_id
 from lockstitch.dialects.gemini import Gemini
 from lockstitch.dialects.profiles import issuer_of
@@ -27,7 +26,7 @@ def split_steps(draft: RepairDraft) -> None:
             draft.keep_parts(message, parts[: starts[0]])
         for start, stop in zip(starts, [*starts[1:], len(parts)], strict=False):
             note = "a message was split where the next step begins"
-            draft.ledger.note(rules.COLLAPSED_STEPS, "split", draft.place(parts[start]), note)
+            draft.note(rules.COLLAPSED_STEPS, "split", parts[start], note)
             split.append(draft.dialect.new_message(ASSISTANT, parts[start:stop]))
     draft.messages[:] = split
 
@@ -97,10 +96,10 @@ def allow_no_thinking(draft: RepairDraft) -> None:
     """LS305: disable thinking for a request whose running tool turn has none."""
     if list(rules.thinking_first(draft.case())):
         before = (draft.body or {}).get("thinking")
-        draft.ledger.set_aside(rules.THINKING_FIRST, "thinking", before)
+        draft.set_aside(rules.THINKING_FIRST, "thinking", before)
         draft.set_field("thinking", {"type": "disabled"})
         note = "thinking was disabled for this request"
-        draft.ledger.note(rules.THINKING_FIRST, "rewritten", "thinking", note)
+        draft.note(rules.THINKING_FIRST, "rewritten", "thinking", note)
 
 
 def repair_items(draft: RepairDraft) -> None:
@@ -121,7 +120,7 @@ def repair_items(draft: RepairDraft) -> None:
                 # LS310: give a reasoning item a summary of texts, if only an empty one.
                 before = part.raw.get("summary")
                 if before is not None:
-                    draft.ledger.set_aside(rules.REASONING_SHAPE, draft.place(part), before)
+                    draft.set_aside(rules.REASONING_SHAPE, part, before)
                 fresh = {**part.raw, "summary": rules.whole_summary(part)}
                 draft.keep_parts(message, [copy_part(part, fresh)])
                 note = (
@@ -129,7 +128,7 @@ def repair_items(draft: RepairDraft) -> None:
                     if before is None
                     else "only texts stay in the summary"
                 )
-                draft.ledger.note(rules.REASONING_SHAPE, "rewritten", draft.place(part), note)
+                draft.note(rules.REASONING_SHAPE, "rewritten", part, note)
         left.keep(message)
         ends = rules.item_ends_before(message, behind=ends)
     left.finish()
@@ -217,26 +216,27 @@ def sign_calls(draft: RepairDraft) -> None:
             draft.keep_parts(message, parts)
             note = "the sentinel signature was added"
             rule = rules.THOUGHT_SIGNATURE
-            draft.ledger.note(rule, "rewritten", draft.place_at(message), note)
+            draft.note(rule, "rewritten", message, note)
 
 
 def add_required(draft: RepairDraft) -> None:
     """LS312: add the empty reasoning that the provider wants back."""
     if not draft.profile.reasoning_required:
         return
+    field = draft.dialect.reasoning_field
     for message in draft.messages:
-        if not rules.lacks_reasoning(message, draft.profile.dialect):
+        if not rules.lacks_reasoning(message, draft.dialect):
             continue
-        if draft.profile.dialect == OPENAI_CHAT:
+        if field:
             raw = message.raw if isinstance(message.raw, dict) else {"role": "assistant"}
-            message.raw = {**raw, "reasoning_content": ""}
+            message.raw = {**raw, field: ""}
             message.touch()
         else:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             empty = Part(REASONING, block, flavor="thinking")
             draft.keep_parts(message, [empty, *message.parts])
         note = "an empty reasoning field was added"
-        draft.ledger.note(rules.REASONING_REQUIRED, "rewritten", draft.place_at(message), note)
+        draft.note(rules.REASONING_REQUIRED, "rewritten", message, note)
 
 
 def drop_bound(draft: RepairDraft) -> None:

@@ -48,11 +48,11 @@ def name_roles(draft: RepairDraft) -> None:
             message.parts = [draft.dialect.text_part(label, USER), *message.parts]
         # Rebuild a message without the fields of the format it came from.
         if draft.profile.layout == GROUPED:
-            draft.ledger.set_aside(rules.WRONG_ROLE, draft.place_at(message), message.raw)
+            draft.set_aside(rules.WRONG_ROLE, message, message.raw)
             message.raw = None
         message.touch()
         note = f"role {word(spelled)} became {message.role}"
-        draft.ledger.note(rules.WRONG_ROLE, "rewritten", draft.place_at(message), note)
+        draft.note(rules.WRONG_ROLE, "rewritten", message, note)
 
 
 def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
@@ -80,7 +80,7 @@ def place_system(draft: RepairDraft) -> None:
         message.role = USER
         draft.keep_parts(message, [label, *message.parts])
         note = "a system message became a labelled user message"
-        draft.ledger.note(rules.SYSTEM_PLACE, "rewritten", draft.place_at(message), note)
+        draft.note(rules.SYSTEM_PLACE, "rewritten", message, note)
 
 
 def _lift_system(draft: RepairDraft) -> None:
@@ -92,8 +92,8 @@ def _lift_system(draft: RepairDraft) -> None:
     if first is None or first.role != SYSTEM or any(part.kind != TEXT for part in first.parts):
         return
     note = f"a first system message was moved into `{field}`"
-    draft.ledger.note(rules.SYSTEM_PLACE, "moved", draft.place_at(first), note)
-    draft.ledger.set_aside(rules.SYSTEM_PLACE, draft.place_at(first), first.raw)
+    draft.note(rules.SYSTEM_PLACE, "moved", first, note)
+    draft.set_aside(rules.SYSTEM_PLACE, first, first.raw)
     draft.set_field(field, "\n\n".join(part.text for part in first.parts))
     del draft.messages[0]
 
@@ -110,7 +110,7 @@ def purify_responses(draft: RepairDraft) -> None:
         pure += [message, draft.dialect.new_message(USER, rest)]
         for part in rest:
             note = "a part beside function responses was moved after them"
-            draft.ledger.note(rules.MIXED_RESPONSES, "moved", draft.place(part), note)
+            draft.note(rules.MIXED_RESPONSES, "moved", part, note)
     draft.messages[:] = pure
 
 
@@ -129,7 +129,7 @@ def merge_neighbours(draft: RepairDraft) -> None:
             calls, is_own = message.has(CALL), False
             continue
         note = f"a message of the {message.role} was merged into the one before"
-        draft.ledger.note(rule, "merged", draft.place_at(message), note)
+        draft.note(rule, "merged", message, note)
         if not is_own:
             # from here on its parts and fields are copies that grow, however many are merged
             draft.keep_parts(before, list(before.parts))
@@ -158,7 +158,7 @@ def _keep_fields(draft: RepairDraft, before: Message, message: Message) -> None:
     if fresh:
         before.raw.update(fresh)
     if clash:
-        draft.ledger.set_aside(rules.ALTERNATION, draft.place_at(message), clash)
+        draft.set_aside(rules.ALTERNATION, message, clash)
 
 
 def _may_merge(before: Message, calls: bool, message: Message, only_calls: bool) -> bool:
@@ -179,7 +179,7 @@ def bridge_turns(draft: RepairDraft) -> None:
         if bridged and rules.needs_bridge(bridged[-1], message, profile):
             bridged.append(draft.assistant_text(BRIDGE))
             note = "an assistant turn was put between tool results and a user message"
-            draft.ledger.note(rules.USER_AFTER_TOOL, "inserted", draft.place_at(message), note)
+            draft.note(rules.USER_AFTER_TOOL, "inserted", message, note)
         bridged.append(message)
     draft.messages[:] = bridged
 
@@ -199,7 +199,7 @@ def separate_assistants(draft: RepairDraft) -> None:
         if counts and message.role == last == ASSISTANT:
             spaced.append(draft.user_text(CONTINUE))
             note = "a user turn was put between two assistant turns"
-            draft.ledger.note(rules.ALTERNATION, "inserted", draft.place_at(message), note)
+            draft.note(rules.ALTERNATION, "inserted", message, note)
         if counts:
             last = message.role
         spaced.append(message)
@@ -214,14 +214,13 @@ def open_with_user(draft: RepairDraft) -> None:
     if at is None or draft.messages[at].role not in (ASSISTANT, TOOL):
         return
     note = "a short user message was put in front"
-    draft.ledger.note(rules.BAD_START, "inserted", draft.place_at(draft.messages[at]), note)
+    draft.note(rules.BAD_START, "inserted", draft.messages[at], note)
     draft.messages.insert(at, draft.user_text(START))
 
 
 def close_with_user(draft: RepairDraft) -> None:
     """LS407: append a short user message to a request that ends with the assistant."""
     if rules.ends_badly(draft.case()):
-        place = draft.place_at(draft.messages[-1])
-        note = "a short user message was appended"
-        draft.ledger.note(rules.BAD_END, "inserted", place, note)
+        last = draft.messages[-1]
+        draft.note(rules.BAD_END, "inserted", last, "a short user message was appended")
         draft.messages.append(draft.user_text(CONTINUE))

@@ -40,19 +40,13 @@ BLANK_TEXT = rule(
     name="blank-text",
     counted=("blank text", "blank texts"),
     dialects=(*BLOCKS, "langchain:anthropic"),
-    errors=(
-        ("anthropic", "messages: text content blocks must be non-empty"),
-        (
-            "anthropic (white space)",
-            "messages: text content blocks must contain non-whitespace text",
-        ),
-        ("bedrock", "The text in content block cannot be null or empty."),
-        (
-            "gemini",
-            "contents[<N>].parts[<M>].data: required oneof field 'data' must have one initialized "
-            "field",
-        ),
-    ),
+    errors={
+        "anthropic": "messages: text content blocks must be non-empty",
+        "anthropic (white space)": "messages: text content blocks must contain non-whitespace text",
+        "bedrock": "The text in content block cannot be null or empty.",
+        "gemini": "contents[<N>].parts[<M>].data: required oneof field 'data' must have one "
+        "initialized field",
+    },
     summary="a text block is empty or only white space",
     help="heal removes the block, or puts a visible note if nothing else is left",
     what="This provider refuses text blocks without text.",
@@ -66,16 +60,12 @@ CACHE_MARKER = rule(
     name="misplaced-cache-marker",
     counted=("misplaced cache marker", "misplaced cache markers"),
     dialects=("anthropic",),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.text: cache_control cannot be set for empty text blocks",
-        ),
-        (
-            "anthropic (thinking)",
-            "messages.<N>.content.<M>.thinking.cache_control: Extra inputs are not permitted",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.text: cache_control cannot be set for empty text "
+        "blocks",
+        "anthropic (thinking)": "messages.<N>.content.<M>.thinking.cache_control: Extra inputs "
+        "are not permitted",
+    },
     summary="a cache marker is on a block that cannot carry one",
     help="heal removes the marker",
     what="Thinking blocks and empty texts cannot carry `cache_control`.",
@@ -88,7 +78,7 @@ CACHE_MARKERS = rule(
     name="too-many-cache-markers",
     counted=("cache marker too many", "cache markers too many"),
     dialects=("anthropic",),
-    errors=(("anthropic", "A maximum of 4 blocks with cache_control may be provided. Found <n>."),),
+    errors={"anthropic": "A maximum of 4 blocks with cache_control may be provided. Found <n>."},
     summary="more cache markers than the provider takes",
     help="heal removes the oldest markers",
     what="At most four blocks of a request may carry `cache_control`.",
@@ -101,29 +91,18 @@ EMPTY_CONTENT = rule(
     name="empty-content",
     counted=("empty message", "empty messages"),
     dialects=ALL,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>: all messages must have non-empty content except for the optional final "
-            "assistant message",
-        ),
-        ("openai-chat", "Invalid value for 'content': expected a string, got null."),
-        ("openai-chat (array)", "Invalid 'messages[<N>].content': empty array"),
-        ("openai-chat:ollama", "invalid message content type: <nil>"),
-        (
-            "openai-chat:lmstudio",
-            "Invalid 'content': 'content' field must be a string or an array of objects.",
-        ),
-        (
-            "gemini",
-            "* GenerateContentRequest.contents[<N>].parts: contents.parts must not be empty.",
-        ),
-        (
-            "bedrock",
-            "The content field in the Message object at messages.<N> is empty. Add a ContentBlock "
-            "object to the content field and try again.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: all messages must have non-empty content except for the "
+        "optional final assistant message",
+        "openai-chat": "Invalid value for 'content': expected a string, got null.",
+        "openai-chat (array)": "Invalid 'messages[<N>].content': empty array",
+        "openai-chat:ollama": "invalid message content type: <nil>",
+        "openai-chat:lmstudio": "Invalid 'content': 'content' field must be a string or an array "
+        "of objects.",
+        "gemini": "* GenerateContentRequest.contents[<N>].parts: contents.parts must not be empty.",
+        "bedrock": "The content field in the Message object at messages.<N> is empty. Add a "
+        "ContentBlock object to the content field and try again.",
+    },
     summary="a message has no content",
     help="heal gives it the emptiest content the provider takes, or drops a turn with nothing",
     what="Content is null, missing or an empty list where the provider wants something.",
@@ -137,13 +116,10 @@ MISPLACED_PART = rule(
     name="part-in-wrong-role",
     counted=("part in the wrong message", "parts in the wrong message"),
     dialects=(*BLOCKS, "openai-chat", "langchain"),
-    errors=(
-        ("anthropic", "messages.<N>: `tool_use` blocks can only be in `assistant` messages"),
-        (
-            "anthropic (result)",
-            "messages.<N>: `tool_result` blocks can only be in `user` messages",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: `tool_use` blocks can only be in `assistant` messages",
+        "anthropic (result)": "messages.<N>: `tool_result` blocks can only be in `user` messages",
+    },
     summary="a call is outside the assistant's messages, or a result is in one of the assistant's",
     help="heal moves the part into a message of the right role",
     what="Calls belong to the assistant, results to the user's side. In OpenAI Chat and LangChain "
@@ -159,13 +135,10 @@ MALFORMED = rule(
     counted=("malformed message", "malformed messages"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "<place>: Input should be a valid dictionary or object to extract fields from",
-        ),
-        ("openai-chat (no calls)", "[] is too short - 'messages.<N>.tool_calls'"),
-    ),
+    errors={
+        "anthropic": "<place>: Input should be a valid dictionary or object to extract fields from",
+        "openai-chat (no calls)": "[] is too short - 'messages.<N>.tool_calls'",
+    },
     summary="a message or a block is not what this format calls one",
     help="heal removes it and lists it in the quarantine; text is kept",
     what="A value is of the wrong type, lacks the field that says what it is or what it holds, or "
@@ -179,13 +152,10 @@ DOCUMENT_TEXT = rule(
     name="document-without-text",
     counted=("document without a text", "documents without a text"),
     dialects=("bedrock",),
-    errors=(
-        (
-            "bedrock",
-            "If you include a ContentBlock with a document field, you must also include a "
-            "ContentBlock with a text field.",
-        ),
-    ),
+    errors={
+        "bedrock": "If you include a ContentBlock with a document field, you must also include a "
+        "ContentBlock with a text field.",
+    },
     summary="a document comes without a text",
     help="heal adds a short text",
     what="Converse wants a text block in every message that holds a document.",
@@ -200,13 +170,10 @@ ODD_RESULT = rule(
     name="odd-result",
     counted=("malformed tool result", "malformed tool results"),
     dialects=ALL,
-    errors=(
-        (
-            "openai-chat",
-            "Invalid type for 'messages[<N>].content': expected one of a string or array of "
-            "objects, but got <kind> instead.",
-        ),
-    ),
+    errors={
+        "openai-chat": "Invalid type for 'messages[<N>].content': expected one of a string or "
+        "array of objects, but got <kind> instead.",
+    },
     summary="a result carries what is neither text nor blocks, or a text block without text",
     help="heal keeps the value, as text or in the form the format has for it",
     what="A result must carry text, a list of blocks (a text block with its text) or, with Gemini, "
@@ -240,7 +207,7 @@ def blank_texts(case: Case) -> Iterator[Finding]:
             continue
         text = f"text of {len(part.text)} blank characters"
         wording = "white space" if part.text else ""
-        yield case.find(BLANK_TEXT, case.place(part), text, wording=wording)
+        yield case.find(BLANK_TEXT, part, text, wording=wording)
 
 
 @finder("anthropic", "bedrock", "gemini", "langchain", having=(RESULT,))
@@ -248,7 +215,7 @@ def blank_blocks(case: Case) -> Iterator[Finding]:
     """LS401 inside results."""
     for part in case.parts.results if case.profile.rejects_text == BLANK else ():
         if has_blank_block(part):
-            yield case.find(BLANK_TEXT, case.place(part), "a result with a blank text block")
+            yield case.find(BLANK_TEXT, part, "a result with a blank text block")
 
 
 def has_blank_block(part: Part) -> bool:
@@ -282,15 +249,14 @@ def cache_markers(case: Case) -> Iterator[Finding]:
                 marked.append(part)
                 if cannot_be_marked(part):
                     what = "thinking" if part.kind == REASONING else "empty text"
-                    text = f"cache marker on {what}"
-                    yield case.find(CACHE_MARKER, case.place(part), text, wording=what)
+                    yield case.find(CACHE_MARKER, part, f"cache marker on {what}", wording=what)
     good = [part for part in marked if not cannot_be_marked(part)]
     most = case.profile.max_markers
     surplus = len(good) + markers_outside(case.body) - most
     if most and surplus > 0:
         for part in good[:surplus]:
             text = f"{len(good) + markers_outside(case.body)} cache markers, {most} are taken"
-            yield case.find(CACHE_MARKERS, case.place(part), text, n=surplus + most)
+            yield case.find(CACHE_MARKERS, part, text, n=surplus + most)
 
 
 def cannot_be_marked(part: Part) -> bool:
@@ -329,7 +295,7 @@ def lacks_content(case: Case, position: int) -> bool:
     if dialect == "openai-responses":
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     is_last = position == len(case.messages) - 1
-    if dialect == "anthropic" and message.role == ASSISTANT and is_last:
+    if case.dialect.may_end_empty and message.role == ASSISTANT and is_last:
         return not isinstance(message.raw, dict) or message.raw.get("content") is None
     return True
 
@@ -359,7 +325,7 @@ def odd_results(case: Case) -> Iterator[Finding]:
             if isinstance(value, list) and all(isinstance(block, dict) for block in value):
                 kind = "a block without what it should hold"
             text = f"the result for {label(part)} carries {kind}"
-            yield case.find(ODD_RESULT, case.place(part), text, kind=kind)
+            yield case.find(ODD_RESULT, part, text, kind=kind)
 
 
 _JSON_KINDS = {
@@ -377,8 +343,7 @@ def documents(case: Case) -> Iterator[Finding]:
     """LS415."""
     for message in case.messages:
         if lacks_text_beside_document(message):
-            text = "a document without a text in the same message"
-            yield case.find(DOCUMENT_TEXT, case.place_at(message.index), text)
+            yield case.find(DOCUMENT_TEXT, message, "a document without a text in the same message")
 
 
 def lacks_text_beside_document(message: Message) -> bool:
@@ -395,7 +360,7 @@ def misplaced_parts(case: Case) -> Iterator[Finding]:
         if is_misplaced(part, role, case.profile.dialect):
             text = f"a {part.kind} is in a message of the {role}"
             wording = "result" if part.kind == RESULT else ""
-            yield case.find(MISPLACED_PART, case.place(part), text, wording=wording)
+            yield case.find(MISPLACED_PART, part, text, wording=wording)
 
 
 @finder("openai-chat", "langchain", having=(BROKEN,))
@@ -404,7 +369,7 @@ def misplaced_calls(case: Case) -> Iterator[Finding]:
     for part in case.parts.rest:
         if part.flavor == CALLS_ELSEWHERE:
             text = f"calls are in a {case.messages[part.home].role} message"
-            yield case.find(MISPLACED_PART, case.place(part), text)
+            yield case.find(MISPLACED_PART, part, text)
 
 
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
@@ -429,7 +394,7 @@ def malformed(case: Case) -> Iterator[Finding]:
         if message.flaw:
             text = _FLAWS.get(message.flaw, "this message is malformed")
             lossy = not keeps_text(message)
-            yield case.find(MALFORMED, case.place_at(message.index), text, lossy=lossy)
+            yield case.find(MALFORMED, message, text, lossy=lossy)
     for part in case.parts.rest:
         if part.kind != BROKEN or part.flavor == CALLS_ELSEWHERE:
             continue
@@ -444,8 +409,7 @@ def malformed(case: Case) -> Iterator[Finding]:
             yield case.find(broken, place, "this block cannot be read as one")
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
-            text = "a bare string where a block belongs"
-            yield case.find(MALFORMED, case.place(part), text, lossy=False)
+            yield case.find(MALFORMED, part, "a bare string where a block belongs", lossy=False)
 
 
 def keeps_text(message: Message) -> bool:

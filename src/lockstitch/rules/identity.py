@@ -27,20 +27,17 @@ from lockstitch.dialects.openai_responses import ID_PREFIXES
 from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule, shown
 
-_UNIQUE = (("anthropic", "messages.<N>.content.<M>: `tool_use` ids must be unique"),)
-_UNIQUE_IN_TURN = (
-    *_UNIQUE,
-    ("bedrock", "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>"),
-)
-_UNIQUE_IN_REQUEST = (
-    *_UNIQUE,
-    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
-    (
-        "bedrock",
-        "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids must "
-        "be unique",
-    ),
-)
+_UNIQUE = {"anthropic": "messages.<N>.content.<M>: `tool_use` ids must be unique"}
+_UNIQUE_IN_TURN = {
+    **_UNIQUE,
+    "bedrock": "The toolUse blocks at messages.<N>.content contain duplicate Ids: <id>",
+}
+_UNIQUE_IN_REQUEST = {
+    **_UNIQUE,
+    "openai-responses": "Duplicate function_call_output for call_id <id>",
+    "bedrock": "The model returned the following errors: messages.<N>.content.<M>: `tool_use` ids "
+    "must be unique",
+}
 _ITEM_ID_MAX = 64
 _DECODE = msgspec.json.Decoder().decode
 _CUT_OFF = "cut off"
@@ -88,12 +85,10 @@ MISSING_ID = rule(
     name="missing-id",
     counted=("tool call without an id", "tool calls without ids"),
     dialects=("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain"),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+        "'^[a-zA-Z0-9_-]+$'",
+    },
     summary="a call, or its result, has no id",
     help="heal makes an id from the call's place, or gives the result the id of its call",
     what="The id of a call is empty or missing.",
@@ -112,16 +107,12 @@ ID_ALPHABET = rule(
         "langchain:mistral",
         "langchain:anthropic",
     ),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
-        ),
-        (
-            "openai-chat:mistral",
-            "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of 9.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.id: String should match pattern "
+        "'^[a-zA-Z0-9_-]+$'",
+        "openai-chat:mistral": "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of "
+        "9.",
+    },
     summary="an id has characters or a length this provider refuses",
     help="heal maps the id to one the provider takes, the same for call and result",
     what="The id was made by another provider and does not fit this one's alphabet.",
@@ -135,13 +126,10 @@ ID_LENGTH = rule(
     name="id-too-long",
     counted=("tool call id that is too long", "tool call ids that are too long"),
     dialects=("openai-responses", "bedrock"),
-    errors=(
-        (
-            "openai-responses",
-            "Invalid 'input[<N>].call_id': string too long. Expected a string with maximum length "
-            "64, but got a string with length <n> instead.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Invalid 'input[<N>].call_id': string too long. Expected a string "
+        "with maximum length 64, but got a string with length <n> instead.",
+    },
     summary="a call id is longer than this provider takes",
     help="heal replaces it by a digest, the same for call and result",
     what="The id is longer than the provider's limit.",
@@ -154,22 +142,14 @@ ITEM_ID = rule(
     name="bad-item-id",
     counted=("bad item id", "bad item ids"),
     dialects=("openai-responses",),
-    errors=(
-        (
-            "openai-responses",
-            "Duplicate item found with id <id>. Remove duplicate items from your input and try "
-            "again.",
-        ),
-        (
-            "openai-responses (long)",
-            "Invalid 'input[<N>].id': string too long. Expected a string with maximum length 64, "
-            "but got a string with length <n> instead.",
-        ),
-        (
-            "openai-responses (prefix)",
-            "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins with '<prefix>'.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Duplicate item found with id <id>. Remove duplicate items from your "
+        "input and try again.",
+        "openai-responses (long)": "Invalid 'input[<N>].id': string too long. Expected a string "
+        "with maximum length 64, but got a string with length <n> instead.",
+        "openai-responses (prefix)": "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins "
+        "with '<prefix>'.",
+    },
     summary="an item id is repeated, too long or of another kind",
     help="heal drops the optional item id; call_id stays",
     what="Item ids of the Responses API must be unique, short and start with their kind.",
@@ -184,17 +164,12 @@ BAD_ARGUMENTS = rule(
     counted=("tool call with broken arguments", "tool calls with broken arguments"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
-        ),
-        (
-            "openai-chat:minimax",
-            "invalid params, invalid function arguments json string, tool_call_id: <id> (2013)",
-        ),
-        ("openai-chat:strict", "unexpected character: line 1 column <column> (char <char>)"),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
+        "openai-chat:minimax": "invalid params, invalid function arguments json string, "
+        "tool_call_id: <id> (2013)",
+        "openai-chat:strict": "unexpected character: line 1 column <column> (char <char>)",
+    },
     summary="a call's arguments are not what they must be",
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
     what="The arguments of a call do not parse, or are not an object. OpenAI itself does not look "
@@ -213,10 +188,10 @@ TOOL_REFERENCE = rule(
     counted=("reference to a missing tool", "references to missing tools"),
     lossy=True,
     dialects=("anthropic",),
-    errors=(
-        ("anthropic", "Tool reference '<id>' not found in available tools"),
-        ("anthropic (names)", "Tool names must be unique."),
-    ),
+    errors={
+        "anthropic": "Tool reference '<id>' not found in available tools",
+        "anthropic (names)": "Tool names must be unique.",
+    },
     summary="the history refers to a tool that the request does not offer",
     help="heal drops the dead reference, or the second tool of one name",
     what="A tool-search result names a tool that is not in `tools`, or `tools` lists one twice.",
@@ -229,17 +204,12 @@ TOOLS_MISSING = rule(
     name="tools-missing",
     counted=("tool that is not declared", "tools that are not declared"),
     dialects=("anthropic", "bedrock"),
-    errors=(
-        (
-            "bedrock",
-            "The toolConfig field must be defined when using toolUse and toolResult content "
-            "blocks.",
-        ),
-        (
-            "anthropic",
-            "Requests which have `tool_use` or `tool_result` blocks in messages must define tools",
-        ),
-    ),
+    errors={
+        "bedrock": "The toolConfig field must be defined when using toolUse and toolResult "
+        "content blocks.",
+        "anthropic": "Requests which have `tool_use` or `tool_result` blocks in messages must "
+        "define tools",
+    },
     summary="the history has tool blocks, the request has no tools",
     help="heal declares the tools by name, with an open schema",
     what="A request whose history holds tool calls must define tools, even to summarise.",
@@ -255,17 +225,12 @@ TOOL_NAME = rule(
     counted=("bad tool name", "bad tool names"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.tool_use.name: String should match pattern "
-            "'^[a-zA-Z0-9_-]{1,128}$'",
-        ),
-        (
-            "openai-chat",
-            "Invalid 'messages[<N>].tool_calls[<M>].function.name': string does not match pattern.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.tool_use.name: String should match pattern "
+        "'^[a-zA-Z0-9_-]{1,128}$'",
+        "openai-chat": "Invalid 'messages[<N>].tool_calls[<M>].function.name': string does not "
+        "match pattern.",
+    },
     summary="a tool name is missing, too long or has forbidden characters",
     help="heal keeps the valid head of the name and quarantines the original",
     what="The name of a called tool does not fit the provider's pattern.",
@@ -286,7 +251,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
     for call, zone in zip(paired.calls, paired.call_zone, strict=True):
         if not call.id:
             if not case.dialect.ids_are_optional:
-                yield case.find(MISSING_ID, case.place(call), "a call has no id")
+                yield case.find(MISSING_ID, call, "a call has no id")
             continue
         if profile.native_ids:
             continue
@@ -296,14 +261,13 @@ def call_ids(case: Case) -> Iterator[Finding]:
             is_same_turn = before == zone
             rule_ = REPEATED_CALL if is_same_turn else REUSED_ID
             where = "appears twice in one turn" if is_same_turn else "was used in an earlier turn"
-            text = f"call id {shown(call.id)} {where}"
-            yield case.find(rule_, case.place(call), text, id=call.id)
+            yield case.find(rule_, call, f"call id {shown(call.id)} {where}", id=call.id)
         elif profile.id_max and len(call.id) > profile.id_max:
             text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
-            yield case.find(ID_LENGTH, case.place(call), text, n=len(call.id))
+            yield case.find(ID_LENGTH, call, text, n=len(call.id))
         elif pattern is not None and not pattern.fullmatch(call.id):
             text = f"call id {shown(call.id)} does not match {profile.id_pattern}"
-            yield case.find(ID_ALPHABET, case.place(call), text, id=call.id)
+            yield case.find(ID_ALPHABET, call, text, id=call.id)
 
 
 @finder("anthropic", "bedrock", having=(SERVER_CALL,))
@@ -314,7 +278,7 @@ def server_ids(case: Case) -> Iterator[Finding]:
         if part.kind == SERVER_CALL:
             if part.id in seen:
                 text = f"server tool id {shown(part.id)} was used before"
-                yield case.find(REUSED_ID, case.place(part), text, id=part.id)
+                yield case.find(REUSED_ID, part, text, id=part.id)
             seen.add(part.id)
 
 
@@ -324,7 +288,7 @@ def result_ids(case: Case) -> Iterator[Finding]:
     pairing = case.paired.pairing
     for result, owner in zip(case.paired.results, pairing.owners, strict=True):
         if not result.id and owner != NOWHERE and case.paired.calls[owner].id:
-            yield case.find(MISSING_ID, case.place(result), "a result does not name its call")
+            yield case.find(MISSING_ID, result, "a result does not name its call")
 
 
 @finder("openai-responses")
@@ -389,7 +353,7 @@ def arguments(case: Case) -> Iterator[Finding]:
             taken = fault == _NO_JSON and case.profile.arguments == "json"
             yield case.find(
                 BAD_ARGUMENTS,
-                case.place(call),
+                call,
                 text,
                 severity=WARNING if taken else ERROR,
                 lossy=whole_arguments(case.dialect, call) is None,
@@ -502,10 +466,10 @@ def tool_names(case: Case) -> Iterator[Finding]:
         if call.name:
             pattern_text = case.profile.name_pattern
             text = f"the tool name of call {shown(call.id)} does not match {pattern_text}"
-        yield case.find(TOOL_NAME, case.place(call), text, id=call.id)
+        yield case.find(TOOL_NAME, call, text, id=call.id)
     for result in unnamed_responses(case) if case.parts.results else ():
         text = f"the function response for {shown(result.id)} has no name"
-        yield case.find(TOOL_NAME, case.place(result), text, id=result.id)
+        yield case.find(TOOL_NAME, result, text, id=result.id)
 
 
 def unnamed_responses(case: Case) -> list[Part]:
@@ -545,7 +509,7 @@ def tool_references(case: Case) -> Iterator[Finding]:
         for part in message.parts:
             for name in dead_references(part, known):
                 text = f"tool reference {shown(name)} is not in tools"
-                yield case.find(TOOL_REFERENCE, case.place(part), text, id=name)
+                yield case.find(TOOL_REFERENCE, part, text, id=name)
 
 
 def dead_references(part: Part, known: set[str]) -> list[str]:

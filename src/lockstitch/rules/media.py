@@ -31,13 +31,10 @@ IMAGE_TOO_LARGE = rule(
     counted=("image that is too large", "images that are too large"),
     dialects=("anthropic", "bedrock"),
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "<where>.image.source.base64.data: At least one of the image "
-            "dimensions exceed max allowed size<many>: <n> pixels",
-        ),
-    ),
+    errors={
+        "anthropic": "<where>.image.source.base64.data: At least one of the image dimensions "
+        "exceed max allowed size<many>: <n> pixels",
+    },
     summary="an image has more pixels than the provider takes",
     help="heal puts a note in its place and lists the image in the quarantine",
     what="One side of an image is longer than the limit, which tightens once a request holds many "
@@ -52,20 +49,14 @@ BAD_IMAGE = rule(
     counted=("broken image", "broken images"),
     dialects=ALL,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "<where>.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', "
-            "'image/gif' or 'image/webp'",
-        ),
-        (
-            "anthropic (label)",
-            "<where>.image.source.base64: The image was specified using the <label> media type, "
-            "but the image appears to be a <kind> image",
-        ),
-        ("openai-chat", "The image data you provided does not represent a valid image."),
-        ("openai-responses", "The image data you provided does not represent a valid image."),
-    ),
+    errors={
+        "anthropic": "<where>.image.source.base64.media_type: Input should be 'image/jpeg', "
+        "'image/png', 'image/gif' or 'image/webp'",
+        "anthropic (label)": "<where>.image.source.base64: The image was specified using the "
+        "<label> media type, but the image appears to be a <kind> image",
+        "openai-chat": "The image data you provided does not represent a valid image.",
+        "openai-responses": "The image data you provided does not represent a valid image.",
+    },
     summary="an image cannot be decoded, or is not what it is labelled as",
     help="heal corrects a wrong label; an image that cannot be decoded is replaced by a note",
     what="The payload is not valid base64, not an image, or another kind than its label says.",
@@ -79,7 +70,7 @@ ERROR_MEDIA = rule(
     name="media-in-error-result",
     counted=("image in an error result", "images in error results"),
     dialects=("anthropic",),
-    errors=(("anthropic", "all content must be type `text` if `is_error` is true"),),
+    errors={"anthropic": "all content must be type `text` if `is_error` is true"},
     summary="an error result holds something other than text",
     help="heal moves it after the results and keeps the text",
     what="A result with `is_error` may hold text only.",
@@ -93,14 +84,11 @@ TOO_MANY_BYTES = rule(
     counted=("request that is too large", "requests that are too large"),
     dialects=("anthropic", "bedrock", "openai-responses:copilot"),
     lossy=True,
-    errors=(
-        ("anthropic", "Request too large (max 32MB)"),
-        (
-            "openai-responses:copilot",
-            "The request is too large to send through CAPI Responses. Try shortening the "
-            "conversation or prompt. (<size> MB request; <limit> MB limit)",
-        ),
-    ),
+    errors={
+        "anthropic": "Request too large (max 32MB)",
+        "openai-responses:copilot": "The request is too large to send through CAPI Responses. Try "
+        "shortening the conversation or prompt. (<size> MB request; <limit> MB limit)",
+    },
     summary="the request has more bytes than the provider takes",
     help="heal replaces the oldest images by notes until it fits",
     what="Bytes are limited apart from tokens: images count little there and much here.",
@@ -114,13 +102,10 @@ LONE_SURROGATE = rule(
     name="lone-surrogate",
     counted=("broken character", "broken characters"),
     dialects=ALL,
-    errors=(
-        (
-            "anthropic",
-            "The request body is not valid JSON: no low surrogate in string: line 1 column <n> "
-            "(char <n>)",
-        ),
-    ),
+    errors={
+        "anthropic": "The request body is not valid JSON: no low surrogate in string: line 1 "
+        "column <n> (char <n>)",
+    },
     summary="a text holds half of a surrogate pair",
     help="heal replaces it by U+FFFD",
     what="A lone UTF-16 surrogate cannot be encoded; the body is not valid JSON.",
@@ -134,13 +119,10 @@ NUL = rule(
     name="nul-character",
     counted=("NUL character", "NUL characters"),
     dialects=ALL,
-    errors=(
-        (
-            "anthropic",
-            "The request body is not valid JSON: unexpected end of data: line 1 column <n> "
-            "(char <n>)",
-        ),
-    ),
+    errors={
+        "anthropic": "The request body is not valid JSON: unexpected end of data: line 1 column "
+        "<n> (char <n>)",
+    },
     summary="a text holds a NUL character",
     help="heal replaces it by U+FFFD",
     what="NUL ends the text for some parsers and is refused by others (PostgreSQL's jsonb). The "
@@ -233,7 +215,7 @@ def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
     for part in case.parts.results:
         if has_error_media(part.raw):
-            yield case.find(ERROR_MEDIA, case.place(part), "an error result with non-text content")
+            yield case.find(ERROR_MEDIA, part, "an error result with non-text content")
 
 
 def has_error_media(raw: Any) -> bool:
@@ -323,4 +305,4 @@ def giant_results(case: Case) -> Iterator[Finding]:
     for part in case.parts.results:
         size = len(case.dialect.result_text(part))
         if size > GIANT:
-            yield case.find(GIANT_RESULT, case.place(part), f"a result of {size} characters")
+            yield case.find(GIANT_RESULT, part, f"a result of {size} characters")

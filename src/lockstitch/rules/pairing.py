@@ -22,109 +22,61 @@ from lockstitch.rules.rule import Case, Finding, finder, label, rule
 ALL = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 BLOCKS = ("anthropic", "bedrock")
 
-_NO_RESULT = (
-    (
-        "anthropic",
-        "messages.<N>: `tool_use` ids were found without `tool_result` blocks immediately after: "
-        "<id>. Each `tool_use` block must have a corresponding `tool_result` block in the next "
-        "message.",
-    ),
-    (
-        "anthropic (older)",
-        "Did not find 1 tool_result block(s) at the beginning of this message. Messages following "
-        "tool_use blocks must begin with a matching number of tool_result blocks.",
-    ),
-    (
-        "openai-chat",
-        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
-        "each 'tool_call_id'. The following tool_call_ids did not have response messages: <id>",
-    ),
-    (
-        "openai-chat:deepseek",
-        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
-        "each 'tool_call_id'. (insufficient tool messages following tool_calls message)",
-    ),
-    ("openai-chat:mistral", "Not the same number of function calls and responses"),
-    ("openai-chat:glm", "messages 参数非法。请检查文档。"),
-    ("openai-chat:minimax", "invalid params, tool call result does not follow tool call (2013)"),
-    ("openai-responses", "No tool output found for <kind> <id>."),
-    (
-        "gemini",
-        "Please ensure that the number of function response parts is equal to the number of "
-        "function call parts of the function call turn.",
-    ),
-    (
-        "bedrock",
-        "Expected toolResult blocks at messages.<next>.content for the following Ids: <id>",
-    ),
-    (
-        "langchain",
-        "Found AIMessages with tool_calls that do not have a corresponding ToolMessage. Here are "
-        "the first few of those tool calls: [<id>]",
-    ),
-)
-_NO_CALL = (
-    (
-        "anthropic",
-        "messages.<N>.content.<M>: unexpected `tool_use_id` found in `tool_result` blocks: <id>. "
-        "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
-        "message.",
-    ),
-    (
-        "openai-chat",
-        "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
-        "with 'tool_calls'.",
-    ),
-    ("openai-chat:mistral", "Unexpected role 'tool' after role 'user'"),
-    (
-        "openai-chat:kimi",
-        "tool message tool_call_id '<id>' does not match any tool call in the preceding assistant "
-        "messages",
-    ),
-    (
-        "openai-chat:moonshot",
-        "tool message tool_call_id '<id>' does not match any tool call in the preceding assistant "
-        "messages",
-    ),
-    ("openai-chat:minimax", "invalid params, tool result's tool id(<id>) not found (2013)"),
-    ("openai-responses", "No tool call found for function call output with call_id <id>."),
-    (
-        "gemini",
-        "Please ensure that function response turn comes immediately after a function call turn.",
-    ),
-    (
-        "bedrock",
-        "The number of toolResult blocks at messages.<N>.content exceeds the number of toolUse "
-        "blocks of previous turn.",
-    ),
-)
-_TWICE = (
-    (
-        "anthropic",
-        "each tool_use must have a single result. Found multiple `tool_result` blocks with id: "
-        "<id>",
-    ),
-    ("openai-responses", "Duplicate function_call_output for call_id <id>"),
-    ("openai-chat:mistral", "Not the same number of function calls and responses"),
-    (
-        "openai-chat",
-        "Invalid parameter: Duplicate value for 'tool_call_id' of '<id>', in messages[<before>] "
-        "and messages[<again>].",
-    ),
-    (
-        "gemini",
-        "Please ensure that the number of function response parts is equal to the number of "
-        "function call parts of the function call turn.",
-    ),
-    (
-        "bedrock",
-        "The number of toolResult blocks at messages.<N>.content exceeds the number of toolUse "
-        "blocks of previous turn.",
-    ),
-)
+_NO_RESULT = {
+    "anthropic": "messages.<N>: `tool_use` ids were found without `tool_result` blocks "
+    "immediately after: <id>. Each `tool_use` block must have a corresponding `tool_result` block "
+    "in the next message.",
+    "anthropic (older)": "Did not find 1 tool_result block(s) at the beginning of this message. "
+    "Messages following tool_use blocks must begin with a matching number of tool_result blocks.",
+    "openai-chat": "An assistant message with 'tool_calls' must be followed by tool messages "
+    "responding to each 'tool_call_id'. The following tool_call_ids did not have response "
+    "messages: <id>",
+    "openai-chat:deepseek": "An assistant message with 'tool_calls' must be followed by tool "
+    "messages responding to each 'tool_call_id'. (insufficient tool messages following tool_calls "
+    "message)",
+    "openai-chat:mistral": "Not the same number of function calls and responses",
+    "openai-chat:glm": "messages 参数非法。请检查文档。",
+    "openai-chat:minimax": "invalid params, tool call result does not follow tool call (2013)",
+    "openai-responses": "No tool output found for <kind> <id>.",
+    "gemini": "Please ensure that the number of function response parts is equal to the number of "
+    "function call parts of the function call turn.",
+    "bedrock": "Expected toolResult blocks at messages.<next>.content for the following Ids: <id>",
+    "langchain": "Found AIMessages with tool_calls that do not have a corresponding ToolMessage. "
+    "Here are the first few of those tool calls: [<id>]",
+}
+_NO_CALL = {
+    "anthropic": "messages.<N>.content.<M>: unexpected `tool_use_id` found in `tool_result` "
+    "blocks: <id>. Each `tool_result` block must have a corresponding `tool_use` block in the "
+    "previous message.",
+    "openai-chat": "Invalid parameter: messages with role 'tool' must be a response to a "
+    "preceeding message with 'tool_calls'.",
+    "openai-chat:mistral": "Unexpected role 'tool' after role 'user'",
+    "openai-chat:kimi": "tool message tool_call_id '<id>' does not match any tool call in the "
+    "preceding assistant messages",
+    "openai-chat:moonshot": "tool message tool_call_id '<id>' does not match any tool call in the "
+    "preceding assistant messages",
+    "openai-chat:minimax": "invalid params, tool result's tool id(<id>) not found (2013)",
+    "openai-responses": "No tool call found for function call output with call_id <id>.",
+    "gemini": "Please ensure that function response turn comes immediately after a function call "
+    "turn.",
+    "bedrock": "The number of toolResult blocks at messages.<N>.content exceeds the number of "
+    "toolUse blocks of previous turn.",
+}
+_TWICE = {
+    "anthropic": "each tool_use must have a single result. Found multiple `tool_result` blocks "
+    "with id: <id>",
+    "openai-responses": "Duplicate function_call_output for call_id <id>",
+    "openai-chat:mistral": "Not the same number of function calls and responses",
+    "openai-chat": "Invalid parameter: Duplicate value for 'tool_call_id' of '<id>', in "
+    "messages[<before>] and messages[<again>].",
+    "gemini": "Please ensure that the number of function response parts is equal to the number of "
+    "function call parts of the function call turn.",
+    "bedrock": "The number of toolResult blocks at messages.<N>.content exceeds the number of "
+    "toolUse blocks of previous turn.",
+}
 
 # A result in front of its call is refused as if its call did not exist.
-_EARLY = tuple((f"{who} (early)", text) for who, text in _NO_CALL)
+_EARLY = {f"{who} (early)": text for who, text in _NO_CALL.items()}
 
 ORPHAN_CALL = rule(
     code="LS101",
@@ -176,7 +128,10 @@ DISPLACED_RESULT = rule(
     name="displaced-result",
     counted=("tool result in the wrong place", "tool results in the wrong place"),
     dialects=ALL,
-    errors=(*_NO_RESULT, *_EARLY),
+    errors={
+        **_NO_RESULT,
+        **_EARLY,
+    },
     summary="the result exists, but not where the provider looks for it",
     help="heal moves the result to its call; what was in between comes after it",
     what="Call and result are both there, but something is between them, or the result comes "
@@ -231,18 +186,13 @@ SERVER_PAIR = rule(
     counted=("half of a server tool call", "halves of server tool calls"),
     dialects=BLOCKS,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>: `<name>` tool use with id `<id>` was found without a corresponding "
-            "`<name>_tool_result` block",
-        ),
-        (
-            "anthropic (result)",
-            "messages.<N>.content.<M>: unexpected `tool_use_id` found in `<kind>` blocks: <id>. "
-            "Each `<kind>` block must have a corresponding `server_tool_use` block before it.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: `<name>` tool use with id `<id>` was found without a "
+        "corresponding `<name>_tool_result` block",
+        "anthropic (result)": "messages.<N>.content.<M>: unexpected `tool_use_id` found in "
+        "`<kind>` blocks: <id>. Each `<kind>` block must have a corresponding `server_tool_use` "
+        "block before it.",
+    },
     summary="a tool the provider runs itself is missing its call or its result",
     help="heal removes the half that is left; it is listed in the quarantine",
     what="A server-side tool call (web search, code execution, MCP …) lost its result, or the "
@@ -258,7 +208,7 @@ OUTPUT_KIND = rule(
     counted=("tool result of the wrong kind", "tool results of the wrong kind"),
     lossy=True,
     dialects=("openai-responses",),
-    errors=(("openai-responses", "No tool output found for <kind> <id>."),),
+    errors={"openai-responses": "No tool output found for <kind> <id>."},
     summary="the output is of another kind than the call",
     help="heal rewrites it as the output kind that belongs to the call",
     what="Each call kind of the Responses API has its own output kind; this pair does not match.",
@@ -328,10 +278,10 @@ def unpaired_results(case: Case) -> Iterator[Finding]:
         if verdict == ORPHAN and case.leans_on_stored_state:
             if number in repeated:
                 text = f"call {label(result)} is answered again"
-                yield case.find(DUPLICATE_RESULT, case.place(result), text, id=result.id)
+                yield case.find(DUPLICATE_RESULT, result, text, id=result.id)
         elif verdict == ORPHAN:
             text = f"result for {label(result)} answers no call in this list"
-            yield case.find(ORPHAN_RESULT, case.place(result), text, id=result.id)
+            yield case.find(ORPHAN_RESULT, result, text, id=result.id)
         elif verdict == DUPLICATE:
             yield _repeated(case, number, result)
 
@@ -362,7 +312,7 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
     first, last = sorted((result, other), key=lambda part: (part.home, part.at))
     return case.find(
         kind,
-        case.place(result if real is None else first),
+        result if real is None else first,
         text,
         id=result.id,
         before=case.number(first.home),
@@ -457,7 +407,7 @@ def server_pairs(case: Case) -> Iterator[Finding]:
         text = f"server tool {label(part)} has no {'result' if is_call else 'call'}"
         yield case.find(
             SERVER_PAIR,
-            case.place(part),
+            part,
             text,
             wording="" if is_call else "result",
             id=part.id,
@@ -523,7 +473,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
         if result.flavor not in CALL_KINDS[call.flavor].outputs:
             text = f"{call.flavor} {label(call)} is answered by a {result.flavor}"
             kind = call.flavor.replace("_", " ")
-            yield case.find(OUTPUT_KIND, case.place(result), text, id=call.id, kind=kind)
+            yield case.find(OUTPUT_KIND, result, text, id=call.id, kind=kind)
 
 
 @finder("anthropic", "bedrock", having=(TEXT_BEHIND_CALL,))
@@ -537,9 +487,8 @@ def text_after_call(case: Case) -> Iterator[Finding]:
         seen = call.home
         if message.role == ASSISTANT and text_behind_calls(message):
             text = f"text follows call {label(call)} in the same message"
-            place = case.place(call)
             behind = case.number(message.index) + 1
-            yield case.find(TEXT_AFTER_CALL, place, text, id=call.id, next=behind)
+            yield case.find(TEXT_AFTER_CALL, call, text, id=call.id, next=behind)
 
 
 def text_behind_calls(message: Message) -> list[Part]:
@@ -560,7 +509,7 @@ def twin_calls(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         for part in unlisted_twins(message):
             text = f"content holds call {label(part)}, tool_calls does not"
-            yield case.find(TWO_RECORDS, case.place(part), text, id=part.id)
+            yield case.find(TWO_RECORDS, part, text, id=part.id)
 
 
 def unlisted_twins(message: Message) -> list[Part]:

@@ -15,6 +15,7 @@ from lockstitch.conversation.parts import (
     Message,
     Part,
 )
+from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.gemini import signature_of
 from lockstitch.dialects.profiles import issuer_of
 from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule
@@ -31,7 +32,9 @@ COLLAPSED_STEPS = rule(
     name="collapsed-steps",
     counted=("message with several steps glued together", "messages with steps glued together"),
     dialects=SIGNED,
-    errors=(("anthropic", _CHANGED_TEXT),),
+    errors={
+        "anthropic": _CHANGED_TEXT,
+    },
     summary="several steps of a tool loop are glued into one assistant message",
     help="heal splits the message where the next step's thinking begins",
     what="Thinking follows a tool call inside one message: that is a new step of the loop.",
@@ -45,7 +48,10 @@ UNSIGNED_THINKING = rule(
     counted=("thinking block without a signature", "thinking blocks without signatures"),
     dialects=SIGNED,
     lossy=True,
-    errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
+    errors={
+        "anthropic": _INVALID_SIGNATURE,
+        "bedrock": _INVALID_SIGNATURE,
+    },
     summary="a thinking block has no signature",
     help="heal drops the block and lists it in the quarantine",
     what="A thinking block can only be replayed with the signature it was issued with.",
@@ -58,12 +64,9 @@ EMPTY_THINKING = rule(
     name="empty-thinking",
     counted=("empty thinking block", "empty thinking blocks"),
     dialects=SIGNED,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.thinking: each thinking block must contain thinking",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.thinking: each thinking block must contain thinking",
+    },
     summary="a thinking block is empty and unsigned",
     help="heal drops the block",
     what="A block with neither text nor signature carries nothing. One that is empty but signed "
@@ -78,7 +81,10 @@ FOREIGN_REASONING = rule(
     counted=("reasoning block from another vendor", "reasoning blocks from another vendor"),
     dialects=("anthropic", "openai-responses", "bedrock", "langchain"),
     lossy=True,
-    errors=(("anthropic", _INVALID_SIGNATURE), ("bedrock", _INVALID_SIGNATURE)),
+    errors={
+        "anthropic": _INVALID_SIGNATURE,
+        "bedrock": _INVALID_SIGNATURE,
+    },
     summary="reasoning was issued by another vendor than the one asked",
     help="heal drops the reasoning and lists it in the quarantine",
     what="Signatures and encrypted reasoning verify only with who issued them.",
@@ -93,16 +99,13 @@ THINKING_FIRST = rule(
     name="thinking-first",
     counted=("turn that does not start with thinking", "turns that do not start with thinking"),
     dialects=("anthropic",),
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>.type: Expected `thinking` or `redacted_thinking`, but found "
-            "`<kind>`. When `thinking` is enabled, a final `assistant` message must start with a "
-            "thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks). "
-            "We recommend you include thinking blocks from previous turns. To avoid this "
-            "requirement, disable `thinking`.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>.type: Expected `thinking` or `redacted_thinking`, "
+        "but found `<kind>`. When `thinking` is enabled, a final `assistant` message must start "
+        "with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` "
+        "blocks). We recommend you include thinking blocks from previous turns. To avoid this "
+        "requirement, disable `thinking`.",
+    },
     summary="thinking is enabled, but the running tool turn does not start with thinking",
     help="heal disables thinking for this one request",
     what="With manual thinking the assistant message of a running tool loop must start with its "
@@ -118,17 +121,11 @@ THINKING_LAST = rule(
     counted=("turn that ends with thinking", "turns that end with thinking"),
     dialects=SIGNED,
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>: The final block in an assistant message cannot be `thinking`.",
-        ),
-        (
-            "bedrock",
-            "The content field in the Message object at messages.<N> is empty. Add a ContentBlock "
-            "object to the content field and try again.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>: The final block in an assistant message cannot be `thinking`.",
+        "bedrock": "The content field in the Message object at messages.<N> is empty. Add a "
+        "ContentBlock object to the content field and try again.",
+    },
     summary="an assistant turn ends with thinking",
     help="heal drops the trailing thinking and lists it in the quarantine",
     what="A turn consists of thinking alone, or its last block is thinking.",
@@ -142,12 +139,10 @@ LONE_REASONING = rule(
     counted=("reasoning item without its output", "reasoning items without their output"),
     dialects=("openai-responses",),
     lossy=True,
-    errors=(
-        (
-            "openai-responses",
-            "Item '<id>' of type 'reasoning' was provided without its required following item.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Item '<id>' of type 'reasoning' was provided without its required "
+        "following item.",
+    },
     summary="a reasoning item is not followed by what it produced",
     help="heal drops the reasoning item and lists it in the quarantine",
     what="A reasoning item that is sent with its id and the item it produced are one unit. Without "
@@ -164,13 +159,10 @@ STORED_STATE = rule(
     counted=("reference to state nobody kept", "references to state nobody kept"),
     dialects=("openai-responses",),
     lossy=True,
-    errors=(
-        (
-            "openai-responses",
-            "Item with id '<id>' not found. Items are not persisted when `store` is set to false. "
-            "Try again with `store` set to true, or remove this item from your input.",
-        ),
-    ),
+    errors={
+        "openai-responses": "Item with id '<id>' not found. Items are not persisted when `store` "
+        "is set to false. Try again with `store` set to true, or remove this item from your input.",
+    },
     summary="an item refers to state the provider was told not to keep",
     help="heal drops the reference and lists it in the quarantine",
     what="With `store: false` a bare reference, or reasoning without its encrypted content, "
@@ -186,13 +178,10 @@ BOUND_REASONING = rule(
     counted=("thinking block that no longer fits", "thinking blocks that no longer fit"),
     dialects=("anthropic", "bedrock"),
     lossy=True,
-    errors=(
-        (
-            "anthropic",
-            "messages.<N>.content.<M>: Invalid `signature` in `thinking` block. The block is bound "
-            "to a different conversation.",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.content.<M>: Invalid `signature` in `thinking` block. The "
+        "block is bound to a different conversation.",
+    },
     summary="thinking is bound to a prefix that a repair had to change",
     help="heal drops the thinking after the first place it changed",
     what="Newer Claude models accept a replayed thinking block only while everything before it is "
@@ -209,10 +198,10 @@ REASONING_SHAPE = rule(
     name="reasoning-shape",
     counted=("incomplete reasoning item", "incomplete reasoning items"),
     dialects=("openai-responses",),
-    errors=(
-        ("openai-responses", "Input[<N>] missing required field `summary`"),
-        ("openai-responses (content)", "Invalid 'input[<N>].content': array too long"),
-    ),
+    errors={
+        "openai-responses": "Input[<N>] missing required field `summary`",
+        "openai-responses (content)": "Invalid 'input[<N>].content': array too long",
+    },
     summary="a reasoning item lacks a field the provider requires",
     help="heal adds the empty `summary`",
     what="`summary` is required, even when it is empty, and may hold only texts.",
@@ -225,16 +214,13 @@ THOUGHT_SIGNATURE = rule(
     name="missing-thought-signature",
     counted=("missing thought signature", "missing thought signatures"),
     dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Function call is missing a thought_signature in functionCall parts. This is required "
-            "for tools to work correctly, and missing thought_signature may lead to degraded model "
-            "performance. Additional data, function call `default_api:<name>` , position <n>. "
-            "Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more "
-            "details.",
-        ),
-    ),
+    errors={
+        "gemini": "Function call is missing a thought_signature in functionCall parts. This is "
+        "required for tools to work correctly, and missing thought_signature may lead to degraded "
+        "model performance. Additional data, function call `default_api:<name>` , position <n>. "
+        "Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more "
+        "details.",
+    },
     summary="the first function call of a step has no thought signature",
     help="heal adds the documented sentinel signature",
     what="Gemini 3 and later want a thought signature on the first call of each step of the "
@@ -250,16 +236,12 @@ REASONING_REQUIRED = rule(
     name="reasoning-required",
     counted=("turn without its reasoning", "turns without their reasoning"),
     dialects=("openai-chat:deepseek", "anthropic:deepseek"),
-    errors=(
-        (
-            "openai-chat:deepseek",
-            "The `reasoning_content` in the thinking mode must be passed back to the API.",
-        ),
-        (
-            "anthropic:deepseek",
-            "The `content[].thinking` in the thinking mode must be passed back to the API.",
-        ),
-    ),
+    errors={
+        "openai-chat:deepseek": "The `reasoning_content` in the thinking mode must be passed back "
+        "to the API.",
+        "anthropic:deepseek": "The `content[].thinking` in the thinking mode must be passed back "
+        "to the API.",
+    },
     summary="an assistant turn lacks the reasoning this provider wants back",
     help="heal adds the empty field",
     what="This provider wants the reasoning of every assistant turn that calls tools back, even if "
@@ -275,8 +257,7 @@ def collapsed_steps(case: Case) -> Iterator[Finding]:
     """LS301."""
     for message in case.messages:
         for start in step_starts(message)[:1] if message.role == ASSISTANT else ():
-            place = case.place(message.parts[start])
-            yield case.find(COLLAPSED_STEPS, place, "thinking follows a tool call")
+            yield case.find(COLLAPSED_STEPS, message.parts[start], "thinking follows a tool call")
 
 
 def step_starts(message: Message) -> list[int]:
@@ -300,9 +281,9 @@ def signatures(case: Case) -> Iterator[Finding]:
     for part in case.parts.reasoning:
         fault = signature_fault(part)
         if fault == "empty":
-            yield case.find(EMPTY_THINKING, case.place(part), "empty, unsigned thinking block")
+            yield case.find(EMPTY_THINKING, part, "empty, unsigned thinking block")
         elif fault:
-            yield case.find(UNSIGNED_THINKING, case.place(part), "thinking block without signature")
+            yield case.find(UNSIGNED_THINKING, part, "thinking block without signature")
 
 
 def signature_fault(part: Part) -> str:
@@ -338,7 +319,7 @@ def foreign_reasoning(case: Case) -> Iterator[Finding]:
             for part in message.parts:
                 if part.kind == REASONING:
                     text = "this reasoning was issued by another vendor's model"
-                    yield case.find(FOREIGN_REASONING, case.place(part), text)
+                    yield case.find(FOREIGN_REASONING, part, text)
 
 
 def is_foreign(message: Message, asked: str) -> bool:
@@ -393,8 +374,9 @@ def thinking_last(case: Case) -> Iterator[Finding]:
         return
     for message, ends in zip(case.messages, turn_ends(case.messages), strict=True):
         if ends and ends_with_thinking(message):
-            place = case.place(message.parts[-1])
-            yield case.find(THINKING_LAST, place, "the assistant turn ends with thinking")
+            yield case.find(
+                THINKING_LAST, message.parts[-1], "the assistant turn ends with thinking"
+            )
 
 
 def ends_with_thinking(message: Message) -> bool:
@@ -434,19 +416,19 @@ def reasoning_items(case: Case) -> Iterator[Finding]:
             continue
         if unstored and points_at_nothing(part):
             text = "this refers to state that `store: false` does not keep"
-            yield case.find(STORED_STATE, case.place(part), text, id=part.raw.get("id"))
+            yield case.find(STORED_STATE, part, text, id=part.raw.get("id"))
         elif part.kind != REASONING:
             continue
         elif ends and is_named(part):
             text = "this reasoning item is not followed by what it produced"
             taken = unstored and part.raw.get("encrypted_content")
             severity = WARNING if taken else ERROR
-            yield case.find(LONE_REASONING, case.place(part), text, severity=severity, id=part.id)
+            yield case.find(LONE_REASONING, part, text, severity=severity, id=part.id)
         elif not isinstance(part.raw.get("summary"), list):
-            yield case.find(REASONING_SHAPE, case.place(part), "`summary` is missing")
+            yield case.find(REASONING_SHAPE, part, "`summary` is missing")
         elif whole_summary(part) != part.raw["summary"]:
             text = "`summary` holds something that is not text"
-            yield case.find(REASONING_SHAPE, case.place(part), text, lossy=True)
+            yield case.find(REASONING_SHAPE, part, text, lossy=True)
 
 
 def whole_summary(part: Part) -> list[Any]:
@@ -495,7 +477,7 @@ def thought_signatures(case: Case) -> Iterator[Finding]:
     for part in unsigned_first_calls(case.messages):
         text = "the first function call of this step has no thought signature"
         position = part.home + 1
-        yield case.find(THOUGHT_SIGNATURE, case.place(part), text, name=part.name, n=position)
+        yield case.find(THOUGHT_SIGNATURE, part, text, name=part.name, n=position)
 
 
 def unsigned_first_calls(messages: list[Message]) -> list[Part]:
@@ -519,17 +501,16 @@ def _is_prompt(message: Message) -> bool:
 def reasoning_required(case: Case) -> Iterator[Finding]:
     """LS312."""
     for message in case.messages:
-        if lacks_reasoning(message, case.profile.dialect):
+        if lacks_reasoning(message, case.dialect):
             text = "this assistant turn has no reasoning to hand back"
-            yield case.find(REASONING_REQUIRED, case.place_at(message.index), text)
+            yield case.find(REASONING_REQUIRED, message, text)
 
 
-def lacks_reasoning(message: Message, dialect: str) -> bool:
+def lacks_reasoning(message: Message, dialect: Dialect) -> bool:
     """Whether an assistant message with calls carries no reasoning at all."""
     if message.role != ASSISTANT or not message.has(CALL):
         return False
-    if dialect == "openai-chat":
-        return not isinstance(message.raw, dict) or not isinstance(
-            message.raw.get("reasoning_content"), str
-        )
+    if dialect.reasoning_field:
+        raw = message.raw if isinstance(message.raw, dict) else {}
+        return not isinstance(raw.get(dialect.reasoning_field), str)
     return not message.has(REASONING)

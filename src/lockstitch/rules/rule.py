@@ -7,8 +7,9 @@ session does not know the codes, and a list of sessions says it like that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -73,13 +74,14 @@ def is_broken(findings: Iterable[Finding]) -> bool:
 Find = Callable[["Case"], Iterator[Finding]]
 
 
-def rule(*, counted: tuple[str, str], **fields: Any) -> Rule:
+def rule(
+    *, counted: tuple[str, str], errors: Mapping[str, str] = MappingProxyType({}), **fields: Any
+) -> Rule:
     """Register a rule in the catalogue; ``counted`` is one and several of what it finds."""
-    entry = Rule(**fields)
+    entry = Rule(errors=tuple(errors.items()), **fields)
     RULES[entry.code] = entry
     COUNTED[entry.code] = counted
-    # of several texts that somebody has for a rule, the first one counts
-    _SAID[entry.code] = dict(reversed(entry.errors))
+    _SAID[entry.code] = errors
     return entry
 
 
@@ -97,7 +99,7 @@ class Finder(Struct, frozen=True):
 
 RULES: dict[str, Rule] = {}
 COUNTED: dict[str, tuple[str, str]] = {}
-_SAID: dict[str, dict[str, str]] = {}
+_SAID: dict[str, Mapping[str, str]] = {}
 FINDERS: list[Finder] = []
 
 
@@ -237,9 +239,17 @@ class Case:
         numbers = self.request.numbers
         return index if numbers is None or not 0 <= index < len(numbers) else numbers[index]
 
-    def place(self, part: Part) -> Place:
-        """Return the place of a part."""
-        return self.place_at(part.home, part.at)
+    def place(self, what: Part | Message | Place) -> Place:
+        """Return the place of a part or a message; that of a new message is where its parts were.
+
+        One with none of the list's parts counts as behind all others.
+        """
+        if isinstance(what, Part):
+            return self.place_at(what.home, what.at)
+        if isinstance(what, Place):
+            return what
+        homes = [what.index, *(part.home for part in what.parts)]
+        return self.place_at(next((home for home in homes if home >= 0), len(self.messages)))
 
     def place_at(self, index: int, at: Path = ()) -> Place:
         """Return the place of a message, or of something in it."""
@@ -252,7 +262,7 @@ class Case:
     def find(  # noqa: PLR0913 - all but three by keyword, each with a default
         self,
         rule: Rule,
-        place: Place,
+        what: Part | Message | Place,
         message: str,
         *,
         wording: str = "",
@@ -261,12 +271,13 @@ class Case:
         lossy: bool | None = None,
         **fills: object,
     ) -> Finding:
-        """Make a finding that predicts the provider's own error text.
+        """Make a finding on a part, a message or a place, with the error that the provider gives.
 
         ``wording`` picks one of several texts that a provider has for a rule.
         How bad it is, whether it can be repaired, and whether that loses anything, is the rule's
         word unless this very place is known to be different.
         """
+        place = self.place(what)
         said = _SAID[rule.code]
         who: tuple[str, ...] = (self.profile.full_name, self.profile.dialect)
         if wording:

@@ -7,7 +7,7 @@ LS8xx: compactions that cut where they must not, or that were not finished.
 
 from __future__ import annotations
 
-from lockstitch.rules.rule import ERROR, NOTE, WARNING, rule
+from lockstitch.rules.rule import NOTE, WARNING, rule
 
 LINES = ("claude-code", "codex", "pi", "gemini-cli", "list")
 
@@ -15,56 +15,38 @@ TORN_LINE = rule(
     code="LS601",
     name="torn-line",
     counted=("torn line", "torn lines"),
-    severity=ERROR,
     formats=(*LINES, "opencode-export"),
-    lossy=False,
     summary="a line of the file, or the file itself, breaks off in the middle of a record",
     help="repair takes the torn piece out of the file and keeps it with the backup",
-    what=(
-        "The line is not JSON and cannot be made JSON without inventing the rest of it. "
-        "Programs skip it in silence, stop at it, or refuse the whole session. A file that is one "
-        "JSON document, or packed, cannot be read at all by its program if its end is missing."
-    ),
-    cause=(
-        "The process was killed while it wrote, the disk was full, or the machine lost power: the "
-        "record is written by one call and may be cut anywhere."
-    ),
-    repair=(
-        "The torn bytes are moved to the quarantine in the backup's manifest, whole, and a "
-        "document is closed after what is whole. "
-        "A call whose result was torn gets a neutral result, as one whose result was never written."
-    ),
+    what="The line is not JSON and cannot be made JSON without inventing the rest of it. Programs "
+    "skip it in silence, stop at it, or refuse the whole session. A file that is one JSON "
+    "document, or packed, cannot be read at all by its program if its end is missing.",
+    cause="The process was killed while it wrote, the disk was full, or the machine lost power: "
+    "the record is written by one call and may be cut anywhere.",
+    repair="The torn bytes are moved to the quarantine in the backup's manifest, whole, and a "
+    "document is closed after what is whole. A call whose result was torn gets a neutral result, "
+    "as one whose result was never written.",
     failures=("F56", "F60"),
 )
-
 WELDED = rule(
     code="LS602",
     name="welded-records",
     counted=("line with records glued together", "lines with records glued together"),
-    severity=ERROR,
     formats=LINES,
     summary="two records are on one line",
     help="repair gives every record that is whole a line of its own",
-    what=(
-        "A record was written after another one, often after the torn half of one, without a "
-        "line break between. Programs that read line by line skip both, the good one too."
-    ),
-    cause=(
-        "A torn last line followed by a new append that did not look, two processes that write at "
-        "once, or a record and its line break written by two calls."
-    ),
-    repair=(
-        "The line is searched for record starts; every whole record keeps its bytes on a line of "
-        "its own, and what is torn goes to the quarantine."
-    ),
+    what="A record was written after another one, often after the torn half of one, without a "
+    "line break between. Programs that read line by line skip both, the good one too.",
+    cause="A torn last line followed by a new append that did not look, two processes that write "
+    "at once, or a record and its line break written by two calls.",
+    repair="The line is searched for record starts; every whole record keeps its bytes on a line "
+    "of its own, and what is torn goes to the quarantine.",
     failures=("F57",),
 )
-
 NUL_RUN = rule(
     code="LS603",
     name="nul-run",
     counted=("run of NUL bytes", "runs of NUL bytes"),
-    severity=ERROR,
     formats=LINES,
     summary="the file holds a run of NUL bytes",
     help="repair takes the NUL bytes out and keeps the records around them",
@@ -73,7 +55,6 @@ NUL_RUN = rule(
     repair="The zeros are removed; records before, after and around them keep their bytes.",
     failures=("F58",),
 )
-
 BYTE_ORDER_MARK = rule(
     code="LS604",
     name="byte-order-mark",
@@ -82,20 +63,16 @@ BYTE_ORDER_MARK = rule(
     formats=LINES,
     summary="the file starts with a byte order mark",
     help="repair removes the three bytes",
-    what=(
-        "JSON must not start with one; readers that do not expect it lose the first record. Codex "
-        "and pi refuse the file then, so that it is an error for them."
-    ),
+    what="JSON must not start with one; readers that do not expect it lose the first record. "
+    "Codex and pi refuse the file then, so that it is an error for them.",
     cause="An editor or a script saved the file.",
     repair="The mark is removed.",
     failures=("F60",),
 )
-
 BAD_UTF8 = rule(
     code="LS605",
     name="invalid-encoding",
     counted=("line that is not UTF-8", "lines that are not UTF-8"),
-    severity=ERROR,
     formats=LINES,
     summary="a record holds bytes that are not UTF-8",
     help="repair replaces the bytes with U+FFFD and keeps the original ones with the backup",
@@ -104,7 +81,6 @@ BAD_UTF8 = rule(
     repair="Each invalid sequence becomes one U+FFFD; the line keeps all its other bytes.",
     failures=("F60",),
 )
-
 NOT_AN_OBJECT = rule(
     code="LS606",
     name="not-an-object",
@@ -118,7 +94,6 @@ NOT_AN_OBJECT = rule(
     repair="The line goes to the quarantine.",
     failures=("F60",),
 )
-
 DUPLICATED = rule(
     code="LS607",
     name="duplicated-record",
@@ -132,7 +107,6 @@ DUPLICATED = rule(
     repair="The first copy stays; the others go. They are equal, so nothing is lost.",
     failures=("F69",),
 )
-
 MISSING_NEWLINE = rule(
     code="LS608",
     name="missing-newline",
@@ -141,20 +115,16 @@ MISSING_NEWLINE = rule(
     formats=LINES,
     summary="the last line has no line break",
     help="this harms nobody; a repair for another reason adds it, and so does --notes",
-    what=(
-        "The record is whole, and every program reads it. One that appends without looking may "
-        "glue its next record to it; `repair` takes the two apart then."
-    ),
+    what="The record is whole, and every program reads it. One that appends without looking may "
+    "glue its next record to it; `repair` takes the two apart then.",
     cause="The process died between the record and its line break, or an editor removed it.",
     repair="A line break is added.",
     failures=("F57",),
 )
-
 BROKEN_LINE = rule(
     code="LS609",
     name="broken-line",
     counted=("broken line", "broken lines"),
-    severity=ERROR,
     formats=LINES,
     summary="a record holds raw control characters or is spread over several lines",
     help="repair writes it as one line, with the characters escaped",
@@ -163,24 +133,19 @@ BROKEN_LINE = rule(
     repair="The lines are joined and the characters escaped; nothing is lost.",
     failures=("F59",),
 )
-
 SPREAD_RECORD = rule(
     code="LS612",
     name="spread-record",
     counted=("record spread over several lines", "records spread over several lines"),
-    severity=ERROR,
     formats=LINES,
     summary="a record is spread over several lines, although nothing in it is broken",
     help="repair writes it on one line",
-    what=(
-        "The record is whole, with line breaks between its tokens. Programs that read one record "
-        "a line take none of its lines for one; the newest Claude Code reads it."
-    ),
+    what="The record is whole, with line breaks between its tokens. Programs that read one record "
+    "a line take none of its lines for one; the newest Claude Code reads it.",
     cause="An editor or a formatter that prints JSON for people, or somebody who edited the file.",
     repair="The line breaks between its tokens become spaces; every other byte stays.",
     failures=("F59",),
 )
-
 UNREAD_VALUE = rule(
     code="LS613",
     name="unread-value",
@@ -190,20 +155,15 @@ UNREAD_VALUE = rule(
     fixable=False,
     summary="a record holds a value that is valid JSON, but cannot be read here",
     help="nothing is wrong with it; a repair leaves the record as it is",
-    what=(
-        "An integer of more than 4300 digits, or lists and objects within a thousand others: JSON "
-        "allows both, and programs in other languages read them. All the rest of the record is "
-        "read and checked as ever; the value itself is only checked to be JSON."
-    ),
+    what="An integer of more than 4300 digits, or lists and objects within a thousand others: "
+    "JSON allows both, and programs in other languages read them. All the rest of the record is "
+    "read and checked as ever; the value itself is only checked to be JSON.",
     cause="A tool that was given or gave such a value, or a session made to trip its readers.",
-    repair=(
-        "None. A line or a row with such a value keeps its bytes through every repair, and so does "
-        "the value in a file that is one document. A repair that would have to change it is "
-        "declined with a reason; the session stays as it was."
-    ),
+    repair="None. A line or a row with such a value keeps its bytes through every repair, and so "
+    "does the value in a file that is one document. A repair that would have to change it is "
+    "declined with a reason; the session stays as it was.",
     failures=("F60",),
 )
-
 MALFORMED_RECORD = rule(
     code="LS610",
     name="malformed-record",
@@ -213,54 +173,35 @@ MALFORMED_RECORD = rule(
         *("claude-code", "codex", "pi", "openclaw", "gemini-cli", "opencode", "goose"),
         "openai-agents",
     ),
-    lossy=False,
     summary="a record lacks what its type must have",
-    help=(
-        "repair puts right what the rest of the file tells; a record that holds nothing goes to "
-        "the quarantine, and its neighbours are linked"
-    ),
-    what=(
-        "A message without content, a record without its time, id or payload, or a file that does "
-        "not start with its head. Programs skip such a record, crash on it, or refuse the file."
-    ),
+    help="repair puts right what the rest of the file tells; a record that holds nothing goes to "
+    "the quarantine, and its neighbours are linked",
+    what="A message without content, a record without its time, id or payload, or a file that "
+    "does not start with its head. Programs skip such a record, crash on it, or refuse the file.",
     cause="A program bug, or somebody who edited the file by hand.",
-    repair=(
-        "What the rest of the file tells is put right: a head that is out of place, a time, an id, "
-        "a number, an item in another spelling. A record that holds nothing goes to the "
-        "quarantine, and records that referred to it refer to the one before it. A finding that is "
-        "not marked as fixable is left as it is."
-    ),
+    repair="What the rest of the file tells is put right: a head that is out of place, a time, an "
+    "id, a number, an item in another spelling. A record that holds nothing goes to the "
+    "quarantine, and records that referred to it refer to the one before it. A finding that is "
+    "not marked as fixable is left as it is.",
     failures=("F40", "F104"),
 )
-
 DAMAGED_RECORD = rule(
     code="LS611",
     name="damaged-record",
     counted=("damaged record", "damaged records"),
-    severity=ERROR,
     formats=("lockstitch",),
-    fixable=True,
-    lossy=False,
     summary="a store of Lockstitch's own holds other bytes than were written to it",
-    help=(
-        "`lockstitch repair` rewrites the session from all that can be read, and keeps the "
-        "damaged one next to it; `show` and `export` read what comes after the damage, too"
-    ),
-    what=(
-        "Every record carries a checksum over itself and the one before it, and every large value "
-        "is named by its content. A record that changed, is missing or changed places does not "
-        "fit. The records after it are proven by the checksum that it still carries."
-    ),
-    cause=(
-        "A disk or memory that flipped bits, a copy of a live database made by something other "
-        "than SQLite, or somebody who edited the store by hand. No crash of a writer causes it."
-    ),
-    repair=(
-        "One flipped bit is found by the checksum and put back. Every other record is kept as it "
-        "is, under its number; a record that cannot be put right gives way to a note that keeps "
-        "what is left of it. The damaged session stays as it was found, as NAME.damaged-1, and "
-        "`lockstitch undo` brings it back."
-    ),
+    help="`lockstitch repair` rewrites the session from all that can be read, and keeps the "
+    "damaged one next to it; `show` and `export` read what comes after the damage, too",
+    what="Every record carries a checksum over itself and the one before it, and every large "
+    "value is named by its content. A record that changed, is missing or changed places does not "
+    "fit. The records after it are proven by the checksum that it still carries.",
+    cause="A disk or memory that flipped bits, a copy of a live database made by something other "
+    "than SQLite, or somebody who edited the store by hand. No crash of a writer causes it.",
+    repair="One flipped bit is found by the checksum and put back. Every other record is kept as "
+    "it is, under its number; a record that cannot be put right gives way to a note that keeps "
+    "what is left of it. The damaged session stays as it was found, as NAME.damaged-1, and "
+    "`lockstitch undo` brings it back.",
     failures=("F66",),
 )
 
@@ -275,16 +216,13 @@ DANGLING_PARENT = rule(
     formats=TREES,
     summary="a record names a parent that is not in the file",
     help="repair links it to the record before it",
-    what=(
-        "Claude Code from 2.1.112 on continues from the record before it in the file if that is at "
-        "most five seconds older. Otherwise, and with older versions and pi always, a resume "
-        "leaves everything before it behind, silently: that is an error."
-    ),
+    what="Claude Code from 2.1.112 on continues from the record before it in the file if that is "
+    "at most five seconds older. Otherwise, and with older versions and pi always, a resume "
+    "leaves everything before it behind, silently: that is an error.",
     cause="The parent was never written, was removed by hand, or is in another file.",
     repair="The record is linked to the record before it, where healthy files have the parent.",
     failures=("F77",),
 )
-
 CYCLE = rule(
     code="LS702",
     name="parent-cycle",
@@ -298,12 +236,10 @@ CYCLE = rule(
     repair="The link that closes the circle is replaced; no record is lost.",
     failures=("F80",),
 )
-
 REPEATED_ID = rule(
     code="LS703",
     name="repeated-uuid",
     counted=("record id used twice", "record ids used twice"),
-    severity=ERROR,
     formats=TREES,
     summary="two different records have the same id",
     help="repair gives the second one an id of its own",
@@ -312,109 +248,83 @@ REPEATED_ID = rule(
     repair="The second record gets a new id, and what was written after it refers to that.",
     failures=("F81",),
 )
-
 CUT_OFF = rule(
     code="LS704",
     name="cut-off",
     counted=("break in the conversation", "breaks in the conversation"),
-    severity=ERROR,
     formats=(*TREES, "codex", "gemini-cli"),
     summary="the conversation starts over in the middle of the file",
     help="repair links the record to the turns before it",
     what="A record without a parent ends the walk, and a resume leaves all before it behind.",
     cause="A parent that was lost when the record was written.",
-    repair=(
-        "The record is linked to the last turn before it, unless there is evidence that a person "
-        "cleared the context or went back to its start: a hook of a session's start, a plan that "
-        "is carried out, a compaction, a prompt that the client counted as the first one, or fewer "
-        "tokens sent than before. Such a beginning is left alone and noted."
-    ),
+    repair="The record is linked to the last turn before it, unless there is evidence that a "
+    "person cleared the context or went back to its start: a hook of a session's start, a plan "
+    "that is carried out, a compaction, a prompt that the client counted as the first one, or "
+    "fewer tokens sent than before. Such a beginning is left alone and noted.",
     failures=("F77",),
 )
-
 LOST_REPLY = rule(
     code="LS705",
     name="lost-reply",
     counted=("reply a resume would drop", "replies a resume would drop"),
-    severity=ERROR,
     formats=TREES,
     summary="a reply of the model is on a side branch",
     help="repair puts it back between the prompt and what follows",
-    what=(
-        "The next turn is attached to a control record, or to what came before a dropped call, "
-        "so that a resume no longer sends the reply: the model forgets what it did."
-    ),
-    cause=(
-        "A hook summary, a progress or an error record written late takes the reply's place as "
-        "parent; or a resume by Claude Code up to 2.1.197 after a crash during a call."
-    ),
+    what="The next turn is attached to a control record, or to what came before a dropped call, "
+    "so that a resume no longer sends the reply: the model forgets what it did.",
+    cause="A hook summary, a progress or an error record written late takes the reply's place as "
+    "parent; or a resume by Claude Code up to 2.1.197 after a crash during a call.",
     repair="What follows is attached to the reply; the order of the turns is the order in time.",
     failures=("F78",),
 )
-
 SECOND_WRITER = rule(
     code="LS706",
     name="second-writer",
     counted=("branch from a second window", "branches from a second window"),
-    severity=ERROR,
     formats=TREES,
     summary="a second window wrote turns that a resume will drop",
     help="repair puts the turns of both into one line",
-    what=(
-        "Two windows continued from the same record. A resume reads one branch and drops the other "
-        "silently."
-    ),
+    what="Two windows continued from the same record. A resume reads one branch and drops the "
+    "other silently.",
     cause="The same session was open in two places.",
-    repair=(
-        "Where there is evidence of two windows, the other branch is put before the newer one: "
-        "the two alternate in the file, a turn continues after the other's prompt, a window names "
-        "its leaf after the other has spoken or was closed before, or no rewind is noted where the "
-        "client notes every one. Without evidence it is taken for a rewind and left alone; "
-        "`repair --branch LINE -o FILE` writes it as a session of its own."
-    ),
+    repair="Where there is evidence of two windows, the other branch is put before the newer one: "
+    "the two alternate in the file, a turn continues after the other's prompt, a window names its "
+    "leaf after the other has spoken or was closed before, or no rewind is noted where the client "
+    "notes every one. Without evidence it is taken for a rewind and left alone; `repair --branch "
+    "LINE -o FILE` writes it as a session of its own.",
     failures=("F70",),
 )
-
 SIDE_CHAIN = rule(
     code="LS707",
     name="side-chain-takeover",
     counted=("turn attached to a sub-agent", "turns attached to a sub-agent"),
-    severity=ERROR,
     formats=("claude-code",),
     summary="the conversation continues from a sub-agent's record",
     help="repair links it to the last record of the conversation itself",
-    what=(
-        "A resume follows the sub-agent's records to their own beginning and leaves the "
-        "conversation before behind. Lines within the conversation that only say they are a "
-        "sub-agent's are sent like all others, and are left alone."
-    ),
+    what="A resume follows the sub-agent's records to their own beginning and leaves the "
+    "conversation before behind. Lines within the conversation that only say they are a "
+    "sub-agent's are sent like all others, and are left alone.",
     cause="The sub-agent's last record was taken for the conversation's.",
     repair="The record is linked to the last record of the main conversation before it.",
     failures=("F78", "F85"),
 )
-
 STRANDED_RESULT = rule(
     code="LS708",
     name="stranded-result",
     counted=("misplaced real result", "misplaced real results"),
-    severity=ERROR,
     formats=("claude-code", "codex", "opencode"),
     summary="the real result of a call is stored where a resume does not look",
     help="repair puts the real result in the place of the missing or synthetic one",
-    what=(
-        "The call is open, or answered by a placeholder, but the real result is on a side "
-        "branch, in an event, next to the message or in a sub-agent's file."
-    ),
+    what="The call is open, or answered by a placeholder, but the real result is on a side "
+    "branch, in an event, next to the message or in a sub-agent's file.",
     cause="The process died between the tool's end and the record for the model.",
     repair="The real result is given to the call, marked with nothing: it is what the tool said.",
     failures=("F08", "F13"),
 )
-
 WRONG_RESULT_ID = rule(
     code="LS709",
     name="misaddressed-result",
     counted=("result with the wrong address", "results with the wrong address"),
-    severity=ERROR,
     formats=("claude-code",),
     summary="a result names no call, but the record says which call it answers",
     help="repair addresses the result to that call",
@@ -423,14 +333,12 @@ WRONG_RESULT_ID = rule(
     repair="The id is taken from the call's own record, which the result's record names.",
     failures=("F04",),
 )
-
 UNDATED_LEAF = rule(
     code="LS710",
     name="undated-leaf",
     counted=("last message without a time", "last messages without a time"),
-    severity=ERROR,
     formats=("claude-code",),
-    errors=(("Claude Code", "No conversation found"),),
+    errors={"Claude Code": "No conversation found"},
     summary="the last message has no time that can be read",
     help="repair gives it a time right after the newest one",
     what="Claude Code from 2.1.112 on does not find the session at all, older ones cut the end.",
@@ -438,7 +346,6 @@ UNDATED_LEAF = rule(
     repair="The record gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
 )
-
 OVERTAKEN_LEAF = rule(
     code="LS711",
     name="overtaken-leaf",
@@ -447,11 +354,9 @@ OVERTAKEN_LEAF = rule(
     formats=("claude-code",),
     summary="an earlier line has a newer time than the last one",
     help="repair gives the last line the newest time",
-    what=(
-        "Claude Code before 2.1.112 continues from the line with the newest time, of several equal "
-        "ones at the first, and silently drops what was said after it. Newer versions go "
-        "by the order of the file."
-    ),
+    what="Claude Code before 2.1.112 continues from the line with the newest time, of several "
+    "equal ones at the first, and silently drops what was said after it. Newer versions go by the "
+    "order of the file.",
     cause="A clock that was set back or stopped, or files that were joined.",
     repair="The last line gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
@@ -462,24 +367,19 @@ TORN_COMPACTION = rule(
     code="LS801",
     name="torn-compaction",
     counted=("unfinished compaction", "unfinished compactions"),
-    severity=ERROR,
     formats=("claude-code",),
     summary="a compaction cut the conversation but its summary is missing",
     help="repair takes the cut back, so that the whole conversation is there again",
-    what=(
-        "The boundary is on disk, the summary that should replace all before it is not. A resume "
-        "sends a conversation without its beginning, which is refused, or nothing at all."
-    ),
+    what="The boundary is on disk, the summary that should replace all before it is not. A resume "
+    "sends a conversation without its beginning, which is refused, or nothing at all.",
     cause="The process died between the two records, or the summary's line was torn.",
     repair="The boundary goes to the quarantine, and what follows it is linked to what was before.",
     failures=("F92",),
 )
-
 STALE_PARENT = rule(
     code="LS802",
     name="stale-parent",
     counted=("prompt that bypasses a compaction", "prompts that bypass a compaction"),
-    severity=ERROR,
     formats=("claude-code", "pi"),
     summary="a prompt is attached to a record from before the compaction",
     help="repair links it to the last record after the compaction",
@@ -488,7 +388,6 @@ STALE_PARENT = rule(
     repair="The prompt is linked to the last turn after the compaction.",
     failures=("F94", "F95"),
 )
-
 SPLIT_PAIR = rule(
     code="LS803",
     name="split-by-compaction",
@@ -502,12 +401,10 @@ SPLIT_PAIR = rule(
     repair="The result stays as labelled text; the call before the boundary is left alone.",
     failures=("F87", "F98"),
 )
-
 LOST_SEGMENT = rule(
     code="LS804",
     name="lost-segment",
     counted=("compaction with missing records", "compactions with missing records"),
-    severity=ERROR,
     formats=("claude-code",),
     summary="a compaction names records to keep that are not in the file",
     help="repair takes the missing ones off its list, so that the others are sent again",
@@ -516,19 +413,15 @@ LOST_SEGMENT = rule(
     repair="The ids that lead nowhere are taken off the list; the records themselves are gone.",
     failures=("F84", "F95"),
 )
-
 LATE_COMPACTION = rule(
     code="LS805",
     name="late-compaction",
     counted=("turn lost by a compaction", "turns lost by a compaction"),
-    severity=ERROR,
     formats=("claude-code",),
     summary="turns are neither sent nor covered by the summary of a compaction",
     help="repair puts them after the summary",
-    what=(
-        "The summary was made from an earlier state, and turns that were written meanwhile are "
-        "before the boundary: a resume leaves them behind, and the summary does not cover them."
-    ),
+    what="The summary was made from an earlier state, and turns that were written meanwhile are "
+    "before the boundary: a resume leaves them behind, and the summary does not cover them.",
     cause="A compaction that ran while the conversation went on and was written late.",
     repair="The turns are moved after the summary, before what follows it.",
     failures=("F94", "F98"),

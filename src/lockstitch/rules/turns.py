@@ -25,19 +25,13 @@ ALTERNATION = rule(
     name="roles-do-not-alternate",
     counted=("message out of turn", "messages out of turn"),
     dialects=("bedrock", "openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(
-        (
-            "openai-chat:strict",
-            "After the optional system message, conversation roles must alternate user and "
-            "assistant roles...",
-        ),
-        (
-            "bedrock",
-            'messages: roles must alternate between "user" and "assistant", but found multiple '
-            '"<role>" roles in a row',
-        ),
-        ("openai-chat:mistral", "Unexpected role '<role>' after role '<role>'"),
-    ),
+    errors={
+        "openai-chat:strict": "After the optional system message, conversation roles must "
+        "alternate user and assistant roles...",
+        "bedrock": 'messages: roles must alternate between "user" and "assistant", but found '
+        'multiple "<role>" roles in a row',
+        "openai-chat:mistral": "Unexpected role '<role>' after role '<role>'",
+    },
     summary="two messages of one role follow each other",
     help="heal merges them; assistant turns are never merged across a tool call",
     what="This provider wants user and assistant to alternate.",
@@ -58,16 +52,13 @@ BAD_START = rule(
         "openai-chat:strict",
         "langchain:mistral",
     ),
-    errors=(
-        ("anthropic", 'messages: first message must use the "user" role'),
-        (
-            "bedrock:classic",
-            "A conversation must start with a user message. Try again with a conversation that "
-            "starts with a user message.",
-        ),
-        ("gemini", "History must start with a user turn."),
-        ("openai-chat:strict", "No user query found in messages"),
-    ),
+    errors={
+        "anthropic": 'messages: first message must use the "user" role',
+        "bedrock:classic": "A conversation must start with a user message. Try again with a "
+        "conversation that starts with a user message.",
+        "gemini": "History must start with a user turn.",
+        "openai-chat:strict": "No user query found in messages",
+    },
     summary="the history does not start with a user message",
     help="heal puts a short user message in front",
     what="The first message is not the user's.",
@@ -81,28 +72,16 @@ BAD_END = rule(
     name="bad-end",
     counted=("wrong last message", "wrong last messages"),
     dialects=("anthropic", "gemini", "bedrock", "openai-chat:mistral", "langchain:mistral"),
-    errors=(
-        (
-            "anthropic",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-        (
-            "bedrock",
-            "This model does not support assistant message prefill. The conversation must end with "
-            "a user message.",
-        ),
-        (
-            "openai-chat:mistral",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got "
-            "assistant",
-        ),
-    ),
+    errors={
+        "anthropic": "This model does not support assistant message prefill. The conversation "
+        "must end with a user message.",
+        "gemini": "Please ensure that function call turn comes immediately after a user turn or "
+        "after a function response turn.",
+        "bedrock": "This model does not support assistant message prefill. The conversation must "
+        "end with a user message.",
+        "openai-chat:mistral": "Expected last role User or Tool (or Assistant with prefix True) "
+        "for serving but got assistant",
+    },
     summary="the request ends with an assistant message",
     help="heal appends a short user message; the assistant's words stay",
     what="Newer models refuse a request whose last message is the assistant's.",
@@ -117,7 +96,7 @@ USER_AFTER_TOOL = rule(
     name="user-after-tool",
     counted=("user message right after a result", "user messages right after results"),
     dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
-    errors=(("openai-chat:mistral", "Unexpected role '<role>' after role 'tool'"),),
+    errors={"openai-chat:mistral": "Unexpected role '<role>' after role 'tool'"},
     summary="a user message follows tool results directly",
     help="heal puts a short assistant message between them, on the wire copy",
     what="Mistral wants an assistant turn between tool results and the next user message.",
@@ -130,13 +109,10 @@ CALL_TURN = rule(
     name="misplaced-call-turn",
     counted=("call turn out of place", "call turns out of place"),
     dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that function call turn comes immediately after a user turn or after a "
-            "function response turn.",
-        ),
-    ),
+    errors={
+        "gemini": "Please ensure that function call turn comes immediately after a user turn or "
+        "after a function response turn.",
+    },
     summary="a function call turn follows another model turn",
     help="heal merges the two model turns",
     what="A model turn with function calls must follow a user or function response turn.",
@@ -149,13 +125,10 @@ MIXED_RESPONSES = rule(
     name="mixed-response-turn",
     counted=("mixed response turn", "mixed response turns"),
     dialects=("gemini",),
-    errors=(
-        (
-            "gemini",
-            "Please ensure that the number of function response parts is equal to the number of "
-            "function call parts of the function call turn.",
-        ),
-    ),
+    errors={
+        "gemini": "Please ensure that the number of function response parts is equal to the "
+        "number of function call parts of the function call turn.",
+    },
     summary="a function response turn holds other parts too",
     help="heal moves the other parts into a turn of their own",
     what="A response turn must hold exactly the responses.",
@@ -170,14 +143,11 @@ SYSTEM_PLACE = rule(
     name="misplaced-system",
     counted=("system message out of place", "system messages out of place"),
     dialects=("anthropic", "openai-chat:strict", "openai-chat:lmstudio"),
-    errors=(
-        ("openai-chat:strict", "System message must be at the beginning."),
-        (
-            "anthropic",
-            'messages: Unexpected role "system". The Messages API accepts a top-level `system` '
-            'parameter, not "system" as an input message role.',
-        ),
-    ),
+    errors={
+        "openai-chat:strict": "System message must be at the beginning.",
+        "anthropic": 'messages: Unexpected role "system". The Messages API accepts a top-level '
+        '`system` parameter, not "system" as an input message role.',
+    },
     summary="a system message is where the provider takes none",
     help="heal turns it into a labelled user message, or moves a first one into `system`",
     what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
@@ -193,20 +163,14 @@ WRONG_ROLE = rule(
     name="unknown-role",
     counted=("message of an unknown role", "messages of an unknown role"),
     dialects=ALL,
-    errors=(
-        ("anthropic", "messages.<N>.role: Input should be 'user' or 'assistant'"),
-        (
-            "openai-chat",
-            "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
-            "'user', 'function', 'tool', and 'developer'.",
-        ),
-        ("gemini", "Please use a valid role: user, model."),
-        (
-            "bedrock",
-            "Value at 'messages.<N>.role' failed to satisfy constraint: Member must satisfy "
-            "enum value set: [user, assistant]",
-        ),
-    ),
+    errors={
+        "anthropic": "messages.<N>.role: Input should be 'user' or 'assistant'",
+        "openai-chat": "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
+        "'user', 'function', 'tool', and 'developer'.",
+        "gemini": "Please use a valid role: user, model.",
+        "bedrock": "Value at 'messages.<N>.role' failed to satisfy constraint: Member must "
+        "satisfy enum value set: [user, assistant]",
+    },
     summary="a message has a role this format does not know",
     help="heal gives it the role it stands for, or makes it a labelled user message",
     what="The role is missing or not one of the format's.",
@@ -233,8 +197,7 @@ def alternation(case: Case) -> Iterator[Finding]:
             continue
         if previous is not None and needs_bridge(previous, message, profile):
             text = f"a {message.role} message follows tool results"
-            place = case.place_at(message.index)
-            yield case.find(USER_AFTER_TOOL, place, text, role=message.role)
+            yield case.find(USER_AFTER_TOOL, message, text, role=message.role)
         elif (
             before is not None
             and message.role == before.role
@@ -271,8 +234,7 @@ def start(case: Case) -> Iterator[Finding]:
     """LS406."""
     first = next((m for m in case.messages if m.role != SYSTEM), None)
     if first is not None and first.role in (ASSISTANT, TOOL):
-        text = f"the history starts with the {first.role}"
-        yield case.find(BAD_START, case.place_at(first.index), text)
+        yield case.find(BAD_START, first, f"the history starts with the {first.role}")
 
 
 @finder(
@@ -281,8 +243,7 @@ def start(case: Case) -> Iterator[Finding]:
 def end(case: Case) -> Iterator[Finding]:
     """LS407."""
     if ends_badly(case):
-        place = case.place_at(case.messages[-1].index)
-        yield case.find(BAD_END, place, "the request ends with an assistant message")
+        yield case.find(BAD_END, case.messages[-1], "the request ends with an assistant message")
 
 
 def ends_badly(case: Case) -> bool:
@@ -304,11 +265,9 @@ def gemini_turns(case: Case) -> Iterator[Finding]:
         if message.role == ASSISTANT and position and message.has(CALL):
             before = case.messages[position - 1]
             if before.role == ASSISTANT:
-                place = case.place_at(before.index)
-                yield case.find(CALL_TURN, place, "a call turn follows another model turn")
+                yield case.find(CALL_TURN, before, "a call turn follows another model turn")
         if message.role == USER and is_mixed(message):
-            text = "this response turn holds other parts too"
-            yield case.find(MIXED_RESPONSES, case.place_at(message.index), text)
+            yield case.find(MIXED_RESPONSES, message, "this response turn holds other parts too")
 
 
 def is_mixed(message: Message) -> bool:
@@ -323,7 +282,7 @@ def system_place(case: Case) -> Iterator[Finding]:
     for position, message in enumerate(case.messages):
         if message.role == SYSTEM and is_system_misplaced(case, position):
             text = "a system message is where this provider takes none"
-            yield case.find(SYSTEM_PLACE, case.place_at(message.index), text)
+            yield case.find(SYSTEM_PLACE, message, text)
 
 
 def is_system_misplaced(case: Case, position: int) -> bool:
@@ -351,4 +310,4 @@ def roles(case: Case) -> Iterator[Finding]:
         if message.role == UNKNOWN and not message.flaw:
             role = message.raw.get("role", message.raw.get("type"))
             text = f"role {word(role)} is not one of this format's"
-            yield case.find(WRONG_ROLE, case.place_at(message.index), text, role=word(role))
+            yield case.find(WRONG_ROLE, message, text, role=word(role))

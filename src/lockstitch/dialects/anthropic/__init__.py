@@ -34,7 +34,7 @@ from lockstitch.dialects.base import (
     objects_at,
     text_of_blocks,
 )
-from lockstitch.dialects.fast import PLAIN_NAME, is_blank
+from lockstitch.dialects.fast import is_blank
 
 _ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document")
@@ -47,7 +47,6 @@ _ANSWER_WORDS = frozenset(
 _THINKING = ("thinking", "redacted_thinking")
 _MOST_MARKERS = 4
 _LAST_KINDS = ("text", "tool_use")
-_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_-]*")
 EVENTS = frozenset(
     {
         "message_start",
@@ -60,6 +59,133 @@ EVENTS = frozenset(
 )
 
 
+class AnthropicWalker(Walker):
+    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
+
+    Where it ``thinks``, signed thinking may stand before them.
+    """
+
+    thinks = False
+    plain_ids = re.compile(r"[a-zA-Z0-9_-]*")
+
+    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
+        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
+    ) -> int:
+        index, end = start, len(raw) if stop is None else stop
+        # the calls that the results of the next message have to answer, in this order
+        waiting, self.waiting = self.waiting, []
+        met, names = self.met, self.names
+        try:
+            for index, message in enumerate(raw[start:end], start):
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if type(content) is str:
+                    if waiting or not content or content.isspace():
+                        return index
+                    if role == "user":
+                        seams.append(index)
+                    elif role != "assistant" or not index:
+                        return index
+                elif type(content) is not list or not content:
+                    return index
+                elif role == "user":
+                    answered = 0
+                    for block in content:
+                        if type(block) is not dict or "cache_control" in block:
+                            return index
+                        kind = block["type"]
+                        if kind == "tool_result":
+                            if answered == len(waiting) or type(block["content"]) is not str:
+                                return index
+                            if block["tool_use_id"] != waiting[answered]:
+                                return index
+                            answered += 1
+                        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
+                            return index
+                    if answered != len(waiting):
+                        return index
+                    if waiting:
+                        waiting = []
+                    else:
+                        seams.append(index)
+                elif role != "assistant" or waiting or not index:
+                    return index
+                else:
+                    for block in content:
+                        if type(block) is not dict or "cache_control" in block:
+                            return index
+                        kind = block["type"]
+                        if kind == "text":
+                            text = block["text"]
+                            if waiting or type(text) is not str or not text or text.isspace():
+                                return index
+                        elif kind == "tool_use":
+                            call, name = block["id"], block["name"]
+                            if type(call) is not str or call in met or type(name) is not str:
+                                return index
+                            if type(block["input"]) is not dict:
+                                return index
+                            met[call] = index
+                            waiting.append(call)
+                            names.add(name)
+                        elif waiting or not self.thinks or not _is_signed(block, kind):
+                            return index
+                    if kind not in _LAST_KINDS:
+                        return index
+        except KeyError:
+            return index
+        if waiting and end == len(raw):
+            return end - 1
+        self.waiting = waiting
+        return end
+
+    def is_prompt(self, message: Any) -> bool:
+        """Whether this is a user's message that holds no results."""
+        if type(message) is not dict or message.get("role") != "user":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_result" for block in content
+        )
+
+    def is_quiet(self, message: Any) -> bool:
+        if type(message) is not dict or message.get("role") != "assistant":
+            return False
+        content = message.get("content")
+        if type(content) is str:
+            return True
+        return type(content) is list and not any(
+            type(block) is dict and block.get("type") == "tool_use" for block in content
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        content = message.get("content") if type(message) is dict else None
+        if type(content) is not list:
+            return []
+        ids = [
+            block.get("id") or block.get("tool_use_id") for block in content if type(block) is dict
+        ]
+        return [call for call in ids if type(call) is str]
+
+
+class AnthropicProof(AnthropicWalker):
+    """Anthropic's walk, with signed thinking before the words and calls that it led to."""
+
+    thinks = True
+
+
+def _is_signed(block: dict[str, Any], kind: Any) -> bool:
+    """Whether this is thinking that can be handed back."""
+    if kind == "redacted_thinking":
+        return type(block["data"]) is str and block["data"] != ""
+    if kind != "thinking" or type(block["thinking"]) is not str:
+        return False
+    return type(block["signature"]) is str and block["signature"] != ""
+
+
 class Anthropic(BlockDialect):
     """View over ``{"role", "content": str | [block, ...]}``."""
 
@@ -67,6 +193,7 @@ class Anthropic(BlockDialect):
     layout = GROUPED
     ids_never_repeat = True
     system_field = "system"
+    may_end_empty = True
     message_fields = frozenset(
         {
             *("role", "content", "container", "context_management", "id", "type", "model"),
@@ -80,6 +207,8 @@ class Anthropic(BlockDialect):
     sdk_modules = ("anthropic.",)
     stream_end = re.compile(rb'"type": ?"(?:message_stop|error)"')
     newest_models = ("claude-opus-5-5",)
+    walker = AnthropicWalker
+    proof = AnthropicProof
 
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
@@ -141,9 +270,6 @@ class Anthropic(BlockDialect):
             return Part(SERVER_RESULT, raw, at, home, as_id(raw.get("tool_use_id")), None, kind)
         return Part(OTHER, raw, at, home, flavor=kind)
 
-    def neutral_role(self, role: object) -> str:
-        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
-
     def text_part(self, text: str, role: str) -> Part:
         return Part(TEXT, {"type": "text", "text": text}, flavor="text", text=text)
 
@@ -180,12 +306,6 @@ class Anthropic(BlockDialect):
     def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         return {"tools": tools, "tool_choice": {"type": "none"}}
-
-    def walker(self) -> Walker:
-        return AnthropicWalker()
-
-    def proof(self) -> AnthropicProof:
-        return AnthropicProof()
 
     def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         if not self.ends_well(body, raw, model):
@@ -257,159 +377,6 @@ class Anthropic(BlockDialect):
         for block in objects_at(message, "content"):
             if block.get("type") == "tool_result":
                 yield "tool_use_id" not in block and not _ANSWER_WORDS.isdisjoint(block)
-
-
-class AnthropicWalker:
-    """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
-
-    Where it ``thinks``, signed thinking may stand before them.
-    """
-
-    thinks = False
-
-    def __init__(self) -> None:
-        self.homes: dict[str, int] = {}
-        self.names: set[str] = set()
-        self.waiting: list[str] = []
-
-    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
-        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
-    ) -> int:
-        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
-        index, end = start, len(raw) if stop is None else stop
-        # the calls that the results of the next message have to answer, in this order
-        waiting, self.waiting = self.waiting, []
-        homes, names = self.homes, self.names
-        try:
-            for index, message in enumerate(raw[start:end], start):
-                if type(message) is not dict:
-                    return index
-                role, content = message["role"], message["content"]
-                if type(content) is str:
-                    if waiting or not content or content.isspace():
-                        return index
-                    if role == "user":
-                        seams.append(index)
-                    elif role != "assistant" or not index:
-                        return index
-                elif type(content) is not list or not content:
-                    return index
-                elif role == "user":
-                    answered = 0
-                    for block in content:
-                        if type(block) is not dict or "cache_control" in block:
-                            return index
-                        kind = block["type"]
-                        if kind == "tool_result":
-                            if answered == len(waiting) or type(block["content"]) is not str:
-                                return index
-                            if block["tool_use_id"] != waiting[answered]:
-                                return index
-                            answered += 1
-                        elif kind != "text" or answered != len(waiting) or is_blank(block["text"]):
-                            return index
-                    if answered != len(waiting):
-                        return index
-                    if waiting:
-                        waiting = []
-                    else:
-                        seams.append(index)
-                elif role != "assistant" or waiting or not index:
-                    return index
-                else:
-                    for block in content:
-                        if type(block) is not dict or "cache_control" in block:
-                            return index
-                        kind = block["type"]
-                        if kind == "text":
-                            text = block["text"]
-                            if waiting or type(text) is not str or not text or text.isspace():
-                                return index
-                        elif kind == "tool_use":
-                            call, name = block["id"], block["name"]
-                            if type(call) is not str or call in homes or type(name) is not str:
-                                return index
-                            if type(block["input"]) is not dict:
-                                return index
-                            homes[call] = index
-                            waiting.append(call)
-                            names.add(name)
-                        elif waiting or not self.thinks or not _is_signed(block, kind):
-                            return index
-                    if kind not in _LAST_KINDS:
-                        return index
-        except KeyError:
-            return index
-        if waiting and end == len(raw):
-            return end - 1
-        self.waiting = waiting
-        return end
-
-    def is_prompt(self, message: Any) -> bool:
-        """Whether this is a user's message that holds no results."""
-        if type(message) is not dict or message.get("role") != "user":
-            return False
-        content = message.get("content")
-        if type(content) is str:
-            return True
-        return type(content) is list and not any(
-            type(block) is dict and block.get("type") == "tool_result" for block in content
-        )
-
-    def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls."""
-        if type(message) is not dict or message.get("role") != "assistant":
-            return False
-        content = message.get("content")
-        if type(content) is str:
-            return True
-        return type(content) is list and not any(
-            type(block) is dict and block.get("type") == "tool_use" for block in content
-        )
-
-    def ids_in(self, message: Any) -> list[str]:
-        """Return the ids of calls and results in a message."""
-        content = message.get("content") if type(message) is dict else None
-        if type(content) is not list:
-            return []
-        ids = [
-            block.get("id") or block.get("tool_use_id") for block in content if type(block) is dict
-        ]
-        return [call for call in ids if type(call) is str]
-
-    def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message that failed, so that later uses of them fail too."""
-        for call in self.ids_in(message):
-            self.homes.setdefault(call, index)
-
-    def is_sound(self) -> bool:
-        """Whether all ids and names fit the provider's alphabet."""
-        if "" in self.homes or not _PLAIN_IDS.fullmatch("".join(self.homes)):
-            return False
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
-    def ids(self) -> Iterable[str]:
-        """Return every id met on the walk."""
-        return self.homes
-
-    def home_of(self, call: str) -> int | None:
-        """Return the index of the message that made a call."""
-        return self.homes.get(call)
-
-
-class AnthropicProof(AnthropicWalker):
-    """Anthropic's walk, with signed thinking before the words and calls that it led to."""
-
-    thinks = True
-
-
-def _is_signed(block: dict[str, Any], kind: Any) -> bool:
-    """Whether this is thinking that can be handed back."""
-    if kind == "redacted_thinking":
-        return type(block["data"]) is str and block["data"] != ""
-    if kind != "thinking" or type(block["thinking"]) is not str:
-        return False
-    return type(block["signature"]) is str and block["signature"] != ""
 
 
 def markers_outside(body: dict[str, Any] | None) -> int:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from lockstitch.conversation.pairing import GROUPED
 from lockstitch.conversation.parts import (
     CALL,
@@ -24,18 +22,15 @@ from lockstitch.conversation.parts import (
     Path,
 )
 from lockstitch.dialects.base import (
-    BlockDialect,
+    KeyedDialect,
     as_id,
     as_json,
     as_text,
     broken_part,
-    copy_part,
-    replace_at,
-    slot_path,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof, is_blank, is_text
 
-_ROLES = ("user", "assistant", "system")
 _MEDIA = ("image", "document", "video", "audio")
 _OWN_KEYS = frozenset({"toolUse", "toolResult", "reasoningContent", "cachePoint", "guardContent"})
 _EVENTS = (
@@ -45,7 +40,6 @@ _EVENTS = (
     "contentBlockStop",
     "messageStop",
 )
-_PLAIN_IDS = re.compile(r"[a-zA-Z0-9_.:-]*")
 _KINDS = frozenset(
     {
         *_MEDIA,
@@ -61,171 +55,10 @@ _KINDS = frozenset(
 )
 
 
-class Bedrock(BlockDialect):
-    """View over ``{"role", "content": [{"text": …} | {"toolUse": …} | …]}``."""
-
-    name = "bedrock"
-    layout = GROUPED
-    ids_never_repeat = True
-    stream_end = re.compile(rb"messageStop")
-    newest_models = ("anthropic.claude-opus-5-5",)
-    message_fields = frozenset({"role", "content"})
-    body_keys = frozenset(
-        {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
-    )
-
-    def _message(self, index: int, raw: Any) -> Message:
-        if not isinstance(raw, dict):
-            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
-        role = self.neutral_role(raw.get("role"))
-        content = raw.get("content")
-        if isinstance(content, list):
-            parts = [
-                self._part(block, slot_path("content", i), index) for i, block in enumerate(content)
-            ]
-            return Message(raw, index, role, parts)
-        if content is None:
-            return Message(raw, index, role, [])
-        return Message(raw, index, role, [self._part(content, ("content",), index)], flaw="content")
-
-    def _part(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not isinstance(raw, dict) or not raw:
-            return broken_part(raw, at, home, "not-an-object")
-        if len(_KINDS.intersection(raw)) > 1:
-            return broken_part(raw, at, home, "several")
-        if "text" in raw:
-            text = raw["text"]
-            if isinstance(text, str):
-                return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken_part(raw, at, home, "text")
-        if "toolUse" in raw or "toolResult" in raw:
-            return self._tool(raw, at, home)
-        if "reasoningContent" in raw:
-            return Part(REASONING, raw, at, home, flavor="reasoningContent")
-        kind = next(iter(raw))
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=str(kind))
-
-    def _tool(self, raw: dict[str, Any], at: Path, home: int) -> Part:
-        key = "toolUse" if "toolUse" in raw else "toolResult"
-        block = raw[key]
-        if not isinstance(block, dict):
-            return broken_part(raw, at, home, key)
-        call = as_id(block.get("toolUseId"))
-        served = bool(block.get("type"))
-        if key == "toolResult":
-            kind = SERVER_RESULT if served else RESULT
-            return Part(kind, raw, at, home, call, None, key)
-        kind = SERVER_CALL if served else CALL
-        return Part(kind, raw, at, home, call, as_id(block.get("name")), key)
-
-    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
-        specs = [{"name": n, "inputSchema": {"json": {"type": "object"}}} for n in names]
-        return {"toolConfig": {"tools": [{"toolSpec": spec} for spec in specs]}}
-
-    def neutral_role(self, role: object) -> str:
-        return role if isinstance(role, str) and role in _ROLES else UNKNOWN
-
-    def blocks(self, parts: list[Part]) -> Any:
-        return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
-
-    def text_part(self, text: str, role: str) -> Part:
-        return Part(TEXT, {"text": text}, flavor="text", text=text)
-
-    def note_block(self, text: str) -> Any:
-        return {"text": text}
-
-    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
-        block: dict[str, Any] = {"toolUseId": call.id, "content": [{"text": text}]}
-        if failed:
-            block["status"] = "error"
-        return Part(RESULT, {"toolResult": block}, id=call.id, flavor="toolResult")
-
-    def result_text(self, part: Part) -> str:
-        content = part.raw["toolResult"].get("content")
-        if not isinstance(content, list):
-            return content if isinstance(content, str) else as_json(content)
-        return "\n".join(
-            block["text"] if isinstance(block.get("text"), str) else as_json(block["json"])
-            for block in content
-            if isinstance(block, dict) and (isinstance(block.get("text"), str) or "json" in block)
-        )
-
-    def foreign_result(self, call_id: str, content: Any) -> Part | None:
-        block = {"toolUseId": call_id, "content": self.as_payload(content)}
-        return Part(RESULT, {"toolResult": block}, id=call_id, flavor="toolResult")
-
-    def outcome(self, part: Part) -> Any:
-        return super().outcome(Part(RESULT, part.raw["toolResult"]))
-
-    def result_media(self, part: Part) -> list[Part]:
-        content = part.raw["toolResult"].get("content")
-        blocks = content if isinstance(content, list) else []
-        return [
-            Part(MEDIA, block, flavor=next(iter(block)))
-            for block in blocks
-            if isinstance(block, dict) and block and next(iter(block)) in _MEDIA
-        ]
-
-    def with_id(self, part: Part, new_id: str) -> Part:
-        path = (part.flavor, "toolUseId")
-        return copy_part(part, replace_at(part.raw, path, new_id), id=new_id)
-
-    def with_name(self, part: Part, name: str) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolUse", "name"), name), name=name)
-
-    def arguments(self, part: Part) -> Any:
-        return part.raw["toolUse"].get("input", UNSET)
-
-    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolUse", "input"), arguments))
-
-    def payload(self, part: Part) -> Any:
-        return part.raw["toolResult"].get("content")
-
-    def with_payload(self, part: Part, payload: Any) -> Part:
-        return copy_part(part, replace_at(part.raw, ("toolResult", "content"), payload))
-
-    def is_payload(self, value: Any) -> bool:
-        return isinstance(value, list) and all(map(_is_block, value))
-
-    def as_payload(self, value: Any) -> Any:
-        values = value if isinstance(value, list) else [value]
-        said = (v for v in values if v is not None and v != {"text": None})
-        return [
-            v if _is_block(v) else {"json": v} if isinstance(v, dict) else {"text": as_text(v)}
-            for v in said
-        ]
-
-    def proof(self) -> BedrockProof:
-        return BedrockProof()
-
-    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        return raw[-1]["role"] == "user" and bool(body.get("toolConfig") or len(raw) == 1)
-
-    def marks_block(self, block: dict[str, Any]) -> bool:
-        return not _OWN_KEYS.isdisjoint(block) or set(block) == {"text"}
-
-    def is_response(self, value: dict[str, Any]) -> bool:
-        output = value.get("output")
-        return isinstance(output, dict) and "message" in output
-
-    def is_event(self, event: dict[str, Any]) -> bool:
-        return any(key in event for key in _EVENTS)
-
-
-def _is_block(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("text", ""), str):
-        return False
-    return any(key in value for key in _RESULT_BLOCKS)
-
-
-_RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")
-
-
 class BedrockProof(PlainProof):
     """Walks ``{"role", "content"}`` with text, toolUse, toolResult and signed reasoning."""
+
+    plain_ids = re.compile(r"[a-zA-Z0-9_.:-]*")
 
     def passes(self, message: dict[str, Any], before: Any) -> bool:
         role, content = message["role"], message["content"]
@@ -280,14 +113,124 @@ class BedrockProof(PlainProof):
                 return False
         return all(block.keys() == {"text"} and not is_blank(block["text"]) for block in texts)
 
-    def is_sound(self) -> bool:
-        """Whether all ids and names fit the provider's alphabet."""
-        return super().is_sound() and bool(_PLAIN_IDS.fullmatch("".join(self.seen)))
-
     def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids of calls and results."""
         content = message.get("content") if type(message) is dict else None
         for block in content if type(content) is list else ():
             for kind in ("toolUse", "toolResult"):
                 if type(block) is dict and type(block.get(kind)) is dict:
                     yield str(block[kind].get("toolUseId"))
+
+
+class Bedrock(KeyedDialect):
+    """View over ``{"role", "content": [{"text": …} | {"toolUse": …} | …]}``."""
+
+    name = "bedrock"
+    layout = GROUPED
+    id_key = "toolUseId"
+    arguments_key = "input"
+    payload_key = media_key = "content"
+    media_kinds = _MEDIA
+    ids_never_repeat = True
+    stream_end = re.compile(rb"messageStop")
+    newest_models = ("anthropic.claude-opus-5-5",)
+    message_fields = frozenset({"role", "content"})
+    body_keys = frozenset(
+        {"toolConfig", "modelId", "inferenceConfig", "additionalModelRequestFields"}
+    )
+    proof = BedrockProof
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if not isinstance(raw, dict):
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = self.neutral_role(raw.get("role"))
+        parts, flaw = view_content(self._block, raw.get("content"), index)
+        return Message(raw, index, role, parts, flaw=flaw)
+
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict) or not raw:
+            return broken_part(raw, at, home, "not-an-object")
+        if len(_KINDS.intersection(raw)) > 1:
+            return broken_part(raw, at, home, "several")
+        if "text" in raw:
+            text = raw["text"]
+            if isinstance(text, str):
+                return Part(TEXT, raw, at, home, flavor="text", text=text)
+            return broken_part(raw, at, home, "text")
+        if "toolUse" in raw or "toolResult" in raw:
+            return self._tool(raw, at, home)
+        if "reasoningContent" in raw:
+            return Part(REASONING, raw, at, home, flavor="reasoningContent")
+        kind = next(iter(raw))
+        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=str(kind))
+
+    def _tool(self, raw: dict[str, Any], at: Path, home: int) -> Part:
+        key = "toolUse" if "toolUse" in raw else "toolResult"
+        block = raw[key]
+        if not isinstance(block, dict):
+            return broken_part(raw, at, home, key)
+        call = as_id(block.get("toolUseId"))
+        served = bool(block.get("type"))
+        if key == "toolResult":
+            kind = SERVER_RESULT if served else RESULT
+            return Part(kind, raw, at, home, call, None, key)
+        kind = SERVER_CALL if served else CALL
+        return Part(kind, raw, at, home, call, as_id(block.get("name")), key)
+
+    def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        specs = [{"name": n, "inputSchema": {"json": {"type": "object"}}} for n in names]
+        return {"toolConfig": {"tools": [{"toolSpec": spec} for spec in specs]}}
+
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        block: dict[str, Any] = {"toolUseId": call.id, "content": [{"text": text}]}
+        if failed:
+            block["status"] = "error"
+        return Part(RESULT, {"toolResult": block}, id=call.id, flavor="toolResult")
+
+    def result_text(self, part: Part) -> str:
+        content = part.raw["toolResult"].get("content")
+        if not isinstance(content, list):
+            return content if isinstance(content, str) else as_json(content)
+        return "\n".join(
+            block["text"] if isinstance(block.get("text"), str) else as_json(block["json"])
+            for block in content
+            if isinstance(block, dict) and (isinstance(block.get("text"), str) or "json" in block)
+        )
+
+    def foreign_result(self, call_id: str, content: Any) -> Part | None:
+        block = {"toolUseId": call_id, "content": self.as_payload(content)}
+        return Part(RESULT, {"toolResult": block}, id=call_id, flavor="toolResult")
+
+    def is_payload(self, value: Any) -> bool:
+        return isinstance(value, list) and all(map(_is_block, value))
+
+    def as_payload(self, value: Any) -> Any:
+        values = value if isinstance(value, list) else [value]
+        said = (v for v in values if v is not None and v != {"text": None})
+        return [
+            v if _is_block(v) else {"json": v} if isinstance(v, dict) else {"text": as_text(v)}
+            for v in said
+        ]
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        return raw[-1]["role"] == "user" and bool(body.get("toolConfig") or len(raw) == 1)
+
+    def marks_block(self, block: dict[str, Any]) -> bool:
+        return not _OWN_KEYS.isdisjoint(block) or set(block) == {"text"}
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        output = value.get("output")
+        return isinstance(output, dict) and "message" in output
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        return any(key in event for key in _EVENTS)
+
+
+def _is_block(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("text", ""), str):
+        return False
+    return any(key in value for key in _RESULT_BLOCKS)
+
+
+_RESULT_BLOCKS = (*_MEDIA, "text", "json", "searchResult")

@@ -18,12 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec import UNSET, Struct
 
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    REASONING,
-    USER,
-    Part,
-)
+from lockstitch.conversation.parts import ASSISTANT, REASONING, USER, Part
 from lockstitch.dialects.base import replace_at, same_or
 from lockstitch.dialects.exchange import (
     UNREADABLE,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from msgspec import UNSET
@@ -30,20 +30,17 @@ from lockstitch.conversation.parts import (
     Path,
 )
 from lockstitch.dialects.base import (
-    BlockDialect,
+    KeyedDialect,
     as_id,
     as_json,
     broken_part,
     copy_part,
     objects_at,
-    replace_at,
-    slot_path,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
 from lockstitch.dialects.profiles import traits_of
 
-_ROLES = {"user": USER, "model": ASSISTANT, "function": USER}
-_WIRE = {ASSISTANT: "model", **dict.fromkeys((USER, SYSTEM, TOOL, UNKNOWN), "user")}
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
 _MEDIA = ("inlineData", "inline_data", "fileData", "file_data")
@@ -60,193 +57,6 @@ CHUNK_MARKS = frozenset(
 )
 _PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
 _PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
-
-
-class Gemini(BlockDialect):
-    """View over ``{"role": "user" | "model", "parts": [part, ...]}``."""
-
-    name = "gemini"
-    layout = GROUPED
-    container = "parts"
-    role_names = _WIRE
-    ids_are_optional = True
-    has_system_role = False
-    calls_follow_user = True
-    roles = frozenset({"user", "model", "function", "system", None})
-    message_fields = frozenset({"role", "parts"})
-    own_keys = frozenset({"parts"})
-    sdk_modules = ("google.genai.",)
-    stream_end = re.compile(rb'"finishReason": ?"')
-    newest_models = ("gemini-3-pro",)
-    signature_keys = SIGNATURES
-
-    def _message(self, index: int, raw: Any) -> Message:
-        if isinstance(raw, str):
-            return Message(raw, index, USER, [Part(TEXT, raw, (), index, flavor="", text=raw)])
-        if not isinstance(raw, dict):
-            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
-        role = self.neutral_role(raw.get("role"))
-        parts = raw.get("parts")
-        if parts is None and "content" in raw:
-            # the words of a message that has ``content`` where ``parts`` belong
-            content = raw["content"]
-            blocks = content if isinstance(content, list) else [content]
-            odd = [self._part(block, ("content",), index) for block in blocks]
-            return Message(raw, index, role, odd, flaw="content")
-        if isinstance(parts, list):
-            view = [self._part(part, slot_path("parts", i), index) for i, part in enumerate(parts)]
-            return Message(raw, index, role, view)
-        if parts is None:
-            return Message(raw, index, role, [])
-        return Message(raw, index, role, [self._part(parts, ("parts",), index)], flaw="content")
-
-    def _part(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not isinstance(raw, dict):
-            return broken_part(raw, at, home, "not-an-object")
-        if not isinstance(raw.get("text", ""), (str, NoneType)):
-            return broken_part(raw, at, home, "text")
-        keys = [key for key in _DATA if raw.get(key) is not None]
-        if len(keys) > 1:
-            return broken_part(raw, at, home, "several")
-        key = keys[0] if keys else ""
-        if key in _CALLS or key in _RESULTS:
-            block = raw[key]
-            if not isinstance(block, dict):
-                return broken_part(raw, at, home, key)
-            kind = CALL if key in _CALLS else RESULT
-            return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
-        if key:
-            return Part(MEDIA if key in _MEDIA else OTHER, raw, at, home, flavor=key)
-        text = raw.get("text")
-        if not isinstance(text, str):
-            return broken_part(raw, at, home, "empty" if text is None else "text")
-        if raw.get("thought") is True or (not text and signature_of(raw) is not None):
-            return Part(REASONING, raw, at, home, flavor="thought")
-        return Part(TEXT, raw, at, home, flavor="text", text=text)
-
-    def neutral_role(self, role: object) -> str:
-        if role is None:
-            return USER
-        return _ROLES.get(role, UNKNOWN) if isinstance(role, str) else UNKNOWN
-
-    def wire_role(self, message: Message) -> Any:
-        spelled = message.raw.get("role") if isinstance(message.raw, dict) else None
-        if spelled is None and message.role == USER:
-            return "user"
-        return super().wire_role(message)
-
-    def rebuild(self, message: Message) -> Any:
-        raw = super().rebuild(message)
-        raw.pop("content", None)
-        return raw
-
-    def blocks(self, parts: list[Part]) -> Any:
-        return [{"text": part.raw} if isinstance(part.raw, str) else part.raw for part in parts]
-
-    def text_part(self, text: str, role: str) -> Part:
-        return Part(TEXT, {"text": text}, flavor="text", text=text)
-
-    def note_block(self, text: str) -> Any:
-        return {"text": text}
-
-    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
-        said = {"error" if failed else "output": text}
-        response: dict[str, Any] = {"name": call.name or "", "response": said}
-        if call.id is not None:
-            response = {"id": call.id, **response}
-        key = "function_response" if call.flavor == "function_call" else "functionResponse"
-        return Part(RESULT, {key: response}, id=call.id, name=call.name, flavor=key)
-
-    def keys(self, part: Part) -> tuple[str, str]:
-        alias = f"name:{part.name or ''}"
-        return part.id or alias, alias
-
-    def result_text(self, part: Part) -> str:
-        response = part.raw[part.flavor].get("response")
-        if isinstance(response, dict) and len(response) == 1:
-            value = next(iter(response.values()))
-            return value if isinstance(value, str) else as_json(value)
-        return as_json(response)
-
-    def outcome(self, part: Part) -> Any:
-        return super().outcome(Part(RESULT, part.raw[part.flavor]))
-
-    def result_media(self, part: Part) -> list[Part]:
-        nested = part.raw[part.flavor].get("parts")
-        blocks = nested if isinstance(nested, list) else []
-        return [
-            Part(MEDIA, block, flavor=next(iter(block)))
-            for block in blocks
-            if isinstance(block, dict) and block and next(iter(block)) in _MEDIA
-        ]
-
-    def with_id(self, part: Part, new_id: str) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "id"), new_id), id=new_id)
-
-    def with_name(self, part: Part, name: str) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "name"), name), name=name)
-
-    def arguments(self, part: Part) -> Any:
-        arguments = part.raw[part.flavor].get("args")
-        return UNSET if arguments is None else arguments
-
-    def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "args"), arguments))
-
-    def payload(self, part: Part) -> Any:
-        return part.raw[part.flavor].get("response")
-
-    def with_payload(self, part: Part, payload: Any) -> Part:
-        return copy_part(part, replace_at(part.raw, (part.flavor, "response"), payload))
-
-    def is_payload(self, value: Any) -> bool:
-        return isinstance(value, dict)
-
-    def as_payload(self, value: Any) -> Any:
-        return {} if value is None else {"output": value}
-
-    def proof(self) -> GeminiProof:
-        return GeminiProof()
-
-    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        if raw[-1]["role"] != "user":
-            return False
-        if not traits_of(model).thought_signatures:
-            return True
-        calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
-        return all(bool(made[0].get("thoughtSignature")) for made in calls if made)
-
-    def owns(self, message: dict[str, Any]) -> bool:
-        return "parts" in message and "content" not in message
-
-    def marks_body(self, body: dict[str, Any]) -> bool:
-        return isinstance(body.get("contents"), (list, str))
-
-    def is_response(self, value: dict[str, Any]) -> bool:
-        return any(key in value for key in ("candidates", "promptFeedback", "prompt_feedback"))
-
-    def is_event(self, event: dict[str, Any]) -> bool:
-        return not CHUNK_MARKS.isdisjoint(event)
-
-    def fits(self, message: dict[str, Any]) -> bool:
-        role = message.get("role")
-        is_known = type(role) in (str, NoneType) and role in self.roles
-        return is_known and "parts" in message
-
-    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
-        return ["type" in part for part in objects_at(message, "parts")]
-
-    def sign(self, part: Part, signature: str) -> Part:
-        """Return a copy of a call that carries a thought signature."""
-        key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
-        return copy_part(part, {**part.raw, key: signature})
-
-
-def signature_of(raw: dict[str, Any]) -> Any:
-    """Return a part's thought signature, in either spelling."""
-    return next((raw[key] for key in SIGNATURES if raw.get(key)), None)
 
 
 class GeminiProof(PlainProof):
@@ -289,3 +99,141 @@ class GeminiProof(PlainProof):
             elif self.waiting or keys not in _PLAIN_TEXT or not is_text(part["text"]):
                 return False
         return True
+
+
+class Gemini(KeyedDialect):
+    """View over ``{"role": "user" | "model", "parts": [part, ...]}``."""
+
+    name = "gemini"
+    layout = GROUPED
+    container = "parts"
+    neutral_roles = MappingProxyType(
+        {"user": USER, None: USER, "model": ASSISTANT, "function": USER}
+    )
+    role_names = MappingProxyType(
+        {ASSISTANT: "model", **dict.fromkeys((USER, SYSTEM, TOOL, UNKNOWN), "user")}
+    )
+    arguments_key = "args"
+    payload_key = "response"
+    media_key = "parts"
+    media_kinds = _MEDIA
+    ids_are_optional = True
+    has_system_role = False
+    calls_follow_user = True
+    roles = frozenset({"user", "model", "function", "system", None})
+    message_fields = frozenset({"role", "parts"})
+    own_keys = frozenset({"parts"})
+    sdk_modules = ("google.genai.",)
+    stream_end = re.compile(rb'"finishReason": ?"')
+    newest_models = ("gemini-3-pro",)
+    signature_keys = SIGNATURES
+    proof = GeminiProof
+
+    def _message(self, index: int, raw: Any) -> Message:
+        if isinstance(raw, str):
+            return Message(raw, index, USER, [Part(TEXT, raw, (), index, flavor="", text=raw)])
+        if not isinstance(raw, dict):
+            return Message(raw, index, UNKNOWN, [], flaw="not-an-object")
+        role = self.neutral_role(raw.get("role"))
+        parts = raw.get("parts")
+        if parts is None and "content" in raw:
+            # the words of a message that has ``content`` where ``parts`` belong
+            content = raw["content"]
+            blocks = content if isinstance(content, list) else [content]
+            odd = [self._block(block, ("content",), index) for block in blocks]
+            return Message(raw, index, role, odd, flaw="content")
+        view, flaw = view_content(self._block, parts, index, "parts")
+        return Message(raw, index, role, view, flaw=flaw)
+
+    def _block(self, raw: Any, at: Path, home: int) -> Part:
+        if isinstance(raw, str):
+            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
+        if not isinstance(raw, dict):
+            return broken_part(raw, at, home, "not-an-object")
+        if not isinstance(raw.get("text", ""), (str, NoneType)):
+            return broken_part(raw, at, home, "text")
+        keys = [key for key in _DATA if raw.get(key) is not None]
+        if len(keys) > 1:
+            return broken_part(raw, at, home, "several")
+        key = keys[0] if keys else ""
+        if key in _CALLS or key in _RESULTS:
+            block = raw[key]
+            if not isinstance(block, dict):
+                return broken_part(raw, at, home, key)
+            kind = CALL if key in _CALLS else RESULT
+            return Part(kind, raw, at, home, as_id(block.get("id")), as_id(block.get("name")), key)
+        if key:
+            return Part(MEDIA if key in _MEDIA else OTHER, raw, at, home, flavor=key)
+        text = raw.get("text")
+        if not isinstance(text, str):
+            return broken_part(raw, at, home, "empty" if text is None else "text")
+        if raw.get("thought") is True or (not text and signature_of(raw) is not None):
+            return Part(REASONING, raw, at, home, flavor="thought")
+        return Part(TEXT, raw, at, home, flavor="text", text=text)
+
+    def answer(self, call: Part, text: str, *, failed: bool = True) -> Part:
+        said = {"error" if failed else "output": text}
+        response: dict[str, Any] = {"name": call.name or "", "response": said}
+        if call.id is not None:
+            response = {"id": call.id, **response}
+        key = "function_response" if call.flavor == "function_call" else "functionResponse"
+        return Part(RESULT, {key: response}, id=call.id, name=call.name, flavor=key)
+
+    def keys(self, part: Part) -> tuple[str, str]:
+        alias = f"name:{part.name or ''}"
+        return part.id or alias, alias
+
+    def result_text(self, part: Part) -> str:
+        response = part.raw[part.flavor].get("response")
+        if isinstance(response, dict) and len(response) == 1:
+            value = next(iter(response.values()))
+            return value if isinstance(value, str) else as_json(value)
+        return as_json(response)
+
+    def arguments(self, part: Part) -> Any:
+        arguments = super().arguments(part)
+        return UNSET if arguments is None else arguments
+
+    def is_payload(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def as_payload(self, value: Any) -> Any:
+        return {} if value is None else {"output": value}
+
+    def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
+        if raw[-1]["role"] != "user":
+            return False
+        if not traits_of(model).thought_signatures:
+            return True
+        calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
+        return all(bool(made[0].get("thoughtSignature")) for made in calls if made)
+
+    def owns(self, message: dict[str, Any]) -> bool:
+        return "parts" in message and "content" not in message
+
+    def marks_body(self, body: dict[str, Any]) -> bool:
+        return isinstance(body.get("contents"), (list, str))
+
+    def is_response(self, value: dict[str, Any]) -> bool:
+        return any(key in value for key in ("candidates", "promptFeedback", "prompt_feedback"))
+
+    def is_event(self, event: dict[str, Any]) -> bool:
+        return not CHUNK_MARKS.isdisjoint(event)
+
+    def fits(self, message: dict[str, Any]) -> bool:
+        role = message.get("role")
+        is_known = type(role) in (str, NoneType) and role in self.roles
+        return is_known and "parts" in message
+
+    def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
+        return ["type" in part for part in objects_at(message, "parts")]
+
+    def sign(self, part: Part, signature: str) -> Part:
+        """Return a copy of a call that carries a thought signature."""
+        key = "thought_signature" if part.flavor == "function_call" else "thoughtSignature"
+        return copy_part(part, {**part.raw, key: signature})
+
+
+def signature_of(raw: dict[str, Any]) -> Any:
+    """Return a part's thought signature, in either spelling."""
+    return next((raw[key] for key in SIGNATURES if raw.get(key)), None)

@@ -9,13 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    REASONING,
-    TOOL,
-    USER,
-    Part,
-)
+from lockstitch.conversation.parts import ASSISTANT, REASONING, TOOL, USER, Part
 from lockstitch.dialects.base import as_text, same_or
 from lockstitch.dialects.exchange import (
     Accumulator,

@@ -17,7 +17,6 @@ from lockstitch.conversation.pairing import SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
-    MEDIA,
     OTHER,
     REASONING,
     RESULT,
@@ -38,11 +37,11 @@ from lockstitch.dialects.base import (
     as_json,
     broken_part,
     copy_part,
-    is_typed_block,
     is_whole_block,
     media_blocks,
     replace_at,
     text_of_blocks,
+    view_block,
     without_calls,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
@@ -92,6 +91,36 @@ DATA = "data"
 KWARGS = "kwargs"
 
 
+class LangChainProof(PlainProof):
+    """Walks bare dicts of type human, ai and tool; ids may repeat across turns."""
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        kind = message["type"]
+        if type(message["content"]) is not str:
+            return False
+        if kind == "tool":
+            if not self.waiting or message["status"] not in ("success", "error"):
+                return False
+            return bool(message["tool_call_id"] == self.waiting.pop(0))
+        if self.waiting:
+            return False
+        if kind == "human":
+            return len(message) == 2  # noqa: PLR2004
+        if kind != "ai" or message.keys() not in _PLAIN_AI:
+            return False
+        return all(map(self._asks, message.get("tool_calls", ())))
+
+    def _asks(self, call: Any) -> bool:
+        number, name = call["id"], call["name"]
+        if call.keys() != _PLAIN_CALL or call["type"] != "tool_call":
+            return False
+        if not is_text(number) or number in self.waiting or type(call["args"]) is not dict:
+            return False
+        self.names.add(name)
+        self.waiting.append(number)
+        return type(name) is str
+
+
 class LangChain(Dialect):
     """View over LangChain messages; ``tool_calls`` is the canonical list of calls."""
 
@@ -100,6 +129,7 @@ class LangChain(Dialect):
     part_fields = Dialect.part_fields | {"tool_calls"}
     own_keys = frozenset({"lc", "type"})
     also_reads = frozenset({"openai-chat"})
+    proof = LangChainProof
 
     def __init__(self) -> None:
         self.envelope = BARE
@@ -148,22 +178,13 @@ class LangChain(Dialect):
         return [self._block(content, at, home)], "content"
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind == "text":
-            text = raw.get("text")
-            if isinstance(text, str):
-                return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken_part(raw, at, home, "text")
-        if kind in _TWINS:
-            twin = as_id(raw.get("call_id") if kind == "function_call" else raw.get("id"))
-            return Part(OTHER, raw, at, home, twin, as_id(raw.get("name")), "twin")
-        if kind in _THOUGHTS:
-            return Part(REASONING, raw, at, home, flavor=kind)
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        part = view_block(raw, at, home, _MEDIA)
+        if part.flavor in _TWINS:
+            key = "call_id" if part.flavor == "function_call" else "id"
+            return Part(OTHER, raw, at, home, as_id(raw.get(key)), as_id(raw.get("name")), "twin")
+        if part.flavor in _THOUGHTS:
+            part.kind = REASONING
+        return part
 
     def _calls(self, fields: dict[str, Any], prefix: Path, home: int) -> list[Part]:
         calls: list[Part] = []
@@ -301,9 +322,6 @@ class LangChain(Dialect):
             return all(isinstance(item, str) or is_whole_block(item) for item in value)
         return value is None or isinstance(value, str)
 
-    def proof(self) -> LangChainProof:
-        return LangChainProof()
-
     def owns(self, message: dict[str, Any]) -> bool:
         kind = message.get("type")
         if "lc" in message or (isinstance(kind, str) and kind in _OWN_TYPES):
@@ -412,33 +430,3 @@ def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
     kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
     if len(kept) != len(kwargs["tool_calls"]):
         fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}
-
-
-class LangChainProof(PlainProof):
-    """Walks bare dicts of type human, ai and tool; ids may repeat across turns."""
-
-    def passes(self, message: dict[str, Any], before: Any) -> bool:
-        kind = message["type"]
-        if type(message["content"]) is not str:
-            return False
-        if kind == "tool":
-            if not self.waiting or message["status"] not in ("success", "error"):
-                return False
-            return bool(message["tool_call_id"] == self.waiting.pop(0))
-        if self.waiting:
-            return False
-        if kind == "human":
-            return len(message) == 2  # noqa: PLR2004
-        if kind != "ai" or message.keys() not in _PLAIN_AI:
-            return False
-        return all(map(self._asks, message.get("tool_calls", ())))
-
-    def _asks(self, call: Any) -> bool:
-        number, name = call["id"], call["name"]
-        if call.keys() != _PLAIN_CALL or call["type"] != "tool_call":
-            return False
-        if not is_text(number) or number in self.waiting or type(call["args"]) is not dict:
-            return False
-        self.names.add(name)
-        self.waiting.append(number)
-        return type(name) is str

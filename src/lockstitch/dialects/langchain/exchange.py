@@ -12,15 +12,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    OTHER,
-    REASONING,
-    SYSTEM,
-    TEXT,
-    USER,
-    Part,
-)
+from lockstitch.conversation.parts import ASSISTANT, OTHER, REASONING, SYSTEM, TEXT, USER, Part
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -13,8 +14,6 @@ from lockstitch.conversation.pairing import SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
-    MEDIA,
-    OTHER,
     RESULT,
     SYSTEM,
     TEXT,
@@ -35,15 +34,15 @@ from lockstitch.dialects.base import (
     as_json,
     broken_part,
     copy_part,
-    is_typed_block,
     media_blocks,
     objects_at,
     replace_at,
     slot_path,
     text_of_blocks,
+    view_block,
+    view_content,
     without_calls,
 )
-from lockstitch.dialects.fast import PLAIN_NAME
 
 _ROLES = {
     "user": USER,
@@ -66,6 +65,108 @@ _DECODE = msgspec.json.Decoder().decode
 SEVERAL = -1
 
 
+class ChatWalker(Walker):
+    """Walks OpenAI Chat messages with texts, function calls and tool messages.
+
+    Ids may repeat, so that a table of those of plain calls is made only when somebody asks for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+        self.places: list[int] = []
+
+    def run(  # noqa: C901 - one flat loop: calls would cost more than they check
+        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
+    ) -> int:
+        index, end = start, len(raw) if stop is None else stop
+        # the calls that the next tool messages have to answer, the first one last
+        waiting, self.waiting = self.waiting, []
+        called, places, met, names = self.called, self.places, self.met, self.names
+        try:
+            for index, message in enumerate(raw[start:end], start):
+                if type(message) is not dict:
+                    return index
+                role, content = message["role"], message["content"]
+                if waiting:
+                    if role != "tool" or type(content) is not str or "tool_calls" in message:
+                        return index
+                    if message["tool_call_id"] != waiting.pop():
+                        return index
+                elif "tool_calls" in message:
+                    calls = message["tool_calls"]
+                    if role != "assistant" or type(content) not in _SAID_OR_NOT:
+                        return index
+                    if type(calls) is not list or not calls:
+                        return index
+                    for call in calls if len(calls) == 1 else reversed(calls):
+                        # what is missing or does not parse raises
+                        function = call["function"] if type(call) is dict else None
+                        if type(function) is not dict or call["type"] != "function":
+                            return index
+                        number, name = call["id"], function["name"]
+                        arguments = function["arguments"]
+                        if type(number) is not str or type(name) is not str or not number:
+                            return index
+                        if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
+                            return index
+                        if number in waiting or number in met:
+                            return index
+                        called.append(number)
+                        places.append(index)
+                        waiting.append(number)
+                        names.add(name)
+                elif type(content) is not str or not content:
+                    return index
+                elif role == "user":
+                    seams.append(index)
+                elif role not in _ALSO_PLAIN:
+                    return index
+        except (KeyError, ValueError, RecursionError):
+            return index
+        if waiting and end == len(raw):
+            return end - 1
+        self.waiting = waiting
+        return end
+
+    def is_prompt(self, message: Any) -> bool:
+        return type(message) is dict and message.get("role") == "user"
+
+    def is_quiet(self, message: Any) -> bool:
+        return (
+            type(message) is dict
+            and message.get("role") == "assistant"
+            and "tool_calls" not in message
+        )
+
+    def ids_in(self, message: Any) -> list[str]:
+        if type(message) is not dict or (
+            "tool_calls" not in message and "tool_call_id" not in message
+        ):
+            return []
+        calls = message.get("tool_calls")
+        calls = calls if type(calls) is list else []
+        ids = [call.get("id") for call in calls if type(call) is dict]
+        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
+
+    def ids(self) -> Iterable[str]:
+        return {*self.called, *self.met}
+
+    @cached_property
+    def homes(self) -> dict[str, int]:
+        """The index of the message that made each call, -1 if several did, once the walk is over.
+
+        What was called, failed and was noted is still of one message.
+        """
+        homes: dict[str, int] = {}
+        for call, index in zip(self.called, self.places, strict=True):
+            homes[call] = SEVERAL if call in homes else index
+        return {**self.met, **homes}
+
+    def home_of(self, call: str) -> int | None:
+        return self.homes.get(call)
+
+
 class OpenAIChat(Dialect):
     """View over ``{"role", "content", "tool_calls"}`` and ``{"role": "tool", …}``."""
 
@@ -81,11 +182,14 @@ class OpenAIChat(Dialect):
             *("thinking_blocks", "provider_specific_fields", "cache_control"),
         }
     )
+    reasoning_field = "reasoning_content"
     mark_keys = frozenset({"tool_calls", "tool_call_id"})
     own_blocks = frozenset({"image_url", "input_audio"})
     body_keys = frozenset({"max_completion_tokens", "frequency_penalty", "logit_bias"})
     stream_end = re.compile(rb'"finish_reason": ?"|(?:^|\n)data: ?\[DONE\]')
     sdk_modules = ("openai.types.chat.", "openai.lib.streaming.chat.")
+    walker = ChatWalker
+    proof = ChatWalker
 
     def _message(self, index: int, raw: Any) -> Message:
         if type(raw) is not dict:
@@ -100,29 +204,16 @@ class OpenAIChat(Dialect):
             return Message(raw, index, TOOL, [result, *self._calls(raw["tool_calls"], index, TOOL)])
         content = raw.get("content")
         if type(content) is str:
-            parts = [Part(TEXT, content, _CONTENT, index, None, None, "", content)]
-        elif isinstance(content, list):
-            parts = [self._block(b, slot_path("content", i), index) for i, b in enumerate(content)]
+            parts, flaw = [Part(TEXT, content, _CONTENT, index, None, None, "", content)], ""
         else:
-            parts = [] if content is None else [self._block(content, _CONTENT, index)]
+            parts, flaw = view_content(self._block, content, index)
         calls = raw.get("tool_calls")
         if calls is not None:
             parts += self._calls(calls, index, neutral)
-        odd = content is not None and type(content) not in (str, list)
-        return Message(raw, index, neutral, parts, flaw="content" if odd else "")
+        return Message(raw, index, neutral, parts, flaw=flaw)
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind == "text":
-            text = raw.get("text")
-            if isinstance(text, str):
-                return Part(TEXT, raw, at, home, flavor="text", text=text)
-            return broken_part(raw, at, home, "text")
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        return view_block(raw, at, home, _MEDIA)
 
     def _calls(self, calls: Any, home: int, role: str) -> list[Part]:
         if not isinstance(calls, list):
@@ -221,12 +312,6 @@ class OpenAIChat(Dialect):
             return USER, f"[function {name if isinstance(name, str) else ''}]"
         return super().speaker(message)
 
-    def walker(self) -> Walker:
-        return ChatWalker()
-
-    def proof(self) -> ChatWalker:
-        return ChatWalker()
-
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         return raw[-1]["role"] in ("user", "tool")
 
@@ -254,110 +339,3 @@ class OpenAIChat(Dialect):
 
 def _role(role: Any) -> str:
     return _ROLES.get(role, UNKNOWN) if type(role) is str else UNKNOWN
-
-
-class ChatWalker:
-    """Walks OpenAI Chat messages with texts, function calls and tool messages."""
-
-    def __init__(self) -> None:
-        self.homes: dict[str, int] = {}
-        self.noted: set[str] = set()
-        self.names: set[str] = set()
-        self.waiting: list[str] = []
-
-    def run(  # noqa: C901, PLR0912 - one flat loop: calls would cost more than they check
-        self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
-    ) -> int:
-        """Walk from a seam to the first message that is not plain, or up to ``stop``."""
-        index, end = start, len(raw) if stop is None else stop
-        # the calls that the next tool messages have to answer, the first one last
-        waiting, self.waiting = self.waiting, []
-        homes, noted, names = self.homes, self.noted, self.names
-        try:
-            for index, message in enumerate(raw[start:end], start):
-                if type(message) is not dict:
-                    return index
-                role, content = message["role"], message["content"]
-                if waiting:
-                    if role != "tool" or type(content) is not str or "tool_calls" in message:
-                        return index
-                    if message["tool_call_id"] != waiting.pop():
-                        return index
-                elif "tool_calls" in message:
-                    calls = message["tool_calls"]
-                    if role != "assistant" or type(content) not in _SAID_OR_NOT:
-                        return index
-                    if type(calls) is not list or not calls:
-                        return index
-                    for call in calls if len(calls) == 1 else reversed(calls):
-                        # what is missing or does not parse raises
-                        function = call["function"] if type(call) is dict else None
-                        if type(function) is not dict or call["type"] != "function":
-                            return index
-                        number, name = call["id"], function["name"]
-                        arguments = function["arguments"]
-                        if type(number) is not str or type(name) is not str or not number:
-                            return index
-                        if type(arguments) is not str or type(_DECODE(arguments)) is not dict:
-                            return index
-                        if number in homes:
-                            if number in waiting or number in noted:
-                                return index
-                            homes[number] = SEVERAL
-                        else:
-                            homes[number] = index
-                        waiting.append(number)
-                        names.add(name)
-                elif type(content) is not str or not content:
-                    return index
-                elif role == "user":
-                    seams.append(index)
-                elif role not in _ALSO_PLAIN:
-                    return index
-        except (KeyError, ValueError, RecursionError):
-            return index
-        if waiting and end == len(raw):
-            return end - 1
-        self.waiting = waiting
-        return end
-
-    def is_prompt(self, message: Any) -> bool:
-        """Whether this is a user's message."""
-        return type(message) is dict and message.get("role") == "user"
-
-    def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls."""
-        return (
-            type(message) is dict
-            and message.get("role") == "assistant"
-            and "tool_calls" not in message
-        )
-
-    def ids_in(self, message: Any) -> list[str]:
-        """Return the ids of calls and results in a message."""
-        if type(message) is not dict or (
-            "tool_calls" not in message and "tool_call_id" not in message
-        ):
-            return []
-        calls = message.get("tool_calls")
-        calls = calls if type(calls) is list else []
-        ids = [call.get("id") for call in calls if type(call) is dict]
-        return [call for call in (*ids, message.get("tool_call_id")) if type(call) is str]
-
-    def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message that failed, so that later uses of them fail too."""
-        for call in self.ids_in(message):
-            self.noted.add(call)
-            self.homes.setdefault(call, index)
-
-    def is_sound(self) -> bool:
-        """Whether all names fit the provider's pattern."""
-        return all(PLAIN_NAME.fullmatch(name) for name in self.names)
-
-    def ids(self) -> Iterable[str]:
-        """Return every id met on the walk."""
-        return self.homes
-
-    def home_of(self, call: str) -> int | None:
-        """Return the index of the message that made a call, -1 if several did."""
-        return self.homes.get(call)

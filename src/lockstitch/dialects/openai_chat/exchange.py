@@ -9,13 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    CALL,
-    OTHER,
-    USER,
-    Part,
-)
+from lockstitch.conversation.parts import ASSISTANT, CALL, OTHER, USER, Part
 from lockstitch.dialects.base import same_or
 from lockstitch.dialects.exchange import (
     Accumulator,

@@ -34,13 +34,12 @@ from lockstitch.dialects.base import (
     Dialect,
     as_id,
     as_json,
-    broken_part,
     copy_part,
-    is_typed_block,
     media_blocks,
     objects_at,
-    slot_path,
     text_of_blocks,
+    view_block,
+    view_content,
 )
 from lockstitch.dialects.fast import PlainProof
 
@@ -85,6 +84,85 @@ _DECODE = msgspec.json.Decoder().decode
 MADE_BY_CLIENT = frozenset({"item_reference", "mcp_approval_response", "compaction_trigger"})
 
 
+class ResponsesProof(PlainProof):
+    """Walks items of type message, reasoning, function_call and function_call_output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leads = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call has no output, or reasoning led to nothing."""
+        return bool(self.waiting) or self.leads
+
+    def passes(self, message: dict[str, Any], before: Any) -> bool:
+        kind = message["type"]
+        if kind == "function_call_output":
+            if self.leads or not self.waiting or "id" in message:
+                return False
+            return message["call_id"] == self.waiting.pop(0) and type(message["output"]) is str
+        if kind == "function_call":
+            return self._calls(message, before)
+        if self.waiting:
+            return False
+        if kind == "reasoning":
+            if "model" in message or "execution" in message or not self._is_named(message, "rs"):
+                return False
+            summary = message["summary"]
+            if type(summary) is not list:
+                return False
+            for text in summary:
+                if type(text) is not dict or type(text["text"]) is not str or not text["type"]:
+                    return False
+            self.leads = self.leads or "id" in message
+            return True
+        return kind == "message" and self._says(message)
+
+    def _calls(self, item: dict[str, Any], before: Any) -> bool:
+        # behind an output it begins another batch, which must wait until all are answered
+        if self.waiting and before["type"] != "function_call":
+            return False
+        call, name, arguments = item["call_id"], item["name"], item["arguments"]
+        if not item.keys() <= _CALL_KEYS or not self._is_named(item, "fc"):
+            return False
+        if not self.is_new(call) or type(name) is not str or type(arguments) is not str:
+            return False
+        if type(_DECODE(arguments)) is not dict:
+            return False
+        self.names.add(name)
+        self.waiting.append(call)
+        self.leads = False
+        return True
+
+    def _says(self, item: dict[str, Any]) -> bool:
+        role, content = item["role"], item["content"]
+        if not item.keys() <= _ITEM_KEYS or not self._is_named(item, "msg"):
+            return False
+        if role == "assistant":
+            kind, self.leads = "output_text", False
+        elif role == "user" and not self.leads:
+            kind = "input_text"
+        else:
+            return False
+        if type(content) is not list or not content:
+            return False
+        return all(
+            type(block) is dict and block["type"] == kind and type(block["text"]) is str
+            for block in content
+        )
+
+    def _is_named(self, item: dict[str, Any], prefix: str) -> bool:
+        if "id" not in item:
+            return True
+        name = item["id"]
+        return type(name) is str and name.startswith(prefix) and self.is_new(name)
+
+    def ids_in(self, message: Any) -> Iterable[str]:
+        found = (message.get("id"), message.get("call_id")) if type(message) is dict else ()
+        return [name for name in found if type(name) is str]
+
+
 class OpenAIResponses(Dialect):
     """View over ``input``: each item is one message of the view."""
 
@@ -96,6 +174,7 @@ class OpenAIResponses(Dialect):
     stream_end = re.compile(rb'"type": ?"(?:response\.(?:completed|failed|incomplete)|error)"')
     previous_key = "previous_response_id"
     sdk_modules = ("openai.types.responses.", "openai.lib.streaming.responses.")
+    proof = ResponsesProof
 
     def _message(self, index: int, raw: Any) -> Message:
         if not isinstance(raw, dict):
@@ -107,15 +186,8 @@ class OpenAIResponses(Dialect):
             if isinstance(content, str):
                 parts = [Part(TEXT, content, ("content",), index, flavor="", text=content)]
                 return Message(raw, index, neutral, parts)
-            if isinstance(content, list):
-                view = [
-                    self._block(b, slot_path("content", i), index) for i, b in enumerate(content)
-                ]
-                return Message(raw, index, neutral, view)
-            if content is None:
-                return Message(raw, index, neutral, [])
-            odd = [self._block(content, ("content",), index)]
-            return Message(raw, index, neutral, odd, flaw="content")
+            parts, flaw = view_content(self._block, content, index)
+            return Message(raw, index, neutral, parts, flaw=flaw)
         if kind is None and set(raw) == {"id"}:
             kind = "item_reference"
         if not isinstance(kind, str) or (kind == "item_reference" and not as_id(raw.get("id"))):
@@ -137,16 +209,7 @@ class OpenAIResponses(Dialect):
         return Message(raw, index, role, [Part(OTHER, raw, (), index, flavor=kind)])
 
     def _block(self, raw: Any, at: Path, home: int) -> Part:
-        if isinstance(raw, str):
-            return Part(TEXT, raw, at, home, flavor="bare", text=raw)
-        if not is_typed_block(raw):
-            return broken_part(raw, at, home, "not-an-object")
-        kind = raw["type"]
-        if kind in _TEXTS:
-            if isinstance(raw.get("text"), str):
-                return Part(TEXT, raw, at, home, flavor=kind, text=raw["text"])
-            return broken_part(raw, at, home, "text")
-        return Part(MEDIA if kind in _MEDIA else OTHER, raw, at, home, flavor=kind)
+        return view_block(raw, at, home, _MEDIA, _TEXTS)
 
     def rebuild(self, message: Message) -> Any:
         if len(message.parts) == 1 and message.parts[0].kind in (CALL, RESULT, REASONING):
@@ -254,9 +317,6 @@ class OpenAIResponses(Dialect):
     def with_payload(self, part: Part, payload: Any) -> Part:
         return copy_part(part, {**part.raw, "output": payload})
 
-    def proof(self) -> ResponsesProof:
-        return ResponsesProof()
-
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         # what the provider does not store it must get back, sealed
         return body.get("store") is not False or all(
@@ -306,83 +366,3 @@ def _is_run_by_server(raw: dict[str, Any]) -> bool:
     return raw.get("execution") == "server" or (
         raw.get("type") in ("tool_search_call", "tool_search_output") and not raw.get("call_id")
     )
-
-
-class ResponsesProof(PlainProof):
-    """Walks items of type message, reasoning, function_call and function_call_output."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leads = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a call has no output, or reasoning led to nothing."""
-        return bool(self.waiting) or self.leads
-
-    def passes(self, message: dict[str, Any], before: Any) -> bool:
-        kind = message["type"]
-        if kind == "function_call_output":
-            if self.leads or not self.waiting or "id" in message:
-                return False
-            return message["call_id"] == self.waiting.pop(0) and type(message["output"]) is str
-        if kind == "function_call":
-            return self._calls(message, before)
-        if self.waiting:
-            return False
-        if kind == "reasoning":
-            if "model" in message or "execution" in message or not self._is_named(message, "rs"):
-                return False
-            summary = message["summary"]
-            if type(summary) is not list:
-                return False
-            for text in summary:
-                if type(text) is not dict or type(text["text"]) is not str or not text["type"]:
-                    return False
-            self.leads = self.leads or "id" in message
-            return True
-        return kind == "message" and self._says(message)
-
-    def _calls(self, item: dict[str, Any], before: Any) -> bool:
-        # behind an output it begins another batch, which must wait until all are answered
-        if self.waiting and before["type"] != "function_call":
-            return False
-        call, name, arguments = item["call_id"], item["name"], item["arguments"]
-        if not item.keys() <= _CALL_KEYS or not self._is_named(item, "fc"):
-            return False
-        if not self.is_new(call) or type(name) is not str or type(arguments) is not str:
-            return False
-        if type(_DECODE(arguments)) is not dict:
-            return False
-        self.names.add(name)
-        self.waiting.append(call)
-        self.leads = False
-        return True
-
-    def _says(self, item: dict[str, Any]) -> bool:
-        role, content = item["role"], item["content"]
-        if not item.keys() <= _ITEM_KEYS or not self._is_named(item, "msg"):
-            return False
-        if role == "assistant":
-            kind, self.leads = "output_text", False
-        elif role == "user" and not self.leads:
-            kind = "input_text"
-        else:
-            return False
-        if type(content) is not list or not content:
-            return False
-        return all(
-            type(block) is dict and block["type"] == kind and type(block["text"]) is str
-            for block in content
-        )
-
-    def _is_named(self, item: dict[str, Any], prefix: str) -> bool:
-        if "id" not in item:
-            return True
-        name = item["id"]
-        return type(name) is str and name.startswith(prefix) and self.is_new(name)
-
-    def ids_in(self, message: Any) -> Iterable[str]:
-        """Return an item's own id, and that of its call."""
-        found = (message.get("id"), message.get("call_id")) if type(message) is dict else ()
-        return [name for name in found if type(name) is str]

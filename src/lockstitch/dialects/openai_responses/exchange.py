@@ -11,12 +11,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    CALL,
-    USER,
-    Message,
-)
+from lockstitch.conversation.parts import ASSISTANT, CALL, USER, Message
 from lockstitch.dialects.base import Dialect, same_or
 from lockstitch.dialects.exchange import (
     Accumulator,
