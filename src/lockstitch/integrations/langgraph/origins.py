@@ -25,9 +25,9 @@ from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+    from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from lockstitch.formats.langgraph.postgres.database import LangGraphSchema
-    from lockstitch.integrations.langgraph.saver.codec import Serializer
     from lockstitch.stores.postgres.connections import Connection
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ class WriteRow(Struct, frozen=True):
 class ThreadView(ABC):
     """One thread, as it stood at one moment."""
 
-    def __init__(self, thread: str, saver: BaseCheckpointSaver[Any], serde: Serializer) -> None:
+    def __init__(
+        self, thread: str, saver: BaseCheckpointSaver[Any], serde: SerializerProtocol
+    ) -> None:
         self.thread = thread
         self.serde = serde
         self._saver = saver
@@ -121,7 +123,7 @@ class Origin(ABC):
         """Count the checkpoints of a thread, or of all."""
 
     @abstractmethod
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         """Do some reading on one state of a thread; it may be done again from the start."""
 
 
@@ -178,7 +180,7 @@ class SqliteOrigin(Origin):
         )
         return int(count)
 
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-sqlite"):
             from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
         saver = SqliteSaver(self._base)
@@ -259,7 +261,7 @@ class PostgresOrigin(Origin):
         )
         return int(count)
 
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
         from lockstitch.formats.langgraph.postgres.database import qualifying_cursor  # noqa: PLC0415
