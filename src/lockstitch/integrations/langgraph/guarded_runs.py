@@ -13,6 +13,7 @@ import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, cast
@@ -140,19 +141,10 @@ class GuardedRuns(RunRegistry[GuardedRun]):
                 if threads is None or place.thread in threads:
                     del self._last[place]
 
-    def note_put(
-        self,
-        progress: GuardedRun,
-        place: ThreadPlace,
-        parent: ThreadPlace,
-        *,
-        counts: bool = True,
-    ) -> None:
-        super().note_put(progress, place, parent, counts=counts)
-        progress.note_seen(place)
-        if counts:
-            with self._nesting:
-                remember(self._last, place.at(None), place, self._limit)
+    def note_last(self, place: ThreadPlace) -> None:
+        """Remember what this process has put last somewhere, to be claimed ahead."""
+        with self._nesting:
+            remember(self._last, place.at(None), place, self._limit)
 
     def outermost(self, config: RunnableConfig, place: ThreadPlace) -> GuardedRun | None:
         """Return the run of the graph that a subgraph's run is a part of."""
@@ -314,7 +306,10 @@ class Guarding:
 
         def store(step: PutCheckpoint) -> Steps[RunnableConfig]:
             # Two that reconcile one head must not write one row.
-            step.checkpoint["id"] = _own_id(step.checkpoint["id"])
+            with suppress(ValueError):
+                number = UUID(step.checkpoint["id"]).int & ~_LOW_BITS
+                # It sorts as it did, and nobody else makes it.
+                step.checkpoint["id"] = str(UUID(int=number | uuid4().int & _LOW_BITS))
             where = place_of(step.config)
             own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
             return (yield from self._put_guarded(own, where, step))
@@ -393,6 +388,9 @@ class Guarding:
             written = yield from optimistic_lock.put(place, made, run.name, run.tasks.get(place))
         run.root = here if is_followed else None
         self.runs.note_put(run, here, place, counts=not is_followed)
+        run.note_seen(here)
+        if not is_followed:
+            self.runs.note_last(here)
         run.early.pop(here, None)
         return written
 
@@ -492,15 +490,6 @@ def _without_input(saved: CheckpointTuple) -> CheckpointTuple:
         return saved
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
     return saved._replace(checkpoint=checkpoint, pending_writes=[])
-
-
-def _own_id(checkpoint: str) -> str:
-    """Return an id that sorts as this one does, and that nobody else makes."""
-    try:
-        number = UUID(checkpoint).int
-    except ValueError:
-        return checkpoint
-    return str(UUID(int=number & ~_LOW_BITS | uuid4().int & _LOW_BITS))
 
 
 # Waiting for one's turn

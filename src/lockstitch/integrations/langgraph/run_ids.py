@@ -306,7 +306,7 @@ def _begin_run(graph: Any, input: Any, config: Any = None, **options: Any) -> Gr
     run = GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
     # A graph of states has a node of its own for that, and stores it like any step, unless it is
     # asked to stop in front of it.
-    stops = options.get("interrupt_before") or getattr(graph, "interrupt_before_nodes", ())
+    stops: Any = options.get("interrupt_before") or getattr(graph, "interrupt_before_nodes", ())
     may_stop = START in stops or options.get("control") is not None
     has_node = START in getattr(graph, "nodes", ())
     run.takes_input_up = has_node and not may_stop and run.durability != "exit"
