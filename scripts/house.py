@@ -39,9 +39,9 @@ LIMITS = {
     "heal": (68, 16, 30),
     "guard": (60, 8, 4),
 }
-# Calls of a saver that the first turn of a graph with one node may take under a guard: one or two
-# more than later turns; 6 without one. Fewer would let two runs begin on two first checkpoints.
-SAVER_CALLS = 13
+# Calls of a saver that the first turn of a graph with one node may take under a guard, as any later
+# one; 6 without a guard.
+SAVER_CALLS = 10
 
 
 class Way:

@@ -27,7 +27,7 @@ from lockstitch.transcript import several
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration
+    from lockstitch.integrations.langgraph.migration import Migrated, Migration
     from lockstitch.session.copying import Copy, Taken
     from lockstitch.stored import Failed as CopyFailed
 
@@ -111,7 +111,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
     if is_postgres(source):
         is_same = public(source).partition("?")[0] == public(target).partition("?")[0]
         return classify(source, LANGGRAPH if is_same else form) == THREADS
-    from lockstitch.integrations.langgraph.migration.origins import file_of
+    from lockstitch.integrations.langgraph.origins import file_of
 
     if file_of(source) is not None:
         return True
@@ -124,7 +124,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
 def _library() -> Iterator[Any]:
     """Yield the module that migrates; raise `UsageError` with what is missing for it."""
     try:
-        from lockstitch.integrations.langgraph.migration import migration
+        from lockstitch.integrations.langgraph import migration
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"langgraph", "langchain_core", "ormsgpack"}:
             raise

@@ -30,12 +30,6 @@ from lockstitch.formats.langgraph.postgres.database import (
     find_schema,
     find_schemas,
 )
-from lockstitch.formats.langgraph.postgres.format import (
-    THREADS,
-    loaded_of,
-    new_in,
-    parse_thread,
-)
 from lockstitch.formats.langgraph.postgres.reading import (
     PAGE,
     WHOLE_LINE,
@@ -43,6 +37,12 @@ from lockstitch.formats.langgraph.postgres.reading import (
     LoadedThread,
     ThreadReader,
     is_kept,
+)
+from lockstitch.formats.langgraph.postgres.repairs import (
+    THREADS,
+    loaded_of,
+    new_in,
+    parse_thread,
 )
 from lockstitch.formats.langgraph.snapshot import session_name
 from lockstitch.formats.repair import RepairOptions, RepairPlan

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from langchain_core.messages import HumanMessage
 
-from lockstitch.formats.langgraph.postgres import repairs, work
+from lockstitch.formats.langgraph.postgres import repairs
 from lockstitch.formats.langgraph.postgres.database import Database, find_schema
 from lockstitch.formats.langgraph.postgres.reading import ThreadReader
 from lockstitch.formats.repair import RepairOptions
+from lockstitch.sources import threads
 
 from . import graphs, stage
 
@@ -51,12 +52,12 @@ def test_turns_of_a_live_program_are_all_kept(dsn: str) -> None:
         assert found.next == ()
 
 
-def planned(dsn: str) -> tuple[Database, ThreadReader, work.SchemaTask]:
+def planned(dsn: str) -> tuple[Database, ThreadReader, threads.SchemaTask]:
     """A database as a repair sees it, with its table made."""
     home = find_schema(dsn)
     database = Database(dsn, "public")
     repairs.make_repairs_table(database, home)
-    task = work.SchemaTask(dsn, dsn, home, "by-hand", RepairOptions(), plans=True, writes=True)
+    task = threads.SchemaTask(dsn, dsn, home, "by-hand", RepairOptions(), plans=True, writes=True)
     return database, ThreadReader(database, home), task
 
 
@@ -65,11 +66,11 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
     database, reader, task = planned(dsn)
     with database:
         [loaded] = reader.load([(stage.BROKEN, "")])
-        with work.SchemaWorker(task) as worker:
+        with threads.SchemaWorker(task) as worker:
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
             outcome = worker.work_on(loaded)
-    assert outcome.state == work.MOVED
+    assert outcome.state == threads.MOVED
     assert stage.content(dsn) == before
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(1,)]
 
@@ -86,9 +87,9 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
             stage.BROKEN,
             loaded.snapshot.head.id,
         )
-        with work.SchemaWorker(task) as worker:
+        with threads.SchemaWorker(task) as worker:
             outcome = worker.work_on(loaded)
-    assert outcome.state == work.MOVED
+    assert outcome.state == threads.MOVED
 
 
 def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,7 @@ def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.M
     database, _, task = planned(dsn)
     monkeypatch.setattr(Database, "_transaction", cut)
     with database:
-        outcomes = [one for page in work.work_through(task) for one in page]
+        outcomes = [one for page in threads.work_through(task) for one in page]
     assert not mishaps
-    assert [one.state for one in outcomes] == [work.REPAIRED] * 3
+    assert [one.state for one in outcomes] == [threads.REPAIRED] * 3
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(3,)]

@@ -212,7 +212,7 @@ class ThreadJournal:
 
     def _put(self, line: CheckpointLine, seq: int) -> None:
         space = self.spaces.setdefault(line.ns, {})
-        base = space.get(line.parent) or _NOTHING
+        base = space.get(line.parent) or NO_NODE
         versions = _change_fields(base.versions, line.versions, line.unversioned)
         values = {**base.values, **line.values}
         space[line.id] = CheckpointNode(
@@ -279,7 +279,7 @@ class ThreadJournal:
         return self.items[number]
 
 
-_NOTHING = CheckpointNode("", "", {}, {}, {}, {}, {})
+NO_NODE = CheckpointNode("", "", {}, {}, {}, {}, {})
 
 
 def _change_fields(
@@ -428,7 +428,7 @@ class _JournalCopier:
         meta = {name: self._coded(_decode(raw)) for name, raw in node.meta.items()}
         base = self._thread.node(place[0], node.parent)
         is_kept = base is not None and (place[0], node.parent) in self._done
-        less = base if is_kept and base is not None else _NOTHING
+        less = base if is_kept and base is not None else NO_NODE
         self._done.add(place)
         return CheckpointLine(
             id=node.id,

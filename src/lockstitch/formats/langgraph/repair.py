@@ -244,8 +244,7 @@ def _other_channels(reading: ThreadReading) -> set[str]:
     start = head.values.get(START)
     begun = (fields_in(reading, start) or {}).keys() if start is not None else ()
     written = {write.channel for write in head.writes if not is_control(write.channel)}
-    counted = head.metadata.get(COUNTERS)
-    changes = set(counted) & head.versions.keys() if type(counted) is dict else set()
+    changes = head.counters.keys() & head.versions.keys()
     return {*begun, *(written - changes)} - {str(reading.channel)}
 
 
@@ -543,10 +542,9 @@ def repair_checkpoint(
     if type(body.get("v")) is int:
         body["v"] = max(body["v"], _TASKS_INSIDE)
     # One more step for every channel that stores changes, but for the one stored in full.
-    counted = head.metadata.get(COUNTERS)
     counters = {
         name: [count[0], count[1] + 1]
-        for name, count in (counted if type(counted) is dict else {}).items()
+        for name, count in head.counters.items()
         if name != reading.channel
         and type(count) is list
         and [type(part) for part in count] == [int, int]
@@ -598,9 +596,7 @@ def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
 
 def _repair_again(reading: ThreadReading, value: Coded, codes: Iterable[str]) -> RepairedCheckpoint:
     head, channel = reading.snapshot.head, str(reading.channel)
-    own = head.metadata.get(OWN)
-    known = own if type(own) is dict else {}
-    codes = sorted({*known.get("codes", ()), *codes})
+    codes = sorted({*head.own.get("codes", ()), *codes})
     values = {**head.values, channel: value}
     version = head.versions.get(channel)
     gone = {name for name, own in head.versions.items() if own == version} - values.keys()
@@ -609,7 +605,7 @@ def _repair_again(reading: ThreadReading, value: Coded, codes: Iterable[str]) ->
         str(head.parent),
         head.body,
         values,
-        {**head.metadata, OWN: {**known, "codes": codes}},
+        {**head.metadata, OWN: {**head.own, "codes": codes}},
         frozenset({channel}),
         frozenset(gone),
     )

@@ -36,6 +36,8 @@ OVERWRITE = "__overwrite__"
 JOIN = "join:"
 # What is counted in the metadata for channels that store only changes.
 COUNTERS = "counters_since_delta_snapshot"
+# What a repair of ours writes into the metadata.
+OWN = "lockstitch"
 # What a guard of ours writes beside a checkpoint.
 CLAIM = "__lockstitch_claim__"
 # What else stands among the writes without being what a node returned to the state.
@@ -178,8 +180,21 @@ class StoredCheckpoint(Struct):
     @property
     def versions(self) -> dict[str, Any]:
         """The versions of its channels."""
-        found = self.body.get("channel_versions")
-        return found if type(found) is dict else {}
+        return _fields(self.body.get("channel_versions"))
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """What LangGraph counts for channels that store only changes."""
+        return _fields(self.metadata.get(COUNTERS))
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What a repair of ours says of it."""
+        return _fields(self.metadata.get(OWN))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return value if type(value) is dict else {}
 
 
 class LostBranch(Struct, frozen=True):
@@ -256,18 +271,15 @@ def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
     """
     if MESSAGES in head.values:
         return ()
-    counted = head.metadata.get(COUNTERS)
-    known = counted if type(counted) is dict else {}
     gone = {*head.values, *head.missing}
     names = tuple(
         name
-        for name in known
+        for name in head.counters
         if type(name) is str and name in head.versions and name not in gone and not is_control(name)
     )
     return (MESSAGES,) if MESSAGES in names else names
 
 
-OWN = "lockstitch"
 # What stands between a node and the task that runs it, in the name of a subgraph's namespace, and
 # between a subgraph and one within it.
 TASK = ":"
@@ -279,8 +291,7 @@ def starts_of(head: StoredCheckpoint) -> set[str]:
 
     A repair puts a checkpoint behind the one that it repairs, and no run can go on from there.
     """
-    own = head.metadata.get(OWN)
-    repaired = own.get("repaired") if type(own) is dict else None
+    repaired = head.own.get("repaired")
     return {head.id, repaired} if type(repaired) is str else {head.id}
 
 

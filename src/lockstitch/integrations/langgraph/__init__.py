@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.guarded_runs import Fork
     from lockstitch.integrations.langgraph.hooks import heal_hook
     from lockstitch.integrations.langgraph.middleware import HealMiddleware
-    from lockstitch.integrations.langgraph.migration.migration import Migrated, Migration, migrate
+    from lockstitch.integrations.langgraph.migration import Migrated, Migration, migrate
     from lockstitch.integrations.langgraph.reconciler import areconcile, reconcile
     from lockstitch.integrations.langgraph.report import Counters, Reconciled, ReconciledChannel
-    from lockstitch.integrations.langgraph.saver.saver import Saver
+    from lockstitch.integrations.langgraph.saver import Saver
 
 __all__ = [
     "Counters",
@@ -41,14 +41,14 @@ _HOMES = {
     "Fork": "guarded_runs",
     "Guard": "guard",
     "HealMiddleware": "middleware",
-    "Migrated": "migration.migration",
-    "Migration": "migration.migration",
+    "Migrated": "migration",
+    "Migration": "migration",
     "Reconciled": "report",
     "ReconciledChannel": "report",
-    "Saver": "saver.saver",
+    "Saver": "saver",
     "areconcile": "reconciler",
     "heal_hook": "hooks",
-    "migrate": "migration.migration",
+    "migrate": "migration",
     "reconcile": "reconciler",
 }
 _NEEDS = {

@@ -13,6 +13,7 @@ import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, cast
@@ -86,6 +87,10 @@ class GuardedRun(RunProgress):
     has_deltas: bool = True
     # Whether all is stored at the end, long after it was loaded.
     is_late: bool = True
+    # Whether another checkpoint surely follows that of the input.
+    takes_input_up: bool = False
+    # The first checkpoint of the thread that it has put and claimed, without seeing if it counts.
+    root: ThreadPlace | None = None
     lost: Conflict | None = None
     branch: ForkedThread | None = None
     lock: RLock = field(default_factory=RLock)
@@ -105,6 +110,7 @@ class GuardedRun(RunProgress):
     def learn(self, run: GraphRun) -> None:
         self.has_deltas = run.graph is None or bool(pending_writes.delta_channels(run.graph))
         self.is_late = run.durability == "exit"
+        self.takes_input_up = run.takes_input_up
 
     @property
     def turn(self) -> asyncio.Lock:
@@ -135,9 +141,8 @@ class GuardedRuns(RunRegistry[GuardedRun]):
                 if threads is None or place.thread in threads:
                     del self._last[place]
 
-    def note_put(self, progress: GuardedRun, place: ThreadPlace, parent: ThreadPlace) -> None:
-        super().note_put(progress, place, parent)
-        progress.note_seen(place)
+    def note_last(self, place: ThreadPlace) -> None:
+        """Remember what this process has put last somewhere, to be claimed ahead."""
         with self._nesting:
             remember(self._last, place.at(None), place, self._limit)
 
@@ -301,7 +306,10 @@ class Guarding:
 
         def store(step: PutCheckpoint) -> Steps[RunnableConfig]:
             # Two that reconcile one head must not write one row.
-            step.checkpoint["id"] = _own_id(step.checkpoint["id"])
+            with suppress(ValueError):
+                number = UUID(step.checkpoint["id"]).int & ~_LOW_BITS
+                # It sorts as it did, and nobody else makes it.
+                step.checkpoint["id"] = str(UUID(int=number | uuid4().int & _LOW_BITS))
             where = place_of(step.config)
             own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
             return (yield from self._put_guarded(own, where, step))
@@ -340,7 +348,7 @@ class Guarding:
             try:
                 written = yield from self._put_guarded(run, place, step)
             except Conflict as error:
-                branch = self._give_way(run, config, place, error)
+                branch = yield from self._give_way(run, config, place, error)
             else:
                 run.stored = step.checkpoint["id"]
                 return written
@@ -360,17 +368,29 @@ class Guarding:
         if place.checkpoint and step.checkpoint["id"] <= place.checkpoint:
             raise optimistic_lock.clock_behind(place, step.checkpoint["id"])
         is_branch = run.is_branch(place) or step.metadata.get("source") == "fork"
+        is_followed = False
         written: RunnableConfig
         if place not in run.owned and is_branch:
             written = yield from optimistic_lock.put_fork(place, made, run.name)
         elif place.checkpoint is None:
+            is_input = step.metadata.get("source") == "input" and not place.namespace
+            is_followed = is_input and run.takes_input_up
             written = yield from optimistic_lock.put_first(
-                place, made, run.name, self.runs.counts, is_fresh=run.is_fresh(place)
+                place,
+                made,
+                run.name,
+                self.runs.counts,
+                is_fresh=run.is_fresh(place),
+                is_followed=is_followed,
             )
         else:
             yield from self._secure(run, place)
             written = yield from optimistic_lock.put(place, made, run.name, run.tasks.get(place))
-        self.runs.note_put(run, here, place)
+        run.root = here if is_followed else None
+        self.runs.note_put(run, here, place, counts=not is_followed)
+        run.note_seen(here)
+        if not is_followed:
+            self.runs.note_last(here)
         run.early.pop(here, None)
         return written
 
@@ -404,7 +424,7 @@ class Guarding:
                 yield step
                 run.tasks.setdefault(place, set()).add(step.task)
             except Conflict as error:
-                branch = self._give_way(run, config, place, error)
+                branch = yield from self._give_way(run, config, place, error)
             else:
                 return
         yield from branch.write(place, step, run.tasks.get(place, ()))
@@ -433,8 +453,15 @@ class Guarding:
 
     def _give_way(
         self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace, error: Conflict
-    ) -> ForkedThread:
+    ) -> Steps[ForkedThread]:
         """Let a run that lost go on in a thread of its own, or end it."""
+        origin = place.checkpoint
+        if run.root is not None:
+            root: CheckpointTuple | None = yield ReadHeader(run.root.config)
+            if root is not None and optimistic_lock.is_lost(root):
+                # It has lost the thread at its beginning, and nothing of the turn is in there.
+                error = optimistic_lock.turn_lost(place.at(None), id_of(root))
+                run.stored = origin = None
         outer = self.runs.outermost(config, place) if place.namespace else run
         error = run.describe(error)
         if self.on_conflict == "raise" or outer is None:
@@ -446,7 +473,7 @@ class Guarding:
             self.counting.conflict()
             name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = ForkedThread(name, self.saver.get_next_version)
-            self.forks.append(Fork(place.thread, name, place.checkpoint, str(error)))
+            self.forks.append(Fork(place.thread, name, origin, str(error)))
             _LOG.warning("%s; it goes on in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
@@ -463,15 +490,6 @@ def _without_input(saved: CheckpointTuple) -> CheckpointTuple:
         return saved
     checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
     return saved._replace(checkpoint=checkpoint, pending_writes=[])
-
-
-def _own_id(checkpoint: str) -> str:
-    """Return an id that sorts as this one does, and that nobody else makes."""
-    try:
-        number = UUID(checkpoint).int
-    except ValueError:
-        return checkpoint
-    return str(UUID(int=number & ~_LOW_BITS | uuid4().int & _LOW_BITS))
 
 
 # Waiting for one's turn

@@ -30,8 +30,11 @@ nobody first, so that the other, if it only slept, finds at (6) that it has lost
 other has come meanwhile; and then makes the register name the child.
 
 The first checkpoint of a thread has no parent to claim. It is given up if there is another, and
-claims itself before it counts. Whoever begins on one that nobody has claimed, beside others that
-nobody has, makes those first ones that do not count.
+claims itself before it counts: of its own claim and that of whoever gives it up, the first one is
+kept, under the key 1. Whoever begins on one that nobody has claimed, beside others that nobody
+has, makes those first ones that do not count. A run that puts another checkpoint on it anyway
+learns by (6) which of the two claims was kept: what stands on one that does not count does not
+count, either.
 
 Time plays no part, but LangGraph takes the greatest id for the newest: see run_ids.follow.
 """
@@ -400,12 +403,19 @@ def put(
     return written
 
 
-def put_first(
-    place: ThreadPlace, step: PutCheckpoint, run: str, known: IsKnown, *, is_fresh: bool = False
+def put_first(  # noqa: PLR0913 - by name
+    place: ThreadPlace,
+    step: PutCheckpoint,
+    run: str,
+    known: IsKnown,
+    *,
+    is_fresh: bool = False,
+    is_followed: bool = False,
 ) -> Steps[RunnableConfig]:
     """Put the first checkpoint of a thread; a Conflict if another has begun it, too.
 
-    ``is_fresh`` if nobody had begun it a moment ago.
+    ``is_fresh`` if nobody had begun it a moment ago. ``is_followed`` if the run surely puts another
+    checkpoint on it, which shows whether it counts: nobody may take it to count before that.
     """
     found = None if is_fresh else (yield from find_head(place, known))
     if found:
@@ -420,8 +430,8 @@ def put_first(
         # Most threads have one page, which is not full.
         page = [] if len(page) < _PAGE else (yield _page(mine, page[-1]))
     yield _claim_under(mine, 1, run)
-    saved: CheckpointTuple | None = yield ReadHeader(mine.config)
-    if saved is None or is_lost(saved):
+    saved: CheckpointTuple | None = None if is_followed else (yield ReadHeader(mine.config))
+    if not is_followed and (saved is None or is_lost(saved)):
         raise turn_lost(place, step.checkpoint["id"])
     return written
 

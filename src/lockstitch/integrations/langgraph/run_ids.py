@@ -45,7 +45,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.snapshot import EPOCH, ticks_of
+from lockstitch.formats.langgraph.snapshot import EPOCH, START, ticks_of
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -77,6 +77,7 @@ class GraphRun:
         "input",
         "name",
         "runtime",
+        "takes_input_up",
     )
 
     def __init__(
@@ -99,6 +100,8 @@ class GraphRun:
         self._conf: Mapping[str, Any] = next(named, found[0])
         self._run_id = ((config or {}).get("metadata") or {}).get("run_id")
         self.durability = durability or self._conf.get("__pregel_durability")
+        # Whether another checkpoint surely follows that of the input, before any node is run.
+        self.takes_input_up = False
 
     @property
     def parent(self) -> GraphRun | None:
@@ -300,7 +303,14 @@ _WRAPPERS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 def _begin_run(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
     """Return the run of a call of ``stream``, whose parameters these are."""
     is_late = options.get("checkpoint_during") is False
-    return GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
+    run = GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
+    # A graph of states has a node of its own for that, and stores it like any step, unless it is
+    # asked to stop in front of it.
+    stops: Any = options.get("interrupt_before") or getattr(graph, "interrupt_before_nodes", ())
+    may_stop = START in stops or options.get("control") is not None
+    has_node = START in getattr(graph, "nodes", ())
+    run.takes_input_up = has_node and not may_stop and run.durability != "exit"
+    return run
 
 
 # Who calls a checkpointer on behalf of a guard, which has decided all that there is to decide.
@@ -466,12 +476,18 @@ class RunRegistry(Generic[P]):
         if run := calling_run(config):
             self.of(run, place_of(config))
 
-    def note_put(self, progress: P, place: ThreadPlace, parent: ThreadPlace) -> None:
-        """Remember that somebody has put the checkpoint at a place, on another one."""
+    def note_put(
+        self, progress: P, place: ThreadPlace, parent: ThreadPlace, *, counts: bool = True
+    ) -> None:
+        """Remember that somebody has put the checkpoint at a place, on another one.
+
+        Without ``counts``, it is not known yet whether that is a part of the history.
+        """
         progress.owned.add(place)
         progress.built.add(parent)
-        with self._lock:
-            remember(self._writes, place, progress, self._limit)
+        if counts:
+            with self._lock:
+                remember(self._writes, place, progress, self._limit)
         self._note(place, progress)
 
     def find_writer(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lockstitch.errors import UsageError
-from lockstitch.integrations.langgraph.saver.saver import Saver
+from lockstitch.integrations.langgraph.saver import Saver
 
 STORE = "LOCKSTITCH_STORE"
 

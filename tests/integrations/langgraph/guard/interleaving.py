@@ -96,6 +96,20 @@ def quick_turn(run: str, ids: Iterator[int]) -> Steps[str]:
     return mine
 
 
+def followed_turn(run: str, ids: Iterator[int]) -> Steps[str]:
+    """Begin the thread with a checkpoint that is looked after once another one stands on it."""
+    found = yield from optimistic_lock.find_head(THREAD)
+    if found is not None:
+        return (yield from turn(run, ids))
+    root = number(next(ids))
+    yield from optimistic_lock.put_first(
+        THREAD, put_of(THREAD, root, run), run, lambda _: False, is_fresh=True, is_followed=True
+    )
+    place, mine = THREAD.at(root), number(next(ids))
+    yield from optimistic_lock.put(place, put_of(place, mine, run), run)
+    return mine
+
+
 def turn_ahead(run: str, last: str, ids: Iterator[int]) -> Steps[str]:
     """Claim what is known to have been the head, and only then load it."""
     place = THREAD.at(last)

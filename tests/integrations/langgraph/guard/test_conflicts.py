@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import MessagesState
 from langgraph.types import Command
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.langgraph import Guard, Saver
+from lockstitch.integrations.langgraph.optimistic_lock import RUN
 from tests.integrations.langgraph.guard.graphs import (
     THREAD,
     Delta,
@@ -284,6 +286,54 @@ def test_a_conflict_says_that_the_turn_stands_beside_the_history(store: InMemory
     assert stored
     assert "'a'" in str(stored.checkpoint)
     assert "a" not in texts(graph)
+
+
+def _lose_the_beginning(store: InMemorySaver) -> None:
+    """Have others begin the thread after the first look of the next run that begins it."""
+    real, others = store.list, [_other(store)]
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        found = list(real(*args, **options))
+        if others:
+            mine = next(iter(real(THREAD)))
+            body = {**empty_checkpoint(), "id": later(mine.checkpoint["id"])}
+            # One that died before it had claimed what it put, and one that takes its place.
+            store.put(on("shared", checkpoint_ns=""), body, {**mine.metadata, RUN: "dead"}, {})
+            others.pop()()
+        return found
+
+    store.list = meanwhile  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_thread_that_is_lost_at_its_beginning(store: InMemorySaver, durability: Any) -> None:
+    _lose_the_beginning(store)
+    graph = chat(Guard(store))
+    begun = "another writer has built on the beginning of thread 'shared'"
+    with pytest.raises(Conflict, match=begun) as caught:
+        graph.invoke(said("a"), THREAD, durability=durability)
+    assert caught.value.kept == "beside"
+    stored = store.get_tuple(on("shared", checkpoint_ns="", checkpoint_id=caught.value.checkpoint))
+    assert stored
+    assert "'a'" in str(stored.checkpoint)
+    assert texts(graph) == ["b", "done b"]
+    # The guard of the run that lost takes nothing of it for a part of the history.
+    graph.invoke(said("after"), THREAD, durability=durability)
+    assert texts(graph) == ["b", "done b", "after", "done after"]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+def test_a_fork_of_a_thread_that_is_lost_at_its_beginning(
+    store: InMemorySaver, durability: Any
+) -> None:
+    _lose_the_beginning(store)
+    guard = Guard(store, on_conflict="fork")
+    graph = chat(guard)
+    graph.invoke(said("a"), THREAD, durability=durability)
+    (fork,) = guard.forks
+    assert fork.checkpoint is None
+    assert texts(graph, on(fork.fork)) == ["a", "done a"]
+    assert texts(graph) == ["b", "done b"]
 
 
 @pytest.mark.parametrize("make", [Guard, lambda saver: saver], ids=["Guard", "Saver"])

@@ -16,6 +16,7 @@ from tests.integrations.langgraph.guard.interleaving import (
     at_random,
     explored,
     first,
+    followed_turn,
     going_on,
     going_on_at_once,
     long_turn,
@@ -74,6 +75,26 @@ def _two_quick() -> Game:
     return Game(saver, [Player(quick_turn("one", ids)), Player(quick_turn("two", ids))], ids)
 
 
+def _two_followed() -> Game:
+    """Two runs that both find the thread empty, and look only after their second checkpoint."""
+    saver, ids = InMemorySaver(), count(1)
+    players = [Player(followed_turn(name, ids)) for name in ("one", "two")]
+    return Game(saver, players, ids)
+
+
+def _one_followed() -> Game:
+    """One that looks only after its second checkpoint, and one that looks at once."""
+    saver, ids = InMemorySaver(), count(1)
+    return Game(saver, [Player(followed_turn("one", ids)), Player(quick_turn("two", ids))], ids)
+
+
+def _followed_crowd() -> Game:
+    saver, ids = InMemorySaver(), count(1)
+    players = [Player(followed_turn(name, ids)) for name in ("one", "two")]
+    others = [Player(turn(name, ids)) for name in ("three", "four")]
+    return Game(saver, [*players, *others], ids)
+
+
 def _quick_crowd() -> Game:
     """A run under way, one that claims ahead, and two that load."""
     saver, ids = InMemorySaver(), count(1)
@@ -111,8 +132,10 @@ GAMES = [
     _one_ahead,
     _taken_over_ahead,
     _two_quick,
+    _two_followed,
+    _one_followed,
 ]
-CROWDS = [_crowd, _first_crowd, _long_turns, _quick_crowd]
+CROWDS = [_crowd, _first_crowd, _long_turns, _quick_crowd, _followed_crowd]
 
 
 @pytest.mark.parametrize("make", GAMES)

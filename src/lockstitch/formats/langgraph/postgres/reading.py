@@ -25,7 +25,6 @@ from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSc
 from lockstitch.formats.langgraph.repair import unanswered_calls
 from lockstitch.formats.langgraph.safety import KeptValue, find_unsafe
 from lockstitch.formats.langgraph.snapshot import (
-    COUNTERS,
     ERROR,
     JSON,
     MARK,
@@ -580,7 +579,7 @@ def _stored(head: _CheckpointRow, blobs: Blobs) -> tuple[StoredCheckpoint, dict[
     stored = StoredCheckpoint(head.id, head.parent, body, values, head.metadata)
     # LangGraph.js writes a row for every version, also that of an empty channel. Python writes none
     # for an empty one, and only messages are sure to have a value once they have a version.
-    known = {*blobs, *values, *_dict(head.metadata.get(COUNTERS))}
+    known = {*blobs, *values, *stored.counters}
     stored.missing = tuple(
         name
         for name in stored.versions

@@ -1,1 +1,598 @@
-"""The project's own checkpointer for LangGraph."""
+"""A checkpointer on the journal stores: linear in bytes and time, checked, with one true head.
+
+A run that brings a new message finds a valid conversation, whatever the last one left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial, wraps
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from weakref import WeakSet
+
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
+
+from lockstitch.errors import Closed, Conflict, LockstitchError, Unreadable, UsageError
+from lockstitch.formats.langgraph.journal import session_of
+from lockstitch.integrations.langgraph.pending_writes import may_be_broken
+from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
+from lockstitch.integrations.langgraph.report import CounterBook, Counters
+from lockstitch.integrations.langgraph.run_ids import (
+    GraphRun,
+    Overtaken,
+    RunProgress,
+    RunRegistry,
+    ThreadPlace,
+    announce,
+    announcing,
+    calling_run,
+    is_guarded,
+    place_of,
+)
+from lockstitch.integrations.langgraph.saver.codec import (
+    CheckpointPut,
+    ValueEncoder,
+    config_of,
+    encode_writes,
+    histories,
+    is_about,
+    metadata_of,
+    tuple_of,
+)
+from lockstitch.integrations.langgraph.saver.serializer import (
+    GraphSchemas,
+    SafeSerializer,
+    connect_graphs,
+)
+from lockstitch.integrations.langgraph.saver.threads import (
+    LiveThread,
+    LiveThreads,
+    PreparedLine,
+    Spot,
+    last_checkpoints,
+    list_thread_ids,
+    newest_checkpoints,
+    newest_threads,
+    other_checkpoints,
+    require_whole,
+    sweep_threads,
+)
+from lockstitch.stores.memory import MemoryBackend
+from lockstitch.stores.opening import open_given
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        DeltaChannelHistory,
+    )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from lockstitch.integrations.langgraph.report import Reconciled
+    from lockstitch.stores.base import Backend, Lease
+
+
+WAIT = 10.0
+CACHE = 64 * 1024 * 1024
+_CHUNK = 16
+# The last one is LangGraph Server's word for the second.
+_LOG = logging.getLogger("lockstitch.langgraph")
+_MOST_THREADS = 16
+# So many may wait at once in event loops; others wait for those.
+_WAITING = 64
+P = ParamSpec("P")
+T = TypeVar("T")
+_STRATEGIES = ("keep_latest", "delete", "delete_all")
+
+
+def _in_thread(
+    method: Callable[Concatenate[Saver, P], T],
+) -> Callable[Concatenate[Saver, P], Coroutine[Any, Any, T]]:
+    """Return the async twin of a method of ``Saver``, which runs that in a thread."""
+
+    @wraps(method)
+    async def twin(self: Saver, /, *args: P.args, **options: P.kwargs) -> T:
+        # By its name: a subclass may have another one.
+        return await self._executor.run(getattr(self, method.__name__), *args, **options)
+
+    twin.__name__ = f"a{method.__name__}"
+    twin.__qualname__ = f"Saver.{twin.__name__}"
+    return twin
+
+
+class Saver(BaseCheckpointSaver[Any]):
+    """Keeps the checkpoints of a graph in a store of journals.
+
+    >>> with Saver("sqlite:///agent.db") as saver:                # or postgresql://…
+    ...     graph = builder.compile(checkpointer=saver)
+
+    Every message is stored once, and a checkpoint says what it changes. A ``put`` that does not
+    build on the thread's head, because somebody else has written meanwhile, raises ``Conflict``,
+    unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
+    brings a new message to a thread that was broken off finds it repaired, as ``reconcile`` does
+    it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
+    how many seconds a thread that is being removed or pruned is waited for. With ``turn_wait``, a
+    run has its thread to itself, also before other processes, and another one waits so many seconds
+    for it to end, then it gets ``Held``. ``allow`` are classes
+    that may be built from stored values, beside those that LangGraph knows as safe and those that
+    the schemas of the graphs name that use this saver. ``ttl`` is
+    after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
+    bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
+    """
+
+    def __init__(  # noqa: PLR0913 - options by name
+        self,
+        url: str,
+        *,
+        allow: Iterable[tuple[str, ...] | type] = (),
+        serde: SerializerProtocol | None = None,
+        ttl: float | None = None,
+        wait: float = WAIT,
+        turn_wait: float = 0.0,
+        cache: int = CACHE,
+        reconcile: bool = True,
+    ) -> None:
+        if ttl is not None and not ttl > 0:
+            raise UsageError("ttl is a number of seconds greater than 0")
+        self.schemas = GraphSchemas()
+        super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
+        connect_graphs()
+        self.ttl = ttl
+        self.reconcile = reconcile
+        self._backend = open_given(url)
+        self._counting = CounterBook()
+        self._turns = RunTurns(self._backend, turn_wait)
+        self._threads = LiveThreads(self._backend, wait, cache, self._counting, self._turns.leases)
+        announce()
+        self._runs = RunRegistry(RunProgress)
+        self._executor = CallExecutor()
+
+    def __repr__(self) -> str:
+        """Name the store by its address, without a password."""
+        return f"<{type(self).__name__} {self._backend.url}>"
+
+    def __enter__(self) -> Self:
+        """Return the saver itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close the saver."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the saver itself."""
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close the saver."""
+        await asyncio.to_thread(self.close)
+
+    @property
+    def store(self) -> Backend:
+        """The store that keeps the threads, each as a session."""
+        return self._backend
+
+    @property
+    def counters(self) -> Counters:
+        """What this saver has healed, refused and tried again so far."""
+        return self._counting.counters()
+
+    def close(self) -> None:
+        """Let go of files and connections; may be called twice."""
+        self._turns.close()
+        self._backend.close()
+        self._executor.close()
+
+    # Reading.
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint, or the thread's last one."""
+        self._turns.take(config)
+        return self._loaded(config)
+
+    def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint; before a run begins anew on the last one, that is repaired."""
+        if is_guarded():
+            return self._saved(config)[0]
+        run = self._runs.begins(config) if self.reconcile else None
+        saved, is_head = self._saved(config)
+        if run and saved and run.brings_input(config, saved):
+            is_last = place_of(config).checkpoint is None
+            report = self._reconcile(run.graph, saved) if is_last else None
+            if report is not None and report.changed:
+                self._counting.heal(report)
+                saved, is_head = self._saved(config)
+        place = place_of(config if saved is None else saved.config)
+        self._runs.note_load(config, place, is_head=is_head)
+        return saved
+
+    def _reconcile(self, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
+        """Reconcile a thread before a run begins on it with something new; None if all is well."""
+        thread = saved.config["configurable"]["thread_id"]
+        # The heads of the subgraphs that keep a history of their own.
+        below = (
+            head
+            for name in self.namespaces(thread)
+            if name and ":" not in name
+            for head in self.list(_config_of_namespace(thread, name), limit=1)
+        )
+        if not (may_be_broken(saved) or any(map(may_be_broken, below))):
+            return None
+        config = _config_of_namespace(thread, saved.config["configurable"]["checkpoint_ns"])
+        # LangGraph drops whatever waits for a person when something new is said.
+        task = Reconciler(graph, config, channel=None, force=True, saver=self)
+        with announcing(None):
+            return run_reconciler(task)
+
+    def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
+        """Return a checkpoint, and whether it, or that there is none, is the end of the thread."""
+        place = place_of(config)
+        live = self._threads.get(place.thread)
+        with live.lock:
+            thread = live.current()
+            latest = thread.latest(place.namespace)
+            node = thread.node(place.namespace, place.checkpoint or latest)
+            is_head = place.checkpoint in {None, latest}
+            if node is None:
+                return None, is_head
+            id_, objects = config["configurable"]["thread_id"], live.objects(self.serde)
+            return tuple_of(id_, place.namespace, node, objects), is_head
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, newest first."""
+
+        def spots(thread: Any, namespace: str | None = None, own: str | None = None) -> list[Spot]:
+            live = self._threads.get(str(thread))
+            with live.lock:
+                return [
+                    (thread, space, node)
+                    for space, nodes in live.current().spaces.items()
+                    if namespace is None or space == namespace
+                    for node in nodes
+                    if not own or node == own
+                ]
+
+        def matching(thread: Any, namespace: str, checkpoint: str) -> CheckpointTuple | None:
+            live = self._threads.get(str(thread))
+            with live.lock:
+                if live.thread.node(namespace, checkpoint) is None:
+                    live.catch_up()
+                node = live.thread.node(namespace, checkpoint)
+                objects = live.objects(self.serde)
+                if node is None or (filter and not is_about(metadata_of(node, objects), filter)):
+                    return None
+                return tuple_of(thread, namespace, node, objects)
+
+        wanted: Iterable[Spot]
+        if config is None:
+            wanted = newest_checkpoints(newest_threads(self._backend), spots)
+        else:
+            self._runs.note_look(config)
+            conf = config["configurable"]
+            found = spots(conf["thread_id"], conf.get("checkpoint_ns"), conf.get("checkpoint_id"))
+            wanted = sorted(found, key=lambda spot: spot[2], reverse=True)
+        border = get_checkpoint_id(before) if before else None
+        older = (spot for spot in wanted if not border or spot[2] < border)
+        return islice((saved for spot in older if (saved := matching(*spot)) is not None), limit)
+
+    def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        live = self._threads.get(str(thread_id))
+        with live.lock:
+            return list(live.thread.spaces)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> dict[str, DeltaChannelHistory]:
+        """Return what delta channels are made of at a checkpoint."""
+        place = place_of(config)
+        live = self._threads.get(place.thread)
+        with live.lock:
+            node = live.thread.node(place.namespace, place.checkpoint or "")
+            if node is None:
+                live.catch_up()
+            checkpoint = place.checkpoint or live.thread.latest(place.namespace)
+            return histories(place.namespace, checkpoint, channels, live.objects(self.serde))
+
+    # Writing.
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint behind its parent, durably."""
+        place = place_of(config)
+        putting = CheckpointPut(config, checkpoint, metadata, new_versions)
+        run = None if is_guarded() else self._runs.find_writer(config, is_put=True)
+        self._runs.note_input(run if self.reconcile else None, place, metadata)
+
+        def prepare(live: LiveThread) -> PreparedLine:
+            latest = live.thread.latest(place.namespace)
+            if run is not None and (place.checkpoint or "") != latest:
+                is_new = live.thread.node(place.namespace, checkpoint["id"]) is None
+                if is_new and not run.is_branch(place):
+                    # It would hide another writer's turn.
+                    raise _conflict_of(run, place, latest)
+            encoder = self._encoder(live)
+            return PreparedLine(putting.line(place, live.thread, encoder), encoder)
+
+        self._threads.get(place.thread).write(prepare)
+        if run is not None:
+            self._runs.note_put(run, place.at(checkpoint["id"]), place)
+            run.stored = checkpoint["id"]
+        return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, durably."""
+        place = place_of(config)
+
+        def prepare(live: LiveThread) -> PreparedLine | None:
+            is_there = live.thread.node(place.namespace, place.checkpoint or "") is not None
+            if not is_there and self._runs.is_known(place):
+                # What is written to a checkpoint that was removed would outlive it.
+                raise Conflict(
+                    f"thread {place.thread}{_shown(place.namespace)}: checkpoint"
+                    f" {place.checkpoint} was removed since this run read it; nothing was written"
+                )
+            encoder = self._encoder(live)
+            line = encode_writes(place, writes, (task_id, task_path), encoder, live.thread)
+            return None if line is None else PreparedLine(line, encoder)
+
+        # In memory there is no commit that two could share.
+        is_patient = not isinstance(self._backend, MemoryBackend)
+        self._threads.get(place.thread).write(prepare, is_patient=is_patient)
+
+    def _encoder(self, live: LiveThread) -> ValueEncoder:
+        return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the version behind another; texts, as other savers write them, are continued."""
+        if isinstance(current, str):
+            return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
+        return 1 if current is None else current + 1
+
+    # Removing and copying.
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread: every checkpoint, every write, every byte."""
+        self._threads.get(str(thread_id)).delete()
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints of runs, in all threads; reads the whole store.
+
+        Raises ``Conflict``, with nothing removed, if a later checkpoint needs what such a run
+        wrote (``DeltaChannel``).
+        """
+        wanted = set(map(str, run_ids))
+        found = []
+        for name in list_thread_ids(self._backend) if wanted else ():
+            live = self._threads.get(name)
+            with live.lock:
+                thread = live.current()
+                objects = live.objects(self.serde)
+                gone = {
+                    (space, node.id)
+                    for space, nodes in thread.spaces.items()
+                    for node in nodes.values()
+                    if metadata_of(node, objects).get("run_id") in wanted
+                }
+                require_whole(thread, gone)
+            if gone:
+                found.append((live, gone))
+        for live, gone in found:
+            live.keep_only(partial(other_checkpoints, gone=gone))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
+        target = self._threads.get(str(target_thread_id))
+        self._threads.get(str(source_thread_id)).copy_to(target)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Remove all but the last checkpoint of each namespace (``keep_latest``), or all.
+
+        What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
+        """
+        if strategy not in _STRATEGIES:
+            raise UsageError("strategy is 'keep_latest' or 'delete'")
+        for thread_id in thread_ids:
+            if strategy != _STRATEGIES[0]:
+                self.delete_thread(thread_id)
+            else:
+                self._threads.get(str(thread_id)).keep_only(last_checkpoints)
+
+    def sweep(self) -> int:
+        """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
+        if self.ttl is None:
+            raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
+        border = int((time.time() - self.ttl) * 1000)
+        return sweep_threads(self._backend, border)
+
+    # The same for asyncio; every one of them runs in a thread.
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint, or the thread's last one."""
+        await self._turns.atake(config)
+        return await self._executor.run(self._loaded, config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints, newest first."""
+        found = await self._executor.run(
+            self.list, config, filter=filter, before=before, limit=limit
+        )
+        while chunk := await self._executor.run(lambda: [*islice(found, _CHUNK)]):
+            for saved in chunk:
+                yield saved
+
+    aput = _in_thread(put)
+    aput_writes = _in_thread(put_writes)
+    aget_delta_channel_history = _in_thread(get_delta_channel_history)
+    adelete_thread = _in_thread(delete_thread)
+    adelete_for_runs = _in_thread(delete_for_runs)
+    acopy_thread = _in_thread(copy_thread)
+    aprune = _in_thread(prune)
+    asweep = _in_thread(sweep)
+
+
+def _config_of_namespace(thread: Any, namespace: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
+
+
+def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
+    """Return the conflict of a run whose thread went on, or was removed, since it was read."""
+    what = "has gone on" if latest else "was removed"
+    error = Overtaken(
+        f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+        f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
+        f" {latest or 'nothing'}): another writer was quicker"
+    )
+    return run.describe(error) if latest else error
+
+
+def _shown(namespace: str) -> str:
+    return f" ({namespace})" if namespace else ""
+
+
+# Runs that take turns, and threads for calls from event loops
+
+
+class CallExecutor:
+    """Threads for the calls of one saver, begun as they are needed, that do nothing else.
+
+    The threads that an event loop has of its own run an application's functions, too: if all of
+    those waited for something that needs a checkpoint first, nobody would ever go on.
+    """
+
+    def __init__(self, threads: int = _MOST_THREADS) -> None:
+        self._process = os.getpid()
+        self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Make a call in a thread, and go on."""
+        self._begun(call)
+
+    async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
+        """Make a call in a thread, in the context of whoever asks for it."""
+        made = partial(copy_context().run, call, *words, **options)
+        return await asyncio.wrap_future(self._begun(made))
+
+    def _begun(self, made: Callable[[], T]) -> Future[T]:
+        # A forked child has the pool, but none of its threads.
+        if self._process != os.getpid():
+            raise Closed("the saver was opened by another process, before a fork")
+        try:
+            return self._executor.submit(made)
+        except RuntimeError as error:
+            raise Closed("the saver was closed") from error
+
+    def close(self, *, wait: bool = True) -> None:
+        """Begin no more calls, and wait for those that are under way."""
+        if self._process == os.getpid():
+            self._executor.shutdown(wait, cancel_futures=not wait)
+
+
+class RunTurns:
+    """The leases of the runs that have a turn; with a ``wait`` of 0 nobody takes one.
+
+    A run holds the lease of its session from its begin to its end, which its graph announces. The
+    store keeps the lease alive meanwhile, and takes it from a process that is gone.
+    """
+
+    def __init__(self, backend: Backend, wait: float) -> None:
+        self.leases: dict[str, Lease] = {}
+        self._backend = backend
+        self._wait = wait
+        self._lock = Lock()
+        self._seen: WeakSet[GraphRun] = WeakSet()
+        self._holders: dict[str, GraphRun] = {}
+        # Not those of the saver: whoever has the turn needs one of them to go on.
+        self._executor = CallExecutor(_WAITING)
+        # Nor those that wait for a turn, if it is to be given back.
+        self._returning = CallExecutor(1)
+
+    def take(self, config: RunnableConfig) -> None:
+        """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
+        run = calling_run(config) if self._wait else None
+        if run is None or not run.is_loading(config):
+            return
+        session = session_of(place_of(config).thread)
+        with self._lock:
+            # If the run whose node calls this one has the turn, it would wait for itself.
+            holder, above = self._holders.get(session), run.parent
+            while above is not None and above is not holder:
+                above = above.parent
+            is_due = run not in self._seen and above is None
+            self._seen.add(run)
+        if not is_due:
+            return
+        try:
+            lease = self._backend.acquire(session, wait=self._wait, create=False)
+        except Unreadable:
+            # A thread that is not there yet; or one that says so itself when it is read.
+            return
+        with self._lock:
+            self.leases[session] = lease
+            self._holders[session] = run
+        run.ends.append(partial(self._give_back, session, lease))
+
+    async def atake(self, config: RunnableConfig) -> None:
+        """Wait for the turn, in an event loop."""
+        if self._wait:
+            await self._executor.run(self.take, config)
+
+    def close(self) -> None:
+        """Begin to wait no more, and return what is still to be given back."""
+        self._returning.close()
+        self._executor.close(wait=False)
+
+    def _give_back(self, session: str, lease: Lease) -> None:
+        with self._lock:
+            if self.leases.get(session) is lease:
+                del self.leases[session]
+                del self._holders[session]
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._release(lease)
+        else:
+            self._returning.start(partial(self._release, lease))
+
+    def _release(self, lease: Lease) -> None:
+        try:
+            self._backend.release(lease)
+        except LockstitchError as error:
+            # The turn itself is done; whoever comes next takes the lease over in its time.
+            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from operator import is_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, get_checkpoint_metadata
@@ -25,6 +25,7 @@ from lockstitch.errors import Unreadable
 from lockstitch.formats.langgraph.journal import (
     ABSENT,
     NO_LIST,
+    NO_NODE,
     CheckpointLine,
     CheckpointNode,
     Fetch,
@@ -48,6 +49,7 @@ from lockstitch.journal.records import blob_name
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 
@@ -58,16 +60,6 @@ _LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _NONE = KnownList(NO_LIST, [])
-
-
-class Serializer(Protocol):
-    """What turns values into bytes under a tag, and back."""
-
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Write a value."""
-
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Read a value."""
 
 
 def is_plain(value: Any) -> bool:
@@ -309,7 +301,7 @@ class ObjectDecoder(ValueDecoder):
     """Reads coded values as objects that belong to whoever asked for them, and to nobody else."""
 
     def __init__(
-        self, thread: ThreadJournal, memory: ThreadMemory, serde: Serializer, fetch: Fetch
+        self, thread: ThreadJournal, memory: ThreadMemory, serde: SerializerProtocol, fetch: Fetch
     ) -> None:
         super().__init__(thread, fetch)
         self.memory = memory
@@ -382,7 +374,6 @@ class ObjectDecoder(ValueDecoder):
 # What a checkpoint holds besides; everything else in it is kept as it is.
 _APART = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
 _LIST = re.compile(rb'\{"(?:s":\{")?l":(\d+)\}')
-_EMPTY = CheckpointNode("", "", {}, {}, {}, {}, {})
 
 
 class CheckpointPut:
@@ -404,7 +395,7 @@ class CheckpointPut:
     ) -> CheckpointLine:
         """Code it; ``place`` is its parent's."""
         parent = place.checkpoint or ""
-        base = thread.node(place.namespace, parent) or _EMPTY
+        base = thread.node(place.namespace, parent) or NO_NODE
         versions = dict(self._checkpoint["channel_versions"])
         body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
         seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}

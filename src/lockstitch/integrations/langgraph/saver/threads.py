@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -41,11 +41,14 @@ from lockstitch.formats.langgraph.journal import (
 from lockstitch.formats.langgraph.snapshot import COUNTERS, EPOCH, ticks_of
 from lockstitch.integrations.langgraph.report import CounterBook
 from lockstitch.integrations.langgraph.saver.change_detection import ThreadMemory
-from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, Serializer, ValueEncoder
+from lockstitch.integrations.langgraph.saver.codec import ObjectDecoder, ValueEncoder
 from lockstitch.journal.records import NEW, Head, JournalEntry
 from lockstitch.session.listing import may_be_thread
 from lockstitch.stores.base import Backend, Lease, Listing
 from lockstitch.stores.group_commit import CommitJob, GroupCommit, own_copy
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.serde.base import SerializerProtocol
 
 _TRIES = 8
 _THREADS = 256
@@ -143,7 +146,7 @@ class LiveThread:
         # Keys of records: no other writer has this beginning.
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
 
-    def objects(self, serde: Serializer) -> ObjectDecoder:
+    def objects(self, serde: SerializerProtocol) -> ObjectDecoder:
         """Return what reads the values of this thread."""
         return ObjectDecoder(self.thread, self.memory, serde, self._backend.blobs)
 

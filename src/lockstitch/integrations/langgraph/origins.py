@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -25,9 +25,9 @@ from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+    from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from lockstitch.formats.langgraph.postgres.database import LangGraphSchema
-    from lockstitch.integrations.langgraph.saver.codec import Serializer
     from lockstitch.stores.postgres.connections import Connection
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ class WriteRow(Struct, frozen=True):
 class ThreadView(ABC):
     """One thread, as it stood at one moment."""
 
-    def __init__(self, thread: str, saver: BaseCheckpointSaver[Any], serde: Serializer) -> None:
+    def __init__(
+        self, thread: str, saver: BaseCheckpointSaver[Any], serde: SerializerProtocol
+    ) -> None:
         self.thread = thread
         self.serde = serde
         self._saver = saver
@@ -76,9 +78,15 @@ class ThreadView(ABC):
     def spots(self) -> list[Spot]:
         """List the checkpoints, those with smaller ids first."""
 
-    @abstractmethod
     def writes(self) -> Iterator[WriteRow]:
         """Return all writes, also those whose checkpoint was never stored."""
+        for space, checkpoint, task, path, index, channel, tag, raw in self._write_rows():
+            value = self.serde.loads_typed((tag, raw))
+            yield WriteRow((space, checkpoint), task, path, index, channel, value)
+
+    @abstractmethod
+    def _write_rows(self) -> Iterable[Any]:
+        """Return the columns of all writes, with their values as they are stored."""
 
     @abstractmethod
     def stamp(self) -> Stamp:
@@ -121,7 +129,7 @@ class Origin(ABC):
         """Count the checkpoints of a thread, or of all."""
 
     @abstractmethod
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         """Do some reading on one state of a thread; it may be done again from the start."""
 
 
@@ -178,7 +186,7 @@ class SqliteOrigin(Origin):
         )
         return int(count)
 
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-sqlite"):
             from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
         saver = SqliteSaver(self._base)
@@ -204,14 +212,10 @@ class _SqliteThread(ThreadView):
     def spots(self) -> list[Spot]:
         return [*self._select("checkpoint_ns, checkpoint_id FROM checkpoints", "checkpoint_id")]
 
-    def writes(self) -> Iterator[WriteRow]:
+    def _write_rows(self) -> Iterable[Any]:
         columns = f"checkpoint_ns, checkpoint_id, task_id, {self._path}, idx, channel, type, value"
         order = "checkpoint_ns, checkpoint_id, task_id, idx"
-        for space, checkpoint, task, path, index, channel, tag, raw in self._select(
-            f"{columns} FROM writes", order
-        ):
-            value = self.serde.loads_typed((tag, raw))
-            yield WriteRow((space, checkpoint), task, path, index, channel, value)
+        return self._select(f"{columns} FROM writes", order)
 
     def stamp(self) -> Stamp:
         return tuple(
@@ -259,7 +263,7 @@ class PostgresOrigin(Origin):
         )
         return int(count)
 
-    def read(self, thread: str, serde: Serializer, work: Callable[[ThreadView], T]) -> T:
+    def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-postgres"):
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415
         from lockstitch.formats.langgraph.postgres.database import qualifying_cursor  # noqa: PLC0415
@@ -292,17 +296,13 @@ class _PostgresThread(ThreadView):
         # As Python compares them, and no collation of the database.
         return sorted(((space, id_) for space, id_ in found), key=lambda spot: spot[1])
 
-    def writes(self) -> Iterator[WriteRow]:
+    def _write_rows(self) -> Iterable[Any]:
         query = self._home.sql(
             "SELECT checkpoint_ns, checkpoint_id, task_id, {task_path}, idx, channel, type, blob"
             " FROM {checkpoint_writes} WHERE thread_id = %s"
             " ORDER BY checkpoint_ns, checkpoint_id, task_id, idx"
         )
-        for space, checkpoint, task, path, index, channel, tag, raw in self._base.execute(
-            query, [self.thread]
-        ):
-            value = self.serde.loads_typed((tag, raw))
-            yield WriteRow((space, checkpoint), task, path, index, channel, value)
+        return self._base.execute(query, [self.thread])
 
     def stamp(self) -> Stamp:
         query = self._home.sql(

@@ -34,7 +34,7 @@ from lockstitch.errors import (
     UsageError,
 )
 from lockstitch.formats.langgraph.journal import OpaqueValue, ThreadJournal, line_of, session_of
-from lockstitch.integrations.langgraph.migration.origins import (
+from lockstitch.integrations.langgraph.origins import (
     Origin,
     Spot,
     Stamp,
@@ -43,7 +43,7 @@ from lockstitch.integrations.langgraph.migration.origins import (
     config_at,
     origin_of,
 )
-from lockstitch.integrations.langgraph.saver.saver import Saver
+from lockstitch.integrations.langgraph.saver import Saver
 from lockstitch.integrations.langgraph.saver.serializer import SafeSerializer, names_in
 from lockstitch.integrations.langgraph.saver.threads import list_thread_ids
 from lockstitch.journal.records import Head, JournalEntry, JournalRecord
@@ -57,7 +57,6 @@ from lockstitch.stores.opening import open_backend
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from lockstitch.integrations.langgraph.saver.codec import Serializer
     from lockstitch.stores.base import Backend
 
 Advance = Callable[[int], object]
@@ -408,7 +407,7 @@ def arrange_writes(rows: list[WriteRow]) -> list[tuple[str, Any]]:
 class Comparison:
     """Compares checkpoints; messages that are the same objects again are compared once."""
 
-    def __init__(self, serde: Serializer) -> None:
+    def __init__(self, serde: SerializerProtocol) -> None:
         self._serde = serde
         self._known: dict[tuple[int, int], tuple[BaseMessage, BaseMessage]] = {}
 

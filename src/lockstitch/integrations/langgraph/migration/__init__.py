@@ -1,1 +1,0 @@
-"""Threads of LangGraph's own savers, moved into a store of ours."""
