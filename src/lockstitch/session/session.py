@@ -396,7 +396,8 @@ class Session(SessionReads):
         """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
 
         The call is named by itself, by its ``effect``, or by an id that no other call has. The
-        same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
+        same ``key`` again changes nothing. ``store.deliver``, or ``store.async_deliver``, does it
+        without holding the session.
         """
         event, name = self._writer.look(lambda state: delivered_outcome(state, call, result, key))
         self._writer.add(event, key=name)

@@ -155,7 +155,7 @@ class Store:
     ) -> bool:
         """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.session.event_loop import run_to_end  # noqa: PLC0415 - anyio is an extra
+            from lockstitch.session.async_session import run_to_end  # noqa: PLC0415 - anyio is an extra
         return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
