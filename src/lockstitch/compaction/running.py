@@ -22,7 +22,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, Queue
-from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct, structs
@@ -127,9 +126,7 @@ class Question:
             _OPEN.add(self)
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         """It has come back."""
         with _LOCK:
             _OPEN.discard(self)

@@ -19,7 +19,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Gener
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import anyio
@@ -83,7 +82,7 @@ class _ThreadWork(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self._native: Any = anyio.lowlevel.current_token().native_token
+        self._soon = _soon()
         self._has_ended = anyio.Event()
         self._context = copy_context()
         self._lock = threading.Lock()
@@ -111,10 +110,7 @@ class _ThreadWork(Generic[T]):
                 left = self._left
             if left is not None and self._result:
                 left(self._result[0])
-            # asyncio's loop has the one, trio's token the other; either may be gone by now
-            soon = getattr(self._native, "call_soon_threadsafe", None) or self._native.run_sync_soon
-            with suppress(Exception):
-                soon(self._has_ended.set)
+            self._soon(self._has_ended.set)
         finally:
             _WRITING.discard(threading.current_thread())
 
@@ -255,6 +251,7 @@ class AsyncWatch:
 def _soon() -> Any:
     """Return what calls a function in this event loop from any thread, while there is one."""
     native: Any = anyio.lowlevel.current_token().native_token
+    # asyncio's loop has the one, trio's token the other; either may be gone when it is called
     call = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
 
     def soon(function: Any, *arguments: Any) -> None:
@@ -321,12 +318,7 @@ class AsyncStream(ReplyStream):
             pass
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Go out, whatever happened."""
         try:
             await self._leave(error)
@@ -478,12 +470,7 @@ class Opening:
         """Go in."""
         return await self._opened()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Go out, whatever happened."""
         if self._session is not None:
             await self._session.__aexit__(kind, error, trace)
@@ -621,12 +608,7 @@ class AsyncSession(SessionReadMixin):
         """Go in."""
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Go out, whatever happened."""
         await run_to_end(lambda: self._inner._close(error), insist=True)
 

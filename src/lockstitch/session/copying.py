@@ -397,11 +397,20 @@ def fork_session(
         if found is None or found.event != fork:
             raise Held("it exists already, and is no fork of that place").about(session=target)
         return seen.head
+
+    def begin(state: JournalState) -> list[Event]:
+        """Say where it came from, unless that is there; what ran in the original does not here."""
+        if state.seq != upto:
+            return []
+        left = decisions.conclude_orphans(state, ())
+        # said once more: the store keeps what a new session is called when a record says so
+        left += [state.described] if state.described else []
+        return [fork, *left, Noted(name=PAUSED)] if left else [fork]
+
     backend.fork(source, upto, target)
-    # Say in the copy where it came from; what runs in the original does not run in it.
     writer = SessionWriter(backend, backend.acquire(target, create=False))
     try:
-        writer.decide(lambda state: _begin_fork(state, fork))
+        writer.decide(begin)
         return writer.head
     finally:
         writer.close()
@@ -419,13 +428,3 @@ def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> 
     seen = SessionView(backend, source)
     seen.refresh()
     return seen.look(lambda state: decisions.find_place(state, at))
-
-
-def _begin_fork(state: JournalState, fork: Forked) -> list[Event]:
-    """Make the first facts of a fork, unless they are there."""
-    if state.seq != fork.at:
-        return []
-    left = decisions.conclude_orphans(state, ())
-    # said once more: the store keeps what a new session is called when a record says so
-    left += [state.described] if state.described else []
-    return [fork, *left, Noted(name=decisions.PAUSED)] if left else [fork]

@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -477,12 +476,7 @@ class Stream(ReplyStream):
             pass
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Go out, whatever happened."""
         try:
             self._recorder.leave(error)

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from msgspec import structs
@@ -47,7 +46,7 @@ from lockstitch.journal.events import (
 )
 from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.records import check_name
-from lockstitch.journal.state import ROLES, Checkpoint, JournalState
+from lockstitch.journal.state import CHECKPOINT, ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
 from lockstitch.session.compacting import compacting_actions, is_over
 from lockstitch.session.decisions import Call, Recovered, Turn
@@ -449,7 +448,9 @@ class Session(SessionReads):
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
-        return self._writer.add(decisions.make_checkpoint(label))[0].seq
+        if not label:
+            raise UsageError("a checkpoint has a label")
+        return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         """Continue from an earlier place: a checkpoint, its label, or a record's number.
@@ -566,12 +567,7 @@ class Session(SessionReads):
         """Return the session itself."""
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Release the session, whatever happened."""
         self._close(error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
@@ -259,8 +258,6 @@ class Store:
         """Go in."""
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         """Go out, whatever happened."""
         self.close()

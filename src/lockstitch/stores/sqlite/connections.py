@@ -177,9 +177,6 @@ APPLICATION = int.from_bytes(b"lstj")
 PAGE = 4096
 BUSY_SECONDS = 30.0
 
-_FIXED = (3, 51, 3)
-_BACKPORTS = ((3, 50, 7), (3, 44, 6))
-_FIRST = (3, 7, 0)
 _OLDEST = (3, 24, 0)
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _KIND = 0xFF
@@ -207,13 +204,6 @@ def connect(uri: str) -> Connection:
     return sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
     )
-
-
-def is_affected(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> bool:
-    """Whether this SQLite can corrupt a database by itself when checkpoints are not locked."""
-    if version < _FIRST or version >= _FIXED:
-        return False
-    return not any(version[:2] == fix[:2] and version >= fix for fix in _BACKPORTS)
 
 
 def uri_of(path: Path, **options: str) -> str:
