@@ -146,7 +146,8 @@ class Summarizer:
         past: SummarizerPast = _UNKNOWN,
         ignore_pause: bool = False,
     ) -> None:
-        checked_model(function)
+        if not callable(function):
+            raise UsageError("summarize is a function from a prompt to a summary, or None")
         self.function = function
         self.name = name_of(function)
         self._scope = scope
@@ -195,12 +196,6 @@ class Summarizer:
             others = [(ref, old) for one, ref, old in known if not _is_same(one, self.function)]
             _PASTS[:] = [*(one for one in others if one[0]() is not None), (made, self.past)]
         return self.past if self.past.failures or self._kept.failures else None
-
-
-def checked_model(summarize: object) -> None:
-    """Raise ``UsageError`` for a model that cannot be called."""
-    if not callable(summarize):
-        raise UsageError("summarize is a function from a prompt to a summary, or None")
 
 
 def name_of(function: Callable[..., Any]) -> str:

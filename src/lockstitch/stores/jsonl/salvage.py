@@ -58,8 +58,9 @@ def remains(files: Files, session: str) -> Remains:
             below = base_of(other)
             # What stands behind the record that was forked at is the other's alone.
             shared, seq = _kept(other, session), base.seq
-            ends = (n for n, one in enumerate(shared) if _seq_of(one.line) > seq)
-            kept = [*shared[: next(ends, len(shared))], *kept]
+            lines = ((n, one.line) for n, one in enumerate(shared))
+            own = (n for n, a in lines if isinstance(a, RecordLine) and a.record.seq > seq)
+            kept = [*shared[: next(own, len(shared))], *kept]
         finally:
             os.close(other)
         base = below
@@ -91,10 +92,6 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
                 session=session
             )
     return _counting(whole)
-
-
-def _seq_of(line: Line | None) -> int:
-    return line.record.seq if isinstance(line, RecordLine) else 0
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:

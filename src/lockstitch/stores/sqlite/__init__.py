@@ -142,7 +142,7 @@ class SqliteBackend(Backend):
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
         self._leases.add(hold)
         holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
-        rows.take(connection, hold, holder, deadline, self._leases.seconds)
+        rows.take(connection, number, hold.epoch, holder, deadline, self._leases.seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
 
     def _is_held(self, row: SessionHeadRow) -> bool:
@@ -421,9 +421,10 @@ class SqliteBackend(Backend):
             self._writer.close()
 
     def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
-        rows.give_back(connection, holds)
-        for hold in holds if self._compress else ():
-            pieces.seal(connection, hold.number, last=True)
+        for hold in holds:
+            rows.give_back(connection, hold.number, hold.epoch)
+            if self._compress:
+                pieces.seal(connection, hold.number, last=True)
 
     # What is common.
 

@@ -194,10 +194,10 @@ class Appending(Change):
         self, connection: Connection, chain: Chain, deadline: float, known: pieces.PieceTail | None
     ) -> Head | None:
         head, made, at = chain
-        move = rows.HeadMove(self.hold.number, self.after, head, at, deadline)
-        if not rows.move_head(connection, move):
+        number = self.hold.number
+        if not rows.move_head(connection, number, self.after, head, at, deadline):
             return None
-        tail = self.write(connection, self.hold.number, made, known)
+        tail = self.write(connection, number, made, known)
         self.tail = None if tail is None else (head.digest, tail)
         return head
 
@@ -356,7 +356,7 @@ def replace_records(
     end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
     rows.forget(connection, number)
     lineage.remove(connection, number)
-    rows.move_head(connection, rows.HeadMove(number, after, end, last.at if last else 0, deadline))
+    rows.move_head(connection, number, after, end, last.at if last else 0, deadline)
     change.write(connection, number, pieces.encode_records(records))
     return end
 

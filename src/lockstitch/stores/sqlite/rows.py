@@ -6,7 +6,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -38,29 +38,17 @@ _COLUMNS = (
     " cast(holder as blob), deadline, term"
 )
 _SESSION = f"{_COLUMNS} from sessions"
+# No session has had or will have it.
+_NEXT_NUMBER = (
+    "select max(coalesce((select max(number) from sessions), 0),"
+    " coalesce((select max(number) from graves), 0)) + 1"
+)
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
 
 # The name of a large value, its codec and bytes, and which of the entries names it.
 BlobRow = tuple[str, int, bytes, int]
-
-
-class LeasePlace(Protocol):
-    """A lease, as the rows know it."""
-
-    number: int
-    epoch: int
-
-
-class HeadMove(Struct, frozen=True):
-    """Where a session's head goes to, from behind ``after``, and the lease's new deadline."""
-
-    number: int
-    after: int
-    head: Head
-    changed: int
-    deadline: float
 
 
 class SessionHeadRow(Struct, frozen=True):
@@ -127,8 +115,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
     """Make a session that nobody holds; returns its number."""
     cursor = connection.execute(
         "insert into sessions (number, name, seq, digest, epoch, created, changed)"
-        " select max(coalesce((select max(number) from sessions), 0),"
-        " coalesce((select max(number) from graves), 0)) + 1, ?, ?, ?, ?, ?, ?",
+        f" {_NEXT_NUMBER}, ?, ?, ?, ?, ?, ?",
         (name, head.seq, head.digest, head.epoch, created, changed),
     )
     number = cursor.lastrowid
@@ -136,24 +123,23 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
     return number
 
 
-def take(
-    connection: Connection, place: LeasePlace, holder: Holder, deadline: float, term: float
+def take(  # noqa: PLR0913, PLR0917 - the columns of a row
+    connection: Connection, number: int, epoch: int, holder: Holder, deadline: float, term: float
 ) -> None:
     """Hand a session to a holder, under a new epoch."""
     connection.execute(
         "update sessions set epoch = ?, holder = ?, deadline = ?, term = ? where number = ?",
-        (place.epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, place.number),
+        (epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, number),
     )
 
 
-def give_back(connection: Connection, places: Iterable[LeasePlace]) -> None:
-    """Take sessions from their holders, where they are still those of these epochs."""
-    for place in places:
-        connection.execute(
-            "update sessions set holder = null, deadline = null, term = null"
-            " where number = ? and epoch = ?",
-            (place.number, place.epoch),
-        )
+def give_back(connection: Connection, number: int, epoch: int) -> None:
+    """Take a session from its holder, if that is still the one of this epoch."""
+    connection.execute(
+        "update sessions set holder = null, deadline = null, term = null"
+        " where number = ? and epoch = ?",
+        (number, epoch),
+    )
 
 
 def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bool:
@@ -165,14 +151,17 @@ def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bo
     return cursor.rowcount == 1
 
 
-def move_head(connection: Connection, move: HeadMove) -> bool:
-    """Move a session's head on; False if it is not where and whose it should be."""
-    head = move.head
-    changed = move.changed or None
+def move_head(  # noqa: PLR0913, PLR0917 - the columns of a row
+    connection: Connection, number: int, after: int, head: Head, changed: int, deadline: float
+) -> bool:
+    """Move a session's head on from behind ``after``; False if it is not where and whose it is.
+
+    ``changed`` is the time of its last record, 0 for none.
+    """
     cursor = connection.execute(
         "update sessions set seq = ?, digest = ?, changed = coalesce(?, changed), deadline = ?"
         " where number = ? and epoch = ? and seq = ?",
-        (head.seq, head.digest, changed, move.deadline, move.number, head.epoch, move.after),
+        (head.seq, head.digest, changed or None, deadline, number, head.epoch, after),
     )
     return cursor.rowcount == 1
 
@@ -218,10 +207,7 @@ def is_session(connection: Connection, number: int) -> bool:
 
 def spare_number(connection: Connection) -> int:
     """Take a number that no session has had or will have."""
-    [(number,)] = connection.execute(
-        "select max(coalesce((select max(number) from sessions), 0),"
-        " coalesce((select max(number) from graves), 0)) + 1"
-    )
+    [(number,)] = connection.execute(_NEXT_NUMBER)
     connection.execute("update graves set number = ?", (number,))
     return int(number)
 
