@@ -109,8 +109,6 @@ def json_payload(value: Any) -> Raw:
         raise UsageError(f"this cannot be written as JSON ({kind}); nothing was written") from None
 
 
-Fields = dict[str, Any]
-
 _UNFINISHED = ("queued", "in_progress")
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from lockstitch.errors import (
@@ -110,24 +111,15 @@ class SqliteBackend(Backend):
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         check_session_name(session)
-        writer = self._for_writing()
-        deadline, latest = _deadlines(wait)
         token = secrets.token_hex(8)
-        pauses = iter(PAUSES)
-        while True:
-            try:
-                take = partial(self._take, session=session, create=create, token=token)
-                lease: Lease = writer.do(take, latest)
-            except Held:
-                if time.monotonic() >= deadline:
-                    raise
-            except BaseException:
-                self._leases.drop(token)
-                raise
-            else:
-                self._heartbeat.start()
-                return lease
-            self._wait_until_free(session, deadline, pauses)
+        take = partial(self._take, session=session, create=create, token=token)
+        try:
+            lease: Lease = self._do_when_free(session, take, wait)
+        except BaseException:
+            self._leases.drop(token)
+            raise
+        self._heartbeat.start()
+        return lease
 
     def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
         self._for_writing()
@@ -148,14 +140,24 @@ class SqliteBackend(Backend):
     def _is_held(self, row: SessionHeadRow) -> bool:
         return self._leases.is_held(row, self._generation())
 
-    def _wait_until_free(self, session: str, deadline: float, pauses: Iterator[float]) -> None:
-        with self._notifier.waiting() as wait:
-            while (left := deadline - time.monotonic()) > 0:
-                with self._readers.snapshot() as connection:
-                    row = rows.session_named(connection, session, self._where(session))
-                if row is None or not self._is_held(row):
-                    return
-                wait(min(left, next(pauses, PAUSES[-1])))
+    def _do_when_free(self, session: str, run: Callable[[Connection], Any], wait: float) -> Any:
+        """Run something in a transaction, and again as long as it raises ``Held``."""
+        writer = self._for_writing()
+        deadline, latest = _deadlines(wait)
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                return writer.do(run, latest)
+            except Held:
+                if time.monotonic() >= deadline:
+                    raise
+            with self._notifier.waiting() as pause:
+                while (left := deadline - time.monotonic()) > 0:
+                    with self._readers.snapshot() as connection:
+                        row = rows.session_named(connection, session, self._where(session))
+                    if row is None or not self._is_held(row):
+                        break
+                    pause(min(left, next(pauses, PAUSES[-1])))
 
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
@@ -206,24 +208,15 @@ class SqliteBackend(Backend):
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
     ) -> Head:
         check_session_name(session)
-        writer = self._for_writing()
+        self._for_writing()
         change = Change(entries, self._where(session), compress=self._compress)
-        deadline, latest = _deadlines(wait)
-        pauses = iter(PAUSES)
 
         def run(connection: Connection) -> Head:
             self._for_writing().unchecked += change.size
             return add_entries(connection, change, session, after, self._is_held, self._tails)
 
-        while True:
-            try:
-                head: Head = writer.do(run, latest)
-            except Held:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                return head
-            self._wait_until_free(session, deadline, pauses)
+        head: Head = self._do_when_free(session, run, wait)
+        return head
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()

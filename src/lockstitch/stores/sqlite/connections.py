@@ -22,17 +22,17 @@ import struct
 import sys
 import tempfile
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, Where
+from lockstitch.stores.group_commit import forget_in_children
 from lockstitch.stores.sqlite import files
 
 Identity = tuple[int, int]
@@ -212,18 +212,6 @@ def uri_of(path: Path, **options: str) -> str:
     return f"file:{quote(str(path))}?{query}"
 
 
-def open_writable(connect: Connect, path: Path, seconds: float) -> Connection:
-    """Open an existing database for writing; others are waited for so many seconds meanwhile."""
-    connection = connect(uri_of(path, mode="rw"))
-    try:
-        ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
-        prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def prepare(connection: Connection, path: Path) -> None:
     """Set a connection up, and make sure that it is."""
     if ask(connection, "pragma journal_mode=wal") != "wal":
@@ -382,30 +370,6 @@ def is_corrupt(error: sqlite3.Error) -> bool:
 def abandon(connection: Connection) -> None:
     """Never close a connection, not even at the end: closing could write to what is not its own."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
-class ConnectionOwner(Protocol):
-    """Has connections that a forked child must leave alone."""
-
-    def forget(self) -> None:
-        """Never close them."""
-
-
-_OWNERS: weakref.WeakSet[ConnectionOwner] = weakref.WeakSet()
-
-
-def forget_in_children(owner: ConnectionOwner) -> None:
-    """Have an owner forget its connections in every child that this process forks."""
-    _OWNERS.add(owner)
-
-
-def _forget() -> None:
-    for owner in list(_OWNERS):
-        owner.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
 
 
 _TRIES = 3

@@ -16,7 +16,13 @@ from typing import Any
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, Where, reason_of
 from lockstitch.files import os_files
-from lockstitch.stores.group_commit import CommitJob, GroupCommit, LockFile, own_copy
+from lockstitch.stores.group_commit import (
+    CommitJob,
+    GroupCommit,
+    LockFile,
+    forget_in_children,
+    own_copy,
+)
 from lockstitch.stores.sqlite import connections, files
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
@@ -95,7 +101,7 @@ class SqliteWriter:
         self._refusal: LockstitchError | None = None
         self._commits = GroupCommit(self._transact, Where(str(path)))
         self._look()
-        connections.forget_in_children(self)
+        forget_in_children(self)
 
     def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
         """Run something in a transaction, perhaps with others', and return what it returns.
@@ -329,8 +335,10 @@ class SqliteWriter:
             if not files.size_of(self.path):
                 files.check_alone(self.path)
                 files.create(self.path, lambda draft: connections.fill(self._connect, draft))
-            connection = connections.open_writable(self._connect, self.path, seconds)
+            connection = self._connect(connections.uri_of(self.path, mode="rw"))
             try:
+                connections.ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
+                connections.prepare(connection, self.path)
                 connection.execute("begin immediate")
                 connections.check_kind(connection, self.path)
                 connections.migrate(connection)
