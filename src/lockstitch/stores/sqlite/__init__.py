@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from lockstitch.errors import (
     Closed,
+    Damaged,
     Fenced,
     Held,
     LockstitchError,
@@ -28,6 +29,7 @@ from lockstitch.journal.records import (
     Head,
     JournalEntry,
     JournalRecord,
+    blob_name,
     check_session_name,
     verify_chain,
 )
@@ -46,7 +48,7 @@ from lockstitch.stores.base import (
     find_fork_point,
 )
 from lockstitch.stores.leases import Heartbeat, clock, now
-from lockstitch.stores.sqlite import connections, files, pieces, records, rows, salvage
+from lockstitch.stores.sqlite import connections, pieces, rows, salvage
 from lockstitch.stores.sqlite.changes import (
     Appending,
     Change,
@@ -96,7 +98,9 @@ class SqliteBackend(Backend):
         self._tails = Tails()
         self._notifier = WriteNotifier()
         self._is_closed = False
-        self._is_protected = bool(files.size_of(self.path)) and not files.is_writable(self.path)
+        self._is_protected = bool(connections.size_of(self.path)) and not connections.is_writable(
+            self.path
+        )
         readonly = readonly or self._is_protected
         self._writer = None
         if not readonly:
@@ -275,7 +279,7 @@ class SqliteBackend(Backend):
             if origin is None:
                 raise self._unknown(source)
             number = rows.add_session(connection, target, point.head, now(), point.changed)
-            records.join(connection, number, origin.number, point.head.seq)
+            rows.join(connection, number, origin.number, point.head.seq)
             rows.describe(connection, number, point.about)
             return point.head
 
@@ -314,7 +318,7 @@ class SqliteBackend(Backend):
             if row is None:
                 raise self._unknown(session)
             last = row.head.seq if upto is None else min(upto, row.head.seq)
-            found = records.records(connection, row.number, after.seq, last, where)
+            found = rows.records(connection, row.number, after.seq, last, where)
             yield from verify_chain(found, after, where, last=last, end=row.head)
 
     def head(self, session: str) -> Head | None:
@@ -394,7 +398,7 @@ class SqliteBackend(Backend):
 
     def verify(self) -> Iterator[StoreFault | Listed]:
         self._readers.require_open()
-        return records.verify(self._readers, self._listed)
+        return verify(self._readers, self._listed)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
         return self._for_writing().vacuum(_deadlines(wait)[1])
@@ -447,3 +451,120 @@ def _deadlines(wait: float) -> tuple[float, float]:
     """Return until when a holder is waited for, and until when a process that is in mid-commit."""
     now = time.monotonic()
     return now + wait, now + max(wait, LEAST)
+
+
+_MOST = 100
+
+
+def verify(
+    readers: Readers, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    """Check the database, every session and every large value; see ``Backend.verify``."""
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"SQLite: {line}")
+            for (line,) in connection.execute(f"pragma integrity_check({_MOST})")
+            if line != "ok"
+        ],
+    )
+    yield from _sessions(readers, listed)
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"there are records of session number {number}, which is gone")
+            for number in rows.unneeded_numbers(connection)
+        ],
+    )
+    yield from _blobs(readers)
+
+
+def _answers(
+    readers: Readers, question: Callable[[Connection], list[StoreFault]]
+) -> list[StoreFault]:
+    try:
+        with readers.snapshot() as connection:
+            return question(connection)
+    except LockstitchError as error:
+        return [StoreFault("", 0, error.message)]
+
+
+def _sessions(
+    readers: Readers, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    number = -(1 << 63)
+    while True:
+        try:
+            with readers.snapshot() as connection:
+                found = rows.sessions_from(connection, number, rows.CHUNK)
+        except LockstitchError as error:
+            yield StoreFault(
+                "", 0, f"sessions behind number {number} cannot be listed: {error.message}"
+            )
+            return
+        for raw in found:
+            yield from _session(readers, raw, listed)
+        if not found:
+            return
+        number = found[-1][0] + 1
+
+
+def _session(
+    readers: Readers, raw: Any, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    where = Where(str(readers.path))
+    try:
+        row = rows.decode_session(raw, where)
+    except Damaged as error:
+        name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
+        yield StoreFault(name, 0, error.message)
+        if name:
+            yield Listed(name, 0, 0, 0, 0)
+        return
+    good = Head()
+    try:
+        for record in _chain(readers, row):
+            good = Head(record.seq, record.digest, record.epoch)
+    except LockstitchError as error:
+        yield StoreFault(row.name, good.seq + 1, error.message)
+    else:
+        if good.epoch > row.head.epoch:
+            yield StoreFault(row.name, good.seq, "its row has too low an epoch")
+    yield listed(row)
+
+
+def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
+    """Read a session anew: it may have gone on since it was listed."""
+    where = Where(str(readers.path), row.name)
+    with readers.snapshot() as connection:
+        now = rows.session_numbered(connection, row.number, where)
+        if now is None:
+            return  # It was removed meanwhile.
+        beyond = rows.records(connection, row.number, 0, (1 << 63) - 1, where)
+        last = 0
+        for record in verify_chain(beyond, Head(), where, last=now.head.seq, end=now.head):
+            last = record.seq
+            yield record
+        if last > now.head.seq:
+            raise Damaged(f"there are records behind its last one, {now.head.seq}").about(*where)
+
+
+def _blobs(readers: Readers) -> Iterator[StoreFault]:
+    name = b""
+    while True:
+        try:
+            with readers.snapshot() as connection:
+                found = rows.next_blob(connection, name)
+        except LockstitchError as error:
+            yield StoreFault(
+                "", 0, f"large values behind {name.hex()} cannot be read: {error.message}"
+            )
+            return
+        if found is None:
+            return
+        name, value = found
+        if isinstance(value, Damaged):
+            yield StoreFault("", 0, str(value))
+        elif blob_name(value) != name.hex():
+            message = f"the large value {name.hex()} is not what was written (checksum)"
+            yield StoreFault("", 0, message)

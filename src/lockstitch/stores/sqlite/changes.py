@@ -25,7 +25,6 @@ from lockstitch.stores import leases
 from lockstitch.stores.base import IncomingSession, are_there, moved, require_same
 from lockstitch.stores.leases import Holder, now
 from lockstitch.stores.sqlite import pieces, rows
-from lockstitch.stores.sqlite import records as lineage
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.pieces import PieceTail
 from lockstitch.stores.sqlite.rows import SessionHeadRow
@@ -213,7 +212,7 @@ class Appending(Change):
                 return head
         elif row.head.seq == self.after + len(self.entries):
             end = row.head.seq
-            behind = lineage.records(connection, self.hold.number, self.after, end, self.where)
+            behind = rows.records(connection, self.hold.number, self.after, end, self.where)
             if are_there(behind, self.entries, self.hold.epoch):
                 return row.head
         raise moved(self.where, row.head.seq, self.after)
@@ -246,7 +245,7 @@ def true_head(connection: Connection, row: rows.SessionHeadRow, where: Where) ->
     """Return a session's head if its last record is there: nothing is built on what is not."""
     seq, digest = row.head.seq, START
     if seq:
-        last = list(lineage.records(connection, row.number, seq - 1, seq, where))
+        last = list(rows.records(connection, row.number, seq - 1, seq, where))
         digest = last[0].digest if last else b""
     if digest != row.head.digest:
         raise Damaged(f"record {seq} is not what was written").about(*where)
@@ -333,7 +332,7 @@ def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
     _require_last(connection, hold, where)
     rows.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
-    lineage.let_go(connection, hold.number)
+    rows.let_go(connection, hold.number)
 
 
 def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
@@ -355,7 +354,7 @@ def replace_records(
     last = records[-1] if records else None
     end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
     rows.forget(connection, number)
-    lineage.remove(connection, number)
+    rows.remove(connection, number)
     rows.move_head(connection, number, after, end, last.at if last else 0, deadline)
     change.write(connection, number, pieces.encode_records(records))
     return end

@@ -23,7 +23,7 @@ from lockstitch.stores.group_commit import (
     forget_in_children,
     own_copy,
 )
-from lockstitch.stores.sqlite import connections, files
+from lockstitch.stores.sqlite import connections
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
 
@@ -85,10 +85,10 @@ class SqliteWriter:
         self._timeout = BUSY_SECONDS if timeout is None else timeout
         self.generation = 0
         self._name = str(path)
-        self._log = connections.WatchedName(files.wal_of(path))
+        self._log = connections.WatchedName(connections.wal_of(path))
         self._connect = connect
         self._written = written
-        self._lock = LockFile(files.lock_of(path))
+        self._lock = LockFile(connections.lock_of(path))
         self._connection: Connection | None = None
         self._files: tuple[connections.Identity, connections.Identity] | None = None
         # The bytes in the log that were not moved to the database yet; a job adds its own.
@@ -112,7 +112,7 @@ class SqliteWriter:
         return self._commits.do(run, time.monotonic() + self._timeout if until is None else until)
 
     def scrub(self, run: Callable[[Connection], Any]) -> Any:
-        """Run something that removes rows, and leave nothing of them in the files."""
+        """Run something that removes rows, and leave nothing of them in the connections."""
 
         def job(connection: Connection) -> Any:
             result = run(connection)
@@ -147,7 +147,9 @@ class SqliteWriter:
         return freed
 
     def _size(self) -> int:
-        return sum(files.size_of(path) or 0 for path in (self.path, files.wal_of(self.path)))
+        return sum(
+            connections.size_of(path) or 0 for path in (self.path, connections.wal_of(self.path))
+        )
 
     def open(self) -> None:
         """Open the database now, and make it if it is not there.
@@ -313,10 +315,10 @@ class SqliteWriter:
     def _look(self) -> None:
         """Look whose database it is before any file is made and SQLite may recover anything."""
         connections.check_usable(self.path)
-        files.check_one_name(self.path)
-        self._is_there = bool(files.size_of(self.path))
+        connections.check_one_name(self.path)
+        self._is_there = bool(connections.size_of(self.path))
         if not self._is_there:
-            files.make_folders(self.path.parent)
+            connections.make_folders(self.path.parent)
             return
         uri = connections.uri_of(self.path, mode="ro", immutable="1")
         try:
@@ -324,7 +326,9 @@ class SqliteWriter:
                 connections.check_kind(connection, self.path)
         except sqlite3.Error as error:
             # After a crash the log may hold pages that the database lacks: SQLite will tell.
-            if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
+            if not connections.is_corrupt(error) or not connections.size_of(
+                connections.wal_of(self.path)
+            ):
                 raise connections.translate_error(error, self.path) from error
 
     def _open(self, until: float) -> Connection:
@@ -332,9 +336,9 @@ class SqliteWriter:
         self._look()
         seconds = max(until - time.monotonic(), 0.0)
         try:
-            if not files.size_of(self.path):
-                files.check_alone(self.path)
-                files.create(self.path, lambda draft: connections.fill(self._connect, draft))
+            if not connections.size_of(self.path):
+                connections.check_alone(self.path)
+                connections.create(self.path, lambda draft: connections.fill(self._connect, draft))
             connection = self._connect(connections.uri_of(self.path, mode="rw"))
             try:
                 connections.ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
@@ -344,7 +348,7 @@ class SqliteWriter:
                 connections.migrate(connection)
                 connection.execute("commit")
                 self._files = (connections.identity(self._name), self._log.identity())
-                self.unchecked = files.size_of(files.wal_of(self.path)) or 0
+                self.unchecked = connections.size_of(connections.wal_of(self.path)) or 0
                 # SQLite passes over a failure to make the log's name durable.
                 os_files.sync_folder(self.path.parent)
             except BaseException:
@@ -377,7 +381,7 @@ class SqliteWriter:
         try:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
-            if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
+            if self._must_scrub or (connections.size_of(connections.wal_of(self.path)) or 0) > HUGE:
                 self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)
         except (sqlite3.Error, OSError):
             self._drop()
