@@ -68,7 +68,7 @@ class Instructed(Event, frozen=True, kw_only=True):
     role: Role = "system"
 
 
-class _Reply(Event, frozen=True, kw_only=True):
+class _ReplyEvent(Event, frozen=True, kw_only=True):
     dialect: str
     provider: str = ""
     model: str = ""
@@ -77,7 +77,7 @@ class _Reply(Event, frozen=True, kw_only=True):
     after: int = 0
 
 
-class Replied(_Reply, frozen=True, kw_only=True):
+class Replied(_ReplyEvent, frozen=True, kw_only=True):
     """A model replied, in full; the payload is the provider's response or message, byte for byte.
 
     ``stream`` names the stream it came by, whose partial replies it stands for. ``after`` is the
@@ -86,7 +86,7 @@ class Replied(_Reply, frozen=True, kw_only=True):
     """
 
 
-class Partial(_Reply, frozen=True, kw_only=True):
+class Partial(_ReplyEvent, frozen=True, kw_only=True):
     """What had come of a reply so far: text and closed blocks, never half a call.
 
     The payload is a message in ``dialect``'s spelling. A later one of the same stream stands for
@@ -94,19 +94,19 @@ class Partial(_Reply, frozen=True, kw_only=True):
     """
 
 
-class _OfCall(Event, frozen=True, kw_only=True):
+class _CallEvent(Event, frozen=True, kw_only=True):
     reply: int
     index: int = 0
 
 
-class Started(_OfCall, frozen=True, kw_only=True):
+class Started(_CallEvent, frozen=True, kw_only=True):
     """A call is about to run; ``effect`` is the idempotency key that the tool gets."""
 
     attempt: int = 1
     effect: str = ""
 
 
-class Finished(_OfCall, frozen=True, kw_only=True):
+class Finished(_CallEvent, frozen=True, kw_only=True):
     """A call has an outcome; the payload is what it gave: a JSON string, or content in ``dialect``.
 
     ``synthetic`` marks an outcome that was concluded, not given by the tool: a real one that
@@ -119,7 +119,7 @@ class Finished(_OfCall, frozen=True, kw_only=True):
     dialect: str = ""
 
 
-class Waiting(_OfCall, frozen=True, kw_only=True):
+class Waiting(_CallEvent, frozen=True, kw_only=True):
     """A call waits for somebody's approval; the payload is what they are asked, if anything.
 
     With ``outside`` it was started, and its result is going to be delivered by somebody else.
@@ -128,11 +128,11 @@ class Waiting(_OfCall, frozen=True, kw_only=True):
     outside: bool = False
 
 
-class Approved(_OfCall, frozen=True, kw_only=True):
+class Approved(_CallEvent, frozen=True, kw_only=True):
     """A call that waited may run."""
 
 
-class Denied(_OfCall, frozen=True, kw_only=True):
+class Denied(_CallEvent, frozen=True, kw_only=True):
     """A call that waited must not run; the payload is the reason, if any: a JSON string."""
 
 

@@ -51,7 +51,7 @@ from lockstitch.stores.leases import Heartbeat, clock, now
 from lockstitch.stores.sqlite import connections, pieces, rows, salvage
 from lockstitch.stores.sqlite.changes import (
     Appending,
-    Change,
+    CheckedEntries,
     HeldLeases,
     Hold,
     Tails,
@@ -213,11 +213,11 @@ class SqliteBackend(Backend):
     ) -> Head:
         check_session_name(session)
         self._for_writing()
-        change = Change(entries, self._where(session), compress=self._compress)
+        checked = CheckedEntries(entries, self._where(session), compress=self._compress)
 
         def run(connection: Connection) -> Head:
-            self._for_writing().unchecked += change.size
-            return add_entries(connection, change, session, after, self._is_held, self._tails)
+            self._for_writing().unchecked += checked.size
+            return add_entries(connection, checked, session, after, self._is_held, self._tails)
 
         head: Head = self._do_when_free(session, run, wait)
         return head
@@ -225,13 +225,13 @@ class SqliteBackend(Backend):
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
         hold = self._held(lease, writer)
-        change = Change(entries, self._where(lease.session), compress=self._compress)
+        checked = CheckedEntries(entries, self._where(lease.session), compress=self._compress)
 
         def run(connection: Connection) -> Head:
             self._held(lease, writer)
-            writer.unchecked += change.size
+            writer.unchecked += checked.size
             deadline = clock() + self._leases.seconds
-            return replace_records(connection, change, hold, after, deadline)
+            return replace_records(connection, checked, hold, after, deadline)
 
         head: Head = writer.scrub(run)
         hold.head, hold.tail = head, None

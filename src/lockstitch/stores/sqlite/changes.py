@@ -110,7 +110,7 @@ LARGEST = 512 * 1024 * 1024
 Chain = tuple[Head, pieces.Encoded, int]
 
 
-class Change:
+class CheckedEntries:
     """Entries that a transaction keeps; what can be made ready before it begins is.
 
     ``size`` is how many bytes they and their large values add to the log. Raises ``UsageError`` for
@@ -153,7 +153,7 @@ class Change:
         return tail
 
 
-class Appending(Change):
+class Appending(CheckedEntries):
     """Entries to be added under a lease."""
 
     def __init__(
@@ -293,28 +293,28 @@ class Tails:
 
 def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
     connection: Connection,
-    change: Change,
+    checked: CheckedEntries,
     session: str,
     after: Head,
     is_held: Callable[[SessionHeadRow], bool],
     tails: Tails,
 ) -> Head:
     """Add entries behind ``after``; nothing is changed before all is known to be right."""
-    row = rows.session_named(connection, session, change.where)
+    row = rows.session_named(connection, session, checked.where)
     if row is not None and is_held(row):
         assert row.holder is not None  # noqa: S101
-        raise Held(f"it is held by {row.holder.label}").about(*change.where)
+        raise Held(f"it is held by {row.holder.label}").about(*checked.where)
     is_known, tail = tails.find(connection, row)
     if row is None:
         head = NEW
     else:
-        head = row.head if is_known else true_head(connection, row, change.where)
+        head = row.head if is_known else true_head(connection, row, checked.where)
     require_same(head, after, session)
-    if not change.entries:
+    if not checked.entries:
         return head
     # A holder that is gone is taken over, so that it cannot come back.
     epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
-    records = chain_entries(head, epoch, change.entries)
+    records = chain_entries(head, epoch, checked.entries)
     last = records[-1]
     end = Head(last.seq, last.digest, epoch)
     if row is None:
@@ -322,7 +322,7 @@ def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
     else:
         number = row.number
         rows.leave_at(connection, number, end, last.at)
-    tail = change.write(connection, number, pieces.encode_records(records), tail)
+    tail = checked.write(connection, number, pieces.encode_records(records), tail)
     tails.keep(connection, number, end, tail)
     return end
 
@@ -343,20 +343,20 @@ def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
 
 
 def replace_records(
-    connection: Connection, change: Change, hold: Hold, after: int, deadline: float
+    connection: Connection, checked: CheckedEntries, hold: Hold, after: int, deadline: float
 ) -> Head:
     """Write entries in the place of all records of a session."""
-    head = _require_last(connection, hold, change.where)
+    head = _require_last(connection, hold, checked.where)
     if head.seq != after:
-        raise moved(change.where, head.seq, after)
+        raise moved(checked.where, head.seq, after)
     number, epoch = hold.number, hold.epoch
-    records = chain_entries(NEW, epoch, change.entries)
+    records = chain_entries(NEW, epoch, checked.entries)
     last = records[-1] if records else None
     end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
     rows.forget(connection, number)
     rows.remove(connection, number)
     rows.move_head(connection, number, after, end, last.at if last else 0, deadline)
-    change.write(connection, number, pieces.encode_records(records))
+    checked.write(connection, number, pieces.encode_records(records))
     return end
 
 
