@@ -144,10 +144,7 @@ PATIENCE = 30.0
 def deliver(
     backend: Backend, session: str, which: Call | str, result: Any, *, key: str | None = None
 ) -> bool:
-    """Put a result into a session's inbox; returns whether it is new.
-
-    Raises ``UsageError`` if there is no such call, or another result under the same key.
-    """
+    """Put a result into a session's inbox, as :meth:`Store.deliver` does."""
     seen = SessionView(backend, session)
     seen.refresh()
     event, name = delivered_outcome(seen.state, which, result, key)

@@ -149,7 +149,8 @@ class CheckedEntries:
         tail = write_records(
             connection, number, made, self.blobs, compress=self.compress, tail=tail
         )
-        rows.describe(connection, number, self.about)
+        if self.about is not None:
+            rows.describe(connection, number, self.about)
         return tail
 
 
