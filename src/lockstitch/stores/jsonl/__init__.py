@@ -52,10 +52,15 @@ from lockstitch.stores.base import (
     check_lease_seconds,
     require_lines,
 )
-from lockstitch.stores.jsonl.files import ClaimWatch, Files, hold_lock, read_claim
+from lockstitch.stores.jsonl.files import Files, exchange_files, remains
 from lockstitch.stores.jsonl.forks import Blobs, fork_file, keep_shared, receive_file
-from lockstitch.stores.jsonl.salvage import exchange_files, remains
-from lockstitch.stores.jsonl.writer import LogWriter, open_writer
+from lockstitch.stores.jsonl.writer import (
+    ClaimWatch,
+    LogWriter,
+    hold_lock,
+    open_writer,
+    read_claim,
+)
 from lockstitch.stores.leases import Heartbeat
 
 _GRACE = 1.0

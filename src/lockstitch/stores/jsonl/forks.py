@@ -34,8 +34,9 @@ from lockstitch.stores.base import (
     check_blob,
     find_fork_point,
 )
-from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, hold_lock
+from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of
 from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
+from lockstitch.stores.jsonl.writer import hold_lock
 from lockstitch.stores.leases import now
 
 
