@@ -121,13 +121,13 @@ class Question:
         return time.monotonic() >= self._end
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Count it among the open ones."""
         with _LOCK:
             _OPEN.add(self)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """It has come back."""
+        """Count it no more: it has come back."""
         with _LOCK:
             _OPEN.discard(self)
 

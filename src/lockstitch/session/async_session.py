@@ -276,7 +276,7 @@ class AsyncStream(ReplyStream):
         self._events: Any = None
 
     async def __aenter__(self) -> Self:
-        """Go in."""
+        """Begin to read the stream."""
         self._recorder.begin()
         try:
             if inspect.isawaitable(self._source):
@@ -319,7 +319,7 @@ class AsyncStream(ReplyStream):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Go out, whatever happened."""
+        """End the reply, and close the stream."""
         try:
             await self._leave(error)
         finally:
@@ -463,15 +463,15 @@ class Opening:
         return self._session
 
     def __await__(self) -> Generator[Any, Any, AsyncSession]:
-        """Open it."""
+        """Open the session."""
         return self._opened().__await__()
 
     async def __aenter__(self) -> AsyncSession:
-        """Go in."""
+        """Open the session."""
         return await self._opened()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Go out, whatever happened."""
+        """Release the session, whatever happened."""
         if self._session is not None:
             await self._session.__aexit__(kind, error, trace)
 
@@ -605,11 +605,11 @@ class AsyncSession(SessionReadMixin):
     close = _awaited(Session.close, insist=True)
 
     async def __aenter__(self) -> Self:
-        """Go in."""
+        """Return the session itself."""
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Go out, whatever happened."""
+        """Release the session, whatever happened."""
         await run_to_end(lambda: self._inner._close(error), insist=True)
 
 

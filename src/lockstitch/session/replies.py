@@ -439,7 +439,7 @@ class Stream(ReplyStream):
         self._events: Iterator[Any] | None = None
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Begin to read the stream."""
         self._recorder.begin()
         try:
             source = stream_in(self._source)
@@ -475,7 +475,7 @@ class Stream(ReplyStream):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Go out, whatever happened."""
+        """End the reply, and close the stream."""
         try:
             self._recorder.leave(error)
         finally:

@@ -255,9 +255,9 @@ class Store:
         return f"<Store {self.url}>"
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Return the store itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Go out, whatever happened."""
+        """Close the store."""
         self.close()

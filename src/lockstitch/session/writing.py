@@ -86,7 +86,7 @@ class DeferredSignals:
         self._since = 0.0
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Take the place of the handlers that raise."""
         if threading.current_thread() is threading.main_thread():
             for number in _HELD_BACK:
                 old = signal.getsignal(number)
@@ -113,7 +113,7 @@ class DeferredSignals:
                 self._wake()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Go out, whatever happened."""
+        """Put the handlers back, and raise what was held back."""
         for number, old in self._old.items():
             signal.signal(number, old)
         if self.raised is not None and error is not self.raised:

@@ -237,7 +237,7 @@ class ForkedOwner(Protocol):
     """Has something that a forked child shares, and must let go of, or leave alone."""
 
     def forget(self) -> None:
-        """Do that, in the child."""
+        """Let go of it, in the child."""
 
 
 def forget_in_children(owner: ForkedOwner) -> None:

@@ -64,22 +64,22 @@ class HeldLeases:
             self._given.add(hold.token)
 
     def live(self) -> list[Hold]:
-        """List those."""
+        """List the leases that are kept."""
         with self._guard:
             return list(self.held.values())
 
     def drop(self, token: str) -> Hold | None:
-        """Stop keeping one of them."""
+        """Stop keeping the lease of a token; returns it if it was kept."""
         with self._guard:
             return self.held.pop(token, None)
 
     def forget(self, token: str) -> None:
-        """Forget one of them that is no longer in the store."""
+        """Forget a lease that is no longer in the store."""
         with self._guard:
             self._given.discard(token)
 
     def drop_all(self) -> list[Hold]:
-        """Stop keeping all of them."""
+        """Stop keeping all leases; returns them."""
         with self._guard:
             dropped, self.held = list(self.held.values()), {}
         return dropped
