@@ -44,10 +44,15 @@ if TYPE_CHECKING:
     from lockstitch.journal.records import Head
     from lockstitch.journal.salvage import Salvage, Salvaged
     from lockstitch.journal.state import Checkpoint, Fact
-    from lockstitch.session.async_session import AsyncReader, AsyncSession, Following, Opening
+    from lockstitch.session.async_session import (
+        AsyncReader,
+        AsyncSession,
+        AsyncStream,
+        Following,
+        Opening,
+    )
     from lockstitch.session.copying import Copy, Taken
     from lockstitch.session.decisions import Call, Recovered, Turn
-    from lockstitch.session.event_loop import AsyncStream
     from lockstitch.session.maintenance import Audited, Deleted, Removal, Retention, Spared
     from lockstitch.session.reader import Note, Reader
     from lockstitch.session.replies import Stream
@@ -138,7 +143,7 @@ _LATER = {
     "About": "journal.events",
     "AsyncReader": "session.async_session",
     "AsyncSession": "session.async_session",
-    "AsyncStream": "session.event_loop",
+    "AsyncStream": "session.async_session",
     "Audited": "session.maintenance",
     "Call": "session.decisions",
     "Checkpoint": "journal.state",

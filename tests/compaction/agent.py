@@ -18,7 +18,7 @@ from typing import Any
 
 import lockstitch.stores.postgres
 import lockstitch.stores.sqlite  # noqa: F401 - once, before it forks
-from lockstitch.compaction.summaries import key_of
+from lockstitch.compaction.ladder import key_of
 from lockstitch.session.store import Store
 from lockstitch.stores.opening import open_backend
 from tests.compaction.talks import GOOD, MIDDLE

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.compaction.plan import ROOM_LEAST, estimate
-from lockstitch.compaction.summaries import (
+from lockstitch.compaction.ladder import (
     SpokenLine,
     accept_summary,
     digest,
@@ -18,6 +17,7 @@ from lockstitch.compaction.summaries import (
     split_parts,
     spoken_lines,
 )
+from lockstitch.compaction.plan import ROOM_LEAST, estimate
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.journal.state import fold
 from lockstitch.session.store import Store

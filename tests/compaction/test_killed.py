@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.compaction.summaries import key_of
+from lockstitch.compaction.ladder import key_of
 from lockstitch.journal.projection import SUMMARY
 from lockstitch.session.store import Store
 from tests.compaction.talks import GOOD, MIDDLE, bodies, compactions, grown, requests

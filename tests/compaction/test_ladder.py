@@ -9,9 +9,8 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lockstitch.compaction.ladder import ATTEMPTS, Compaction, CompactionTask, ladder
+from lockstitch.compaction.ladder import ATTEMPTS, Compaction, CompactionTask, key_of, ladder
 from lockstitch.compaction.plan import TokenBudget, estimate, size_of
-from lockstitch.compaction.summaries import key_of
 from lockstitch.errors import Unmet
 from lockstitch.journal.events import value_of
 from lockstitch.journal.projection import wanted_blobs

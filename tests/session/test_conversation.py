@@ -411,7 +411,7 @@ def test_another_provider_goes_on_in_the_middle_of_a_turn(twin: Twin, store: Sto
     twin.run(body)
 
 
-_ASYNC = ("lockstitch.session.async_session", "lockstitch.session.event_loop")
+_ASYNC = ("lockstitch.session.async_session",)
 
 
 def test_a_missing_extra_says_how_to_get_it(store: Store, monkeypatch: Any) -> None:

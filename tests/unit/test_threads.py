@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from lockstitch.session.event_loop import run_to_end, unless_cancelled
+from lockstitch.session.async_session import run_to_end, unless_cancelled
 
 
 @pytest.mark.parametrize("way", ["through", "unless cancelled"])

@@ -22,7 +22,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, Queue
-from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar
 
 from msgspec import Struct, structs
@@ -122,15 +121,13 @@ class Question:
         return time.monotonic() >= self._end
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Count it among the open ones."""
         with _LOCK:
             _OPEN.add(self)
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """It has come back."""
+    def __exit__(self, *_exc: object) -> None:
+        """Count it no more: it has come back."""
         with _LOCK:
             _OPEN.discard(self)
 
@@ -149,7 +146,8 @@ class Summarizer:
         past: SummarizerPast = _UNKNOWN,
         ignore_pause: bool = False,
     ) -> None:
-        checked_model(function)
+        if not callable(function):
+            raise UsageError("summarize is a function from a prompt to a summary, or None")
         self.function = function
         self.name = name_of(function)
         self._scope = scope
@@ -198,12 +196,6 @@ class Summarizer:
             others = [(ref, old) for one, ref, old in known if not _is_same(one, self.function)]
             _PASTS[:] = [*(one for one in others if one[0]() is not None), (made, self.past)]
         return self.past if self.past.failures or self._kept.failures else None
-
-
-def checked_model(summarize: object) -> None:
-    """Raise ``UsageError`` for a model that cannot be called."""
-    if not callable(summarize):
-        raise UsageError("summarize is a function from a prompt to a summary, or None")
 
 
 def name_of(function: Callable[..., Any]) -> str:

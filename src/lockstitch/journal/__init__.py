@@ -76,24 +76,14 @@ __all__ = [
     "Waiting",
 ]
 
-_STATE = {
-    "CallOutcome",
-    "CallState",
-    "JournalState",
-    "JournalView",
-    "Late",
-    "ModelReply",
-    "Spoken",
-    "SummaryInForce",
-}
-
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for: a store needs the records, and neither events nor the state."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "state" if name in _STATE else "records" if name == "JournalRecord" else "events"
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    for home in ("records", "events", "state") if name in __all__ else ():
+        module = import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

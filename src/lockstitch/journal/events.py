@@ -56,19 +56,28 @@ class Event(
     __repr__ = repr_without("payload", "title")
 
 
-class Said(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Said(Event, frozen=True, kw_only=True):
     """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
 
     dialect: str = ""
 
 
-class Instructed(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Instructed(Event, frozen=True, kw_only=True):
     """What the model reads before the conversation: a JSON string, "" for nothing any more."""
 
     role: Role = "system"
 
 
-class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
+class _ReplyEvent(Event, frozen=True, kw_only=True):
+    dialect: str
+    provider: str = ""
+    model: str = ""
+    calls: tuple[AskedCall, ...] = ()
+    stream: str = ""
+    after: int = 0
+
+
+class Replied(_ReplyEvent, frozen=True, kw_only=True):
     """A model replied, in full; the payload is the provider's response or message, byte for byte.
 
     ``stream`` names the stream it came by, whose partial replies it stands for. ``after`` is the
@@ -76,93 +85,72 @@ class Replied(Event, frozen=True, kw_only=True, omit_defaults=True):
     behind it.
     """
 
-    dialect: str
-    provider: str = ""
-    model: str = ""
-    calls: tuple[AskedCall, ...] = ()
-    stream: str = ""
-    after: int = 0
 
-
-class Partial(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Partial(_ReplyEvent, frozen=True, kw_only=True):
     """What had come of a reply so far: text and closed blocks, never half a call.
 
     The payload is a message in ``dialect``'s spelling. A later one of the same stream stands for
     all of the earlier ones.
     """
 
-    dialect: str
-    provider: str = ""
-    model: str = ""
-    calls: tuple[AskedCall, ...] = ()
-    stream: str = ""
-    after: int = 0
 
-
-class Started(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A call is about to run; ``effect`` is the idempotency key that the tool gets."""
-
+class _CallEvent(Event, frozen=True, kw_only=True):
     reply: int
     index: int = 0
+
+
+class Started(_CallEvent, frozen=True, kw_only=True):
+    """A call is about to run; ``effect`` is the idempotency key that the tool gets."""
+
     attempt: int = 1
     effect: str = ""
 
 
-class Finished(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Finished(_CallEvent, frozen=True, kw_only=True):
     """A call has an outcome; the payload is what it gave: a JSON string, or content in ``dialect``.
 
     ``synthetic`` marks an outcome that was concluded, not given by the tool: a real one that
     comes later takes its place.
     """
 
-    reply: int
-    index: int = 0
     attempt: int = 1
     outcome: Outcome = "ok"
     synthetic: bool = False
     dialect: str = ""
 
 
-class Waiting(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Waiting(_CallEvent, frozen=True, kw_only=True):
     """A call waits for somebody's approval; the payload is what they are asked, if anything.
 
     With ``outside`` it was started, and its result is going to be delivered by somebody else.
     """
 
-    reply: int
-    index: int = 0
     outside: bool = False
 
 
-class Approved(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Approved(_CallEvent, frozen=True, kw_only=True):
     """A call that waited may run."""
 
-    reply: int
-    index: int = 0
 
-
-class Denied(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Denied(_CallEvent, frozen=True, kw_only=True):
     """A call that waited must not run; the payload is the reason, if any: a JSON string."""
 
-    reply: int
-    index: int = 0
 
-
-class Interrupted(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Interrupted(Event, frozen=True, kw_only=True):
     """The turn was broken off; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
 
     reason: str = ""
 
 
-class Resumed(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Resumed(Event, frozen=True, kw_only=True):
     """The turn that was interrupted goes on, without new words of the user."""
 
 
-class Ended(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Ended(Event, frozen=True, kw_only=True):
     """The model yielded: the turn is over."""
 
 
-class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Compacted(Event, frozen=True, kw_only=True):
     """From here on a summary is sent in place of all up to ``through``, and less of what follows.
 
     The payload is the summary, a JSON string. Behind it, results up to record ``shortened`` are
@@ -175,7 +163,7 @@ class Compacted(Event, frozen=True, kw_only=True, omit_defaults=True):
     limit: int = 0
 
 
-class Rewound(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Rewound(Event, frozen=True, kw_only=True):
     """The session goes on from ``to``, as if what came after had not been; nothing is deleted.
 
     A rewind to just before a rewind takes it back.
@@ -185,21 +173,21 @@ class Rewound(Event, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class Forked(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Forked(Event, frozen=True, kw_only=True):
     """Everything before was copied from another session: its first ``at`` records."""
 
     source: str
     at: int
 
 
-class Noted(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Noted(Event, frozen=True, kw_only=True):
     """Something kept that no model sees: a ``checkpoint`` by its label, or a note of the caller."""
 
     name: str
     label: str = ""
 
 
-class Described(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Described(Event, frozen=True, kw_only=True):
     """What the session is called and belongs to, all of it: the last fact of this kind counts.
 
     The payload is the caller's metadata, an object. A rewind does not take it back.
@@ -209,7 +197,7 @@ class Described(Event, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
 
 
-class Unknown(Event, frozen=True, kw_only=True, omit_defaults=True):
+class Unknown(Event, frozen=True, kw_only=True):
     """An event that this version cannot read; it changes nothing and is kept."""
 
 

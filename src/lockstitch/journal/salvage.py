@@ -259,21 +259,16 @@ class _RemnantJudge:
             if head.digest in ends:
                 done = done[:-1]
                 notes.append(f"it ends at record {ends[head.digest]}, and the store says otherwise")
-        elif (head.seq, head.digest) != (self._last_seq(), self._last_digest()):
-            notes.append(f"it ends at record {self._last_seq()}, and the store says otherwise")
+        else:
+            end: tuple[int, bytes | None] = (0, START)
+            if done:
+                last, record = done[-1], done[-1].record
+                end = (last.seq + last.count - 1, record.digest if record else None)
+            if (head.seq, head.digest) != end:
+                notes.append(f"it ends at record {end[0]}, and the store says otherwise")
         over = [one for one in self._loose if not one.is_guess]
         done += [Salvaged(0, "damaged", one.record, one.raw, _FORM) for one in over]
         return done, tuple(notes)
-
-    def _last_seq(self) -> int:
-        last = self._done[-1] if self._done else None
-        return 0 if last is None else last.seq + last.count - 1
-
-    def _last_digest(self) -> bytes | None:
-        if not self._done:
-            return START
-        last = self._done[-1].record
-        return None if last is None else last.digest
 
 
 _CHECKSUM = "its checksum has changed, and nothing else of it"

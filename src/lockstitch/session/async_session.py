@@ -1,36 +1,440 @@
-"""A session as a program on asyncio or trio holds it, for writing or for reading only."""
+"""A session as a program on asyncio or trio holds it, for writing or for reading only.
+
+Work that may wait runs in threads, tools as tasks or in threads, streams are read as they come, and
+a model is asked for a summary without holding anybody up.
+"""
 
 # ruff: noqa: SLF001 - what both twins do, and say, is written once: in the synchronous one
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import inspect
+import math
+import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from functools import partial
-from types import TracebackType
-from typing import Any, Self, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
-from lockstitch.compaction.ladder import Compaction
-from lockstitch.compaction.running import CompactOptions, CompactSettings, compact_settings
-from lockstitch.conversation.steps import adrive
-from lockstitch.journal.events import About, Role
-from lockstitch.journal.queries import Usage
-from lockstitch.journal.state import Checkpoint, Fact
-from lockstitch.session.decisions import Call, Recovered, Turn
-from lockstitch.session.event_loop import (
-    AsyncStream,
-    AsyncWatch,
-    perform,
-    run_to_end,
-    unless_cancelled,
+import anyio
+import anyio.lowlevel
+
+from lockstitch.compaction.ladder import Compaction, Failure
+from lockstitch.compaction.running import (
+    Action,
+    Apart,
+    CompactOptions,
+    CompactSettings,
+    Question,
+    Sleep,
+    attempt,
+    check_answer,
+    compact_settings,
+    failure_of,
+    silence,
 )
+from lockstitch.conversation.steps import adrive
+from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.journal.state import Fact
+from lockstitch.session.decisions import Call, Recovered, Turn
 from lockstitch.session.listing import Parent
-from lockstitch.session.reader import Note, Reader, SessionReadMixin, end_of
-from lockstitch.session.replies import StreamRecorder
+from lockstitch.session.reader import Reader, SessionReadMixin, end_of
+from lockstitch.session.replies import ReplyStream, StreamRecorder, stream_in
 from lockstitch.session.session import Session
-from lockstitch.session.tool_run import Abort, Policy, Tool
+from lockstitch.session.tool_run import (
+    GLANCE,
+    Abort,
+    Policy,
+    Tool,
+    ToolJob,
+    ToolRun,
+    run_in_thread,
+)
+from lockstitch.session.writing import reason_of
 from lockstitch.stores.base import Backend
+
+T = TypeVar("T")
+P = ParamSpec("P")
+PATIENCE = 5.0
+# How often a task looks by itself whether its work is done.
+LOOK_EVERY = 0.5
+# Threads that write what must not be lost if the program ends while they do.
+_WRITING: set[threading.Thread] = set()
+
+
+@atexit.register
+def _see_through() -> None:
+    """Let writes that were begun come to their end, however often somebody presses Ctrl-C."""
+    end = time.monotonic() + PATIENCE
+    for thread in list(_WRITING):
+        while thread.is_alive() and time.monotonic() < end:
+            with suppress(KeyboardInterrupt):
+                thread.join(end - time.monotonic())
+
+
+class _ThreadWork(Generic[T]):
+    """A function on its way through a thread of its own, which no exit of the program waits for."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function = function
+        self._soon = _soon()
+        self._has_ended = anyio.Event()
+        self._context = copy_context()
+        self._lock = threading.Lock()
+        self._left: Callable[[T], None] | None = None
+        self._is_done = False
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def start(self, *, insist: bool = False) -> None:
+        target = self._context.run
+        name = "lockstitch work"
+        thread = threading.Thread(target=target, args=(self._run,), name=name, daemon=True)
+        if insist:
+            _WRITING.add(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._result.append(self._function())
+            except BaseException as error:  # noqa: BLE001 - raised where the result is waited for
+                self._error = error
+            with self._lock:
+                self._is_done = True
+                left = self._left
+            if left is not None and self._result:
+                left(self._result[0])
+            self._soon(self._has_ended.set)
+        finally:
+            _WRITING.discard(threading.current_thread())
+
+    async def wait(self) -> None:
+        """Wait for its end.
+
+        The word of it can get lost: a second Ctrl-C may strike the very callback that brings it.
+        """
+        while not self._has_ended.is_set():
+            with anyio.move_on_after(LOOK_EVERY):
+                await self._has_ended.wait()
+            if self._is_done:
+                return
+
+    def leave(self, undo: Callable[[T], None]) -> None:
+        """Wait no longer; what still comes of it is undone."""
+        with self._lock:
+            if not self._is_done:
+                self._left = undo
+                return
+        if self._result:
+            undo(self._result[0])
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
+    """Do something to its end, whatever is cancelled meanwhile; then the cancellation goes on.
+
+    Without ``insist`` a task that is cancelled already does not begin with it.
+    """
+    if not insist:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    work = _ThreadWork(function)
+    work.start(insist=insist)
+    caught: BaseException | None = None
+    with anyio.CancelScope(shield=True):
+        while True:
+            try:
+                await work.wait()
+                break
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - asyncio's own cancel minds no shield
+                caught = caught or error
+    if caught is not None:
+        raise caught
+    return work.result()
+
+
+async def unless_cancelled(function: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """Do something that may take long; if it is cancelled, what still comes of it is undone."""
+    work = _ThreadWork(function)
+    work.start()
+    try:
+        await work.wait()
+    except BaseException:
+        work.leave(undo)
+        raise
+    return work.result()
+
+
+class AsyncWatch:
+    """One run of tools, watched by the calling task until every call has an outcome."""
+
+    def __init__(self, run: ToolRun, abort: Abort | None) -> None:
+        self._run = run
+        self._abort = abort
+        self._news = anyio.Event()
+        self._soon = _soon()
+        run.wake = lambda: self._soon(self._hear)
+
+    def _hear(self) -> None:
+        self._news.set()
+
+    async def run(self) -> None:
+        """Run to the end, or to what interrupts: then every call has an outcome all the same."""
+        try:
+            async with anyio.create_task_group() as group:
+                run, is_begun = self._run, False
+                try:
+                    while not is_begun or run.is_busy():
+                        if self._is_aborted():
+                            break
+                        if is_begun:
+                            with anyio.move_on_after(math.inf if self._abort is None else GLANCE):
+                                await self._news.wait()
+                            self._news = anyio.Event()
+                        is_begun = True
+                        for job in await run_to_end(run.start):
+                            group.start_soon(self._call, job)
+                except LockstitchError:
+                    run.stop()
+                    raise
+                except BaseException as error:
+                    reason = reason_of(error)
+                    with suppress(LockstitchError):
+                        await run_to_end(lambda: run.break_off(reason), insist=True)
+                    raise
+                if self._is_aborted():
+                    await run_to_end(lambda: run.break_off("aborted"), insist=True)
+                group.cancel_scope.cancel()
+        except BaseExceptionGroup as error:
+            # one task failed, and one error is what a caller can act on
+            raise error.exceptions[0] from None
+
+    def _is_aborted(self) -> bool:
+        return self._abort is not None and self._abort.is_set()
+
+    async def _call(self, job: ToolJob) -> None:
+        """See one call through; it ends in silence, for what is cancelled the watch knows."""
+        run = self._run
+        try:
+            with anyio.move_on_after(job.timeout) as limit:
+                if job.tool.is_async:
+                    outcome = await job.run_async()
+                    await run_to_end(lambda: run.finish(job, outcome), insist=True)
+                else:
+                    done = anyio.Event()
+                    run_in_thread(run, job, lambda: self._soon(done.set))
+                    await done.wait()
+            if limit.cancelled_caught:
+                await run_to_end(lambda: run.conclude(job, "timed-out"), insist=True)
+        except LockstitchError:
+            pass  # the run keeps it, and the watch raises it
+        except anyio.get_cancelled_exc_class() as error:
+            # A tool that was cancelled by nobody here has an outcome of its own making. When the
+            # program is being terminated, it has none: what can be repeated is run again.
+            if not run.is_stopped and reason_of(error) != "exit":
+                await run_to_end(lambda: run.conclude(job, "cancelled"), insist=True)
+        finally:
+            self._hear()
+
+
+def _soon() -> Any:
+    """Return what calls a function in this event loop from any thread, while there is one."""
+    native: Any = anyio.lowlevel.current_token().native_token
+    # asyncio's loop has the one, trio's token the other; either may be gone when it is called
+    call = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
+
+    def soon(function: Any, *arguments: Any) -> None:
+        with suppress(Exception):
+            call(function, *arguments)
+
+    return soon
+
+
+_END = object()
+
+
+class AsyncStream(ReplyStream):
+    """A streamed reply in an ``async with`` block: iterate it as you would the stream itself.
+
+    Left before its end, by ``break``, an exception or cancellation, what had come is kept and the
+    turn is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
+    """
+
+    def __init__(self, recorder: StreamRecorder, source: Any) -> None:
+        super().__init__(recorder, source)
+        self._events: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to read the stream."""
+        self._recorder.begin()
+        try:
+            if inspect.isawaitable(self._source):
+                self._source = await self._source
+            self._source = stream_in(self._source)
+            source = self._source
+            if hasattr(source, "__aenter__"):
+                source = await source.__aenter__()
+            elif hasattr(source, "__enter__"):
+                source = await run_to_end(source.__enter__)
+            self._events = (
+                aiter(source) if hasattr(source, "__aiter__") else _ThreadIterator(iter(source))
+            )
+        except BaseException as error:
+            await self._leave(error)
+            raise
+        return self
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """Return its events."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next event, after what it adds is kept."""
+        if self._events is None:
+            raise UsageError("a stream is read inside its async with block")
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            await run_to_end(lambda: self._recorder.end(reason="cut"), insist=True)
+            raise
+        if self._recorder.take(event):
+            await run_to_end(self._recorder.keep, insist=True)
+        return event
+
+    async def finish(self) -> AsyncStream:
+        """Read the rest of it."""
+        async for _ in self:
+            pass
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End the reply, and close the stream."""
+        try:
+            await self._leave(error)
+        finally:
+            source = self._source
+            if hasattr(source, "__aexit__"):
+                await source.__aexit__(kind, error, trace)
+            elif hasattr(source, "aclose"):
+                await source.aclose()
+            elif hasattr(source, "__exit__"):
+                await run_to_end(lambda: source.__exit__(kind, error, trace), insist=True)
+            elif hasattr(source, "close"):
+                await run_to_end(source.close, insist=True)
+
+    async def _leave(self, error: BaseException | None) -> None:
+        await run_to_end(lambda: self._recorder.leave(error), insist=True)
+
+
+class _ThreadIterator:
+    """A plain iterator, each step of which is taken in a thread."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    async def __anext__(self) -> Any:
+        """Return the next event, after what it adds is kept."""
+        event = await run_to_end(lambda: next(self._events, _END))
+        if event is _END:
+            raise StopAsyncIteration
+        return event
+
+
+# Seconds that a model gets to clean up after its time is over, before it is left to itself.
+GRACE = 0.5
+# Nothing else may hold a task that would not be cancelled.
+_left: set[asyncio.Future[Any]] = set()
+
+
+async def perform(action: Action) -> Any:
+    """Carry an action of a compaction out; cancelled, it leaves nothing behind."""
+    if isinstance(action, Apart):
+        work = run_to_end if action.must_end else _beside
+        return await work(action.function)
+    if isinstance(action, Sleep):
+        return await anyio.sleep(action.seconds)
+    with anyio.move_on_after(action.question.seconds):
+        return check_answer(await _called(action.question, action.prompt))
+    return silence(action.question)
+
+
+async def _called(question: Question, prompt: str) -> Any:
+    function = question.asked.function
+    if inspect.iscoroutinefunction(function):
+        got = attempt(function, prompt)
+    else:
+
+        def heard() -> Any:
+            with question:
+                return attempt(function, prompt)
+
+        got = await _beside(heard)
+    if not inspect.isawaitable(got):
+        return got
+
+    async def answered() -> Any:
+        try:
+            with question:
+                return await got
+        except Exception as error:  # noqa: BLE001 - whatever a model's client raises
+            return failure_of(error)
+
+    # trio has no task that could outlive its parent: there the model has to let go by itself
+    if not isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
+        return await answered()
+    # A task of its own, so that one that swallows its cancellation holds nobody up.
+    task = asyncio.ensure_future(answered())
+    try:
+        await asyncio.wait({task})
+    finally:
+        if not task.done():
+            _left.add(task)
+            task.add_done_callback(_left.discard)
+            task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({task}, timeout=GRACE)
+    return Failure("CancelledError") if task.cancelled() else task.result()
+
+
+async def _beside(function: Callable[[], T]) -> T:
+    """Do something in a thread that nobody waits for once this is cancelled.
+
+    Not even the end of the program does: a model that never answers must not hold it up.
+    """
+    return await unless_cancelled(function, lambda _: None)
+
+
+def _awaited(
+    method: Callable[Concatenate[Any, P], T], *, insist: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the asynchronous twin of a method, which does the same in a thread, to its end."""
+
+    @wraps(method)
+    async def twin(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        return await run_to_end(lambda: method(self._inner, *args, **options), insist=insist)
+
+    return twin
+
+
+def _described_as(twin: Callable[..., Any]) -> Callable[[T], T]:
+    """Give a method that has a body of its own the docstring of its synchronous twin."""
+
+    def described(method: T) -> T:
+        method.__doc__ = twin.__doc__
+        return method
+
+    return described
 
 
 class Opening:
@@ -59,20 +463,15 @@ class Opening:
         return self._session
 
     def __await__(self) -> Generator[Any, Any, AsyncSession]:
-        """Open it."""
+        """Open the session."""
         return self._opened().__await__()
 
     async def __aenter__(self) -> AsyncSession:
-        """Go in."""
+        """Open the session."""
         return await self._opened()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Go out, whatever happened."""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Release the session, whatever happened."""
         if self._session is not None:
             await self._session.__aexit__(kind, error, trace)
 
@@ -81,7 +480,8 @@ class AsyncSession(SessionReadMixin):
     """One conversation, open for writing; tasks may share it.
 
     When a method returns, what it was given is durable. A cancelled task never tears a write: it is
-    done or not begun. As a context manager the session is left in order: a turn still open then
+    done or not begun. A model's reply, and a result from elsewhere, are kept also by a task that is
+    being cancelled. As a context manager the session is left in order: a turn still open then
     is left for later, or broken off if an exception passes through.
     """
 
@@ -94,28 +494,9 @@ class AsyncSession(SessionReadMixin):
         """What the last writer left when it died; empty, and false, if it ended properly."""
         return self._inner.recovered
 
-    async def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        return await run_to_end(lambda: self._inner.say(content, dialect=dialect, key=key))
-
-    async def instruct(self, text: str, *, role: Role = "system") -> None:
-        await run_to_end(lambda: self._inner.instruct(text, role=role))
-
-    async def record(
-        self,
-        reply: Any,
-        dialect: str | None = None,
-        *,
-        provider: str | None = None,
-        model: str | None = None,
-        key: str | None = None,
-    ) -> Turn:
-        """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
-
-        Returns the turn with the calls it asked for; a reply that asks for none ends the turn. What
-        a model gave is kept also by a task that is being cancelled.
-        """
-        record = partial(self._inner.record, reply, dialect, provider=provider, model=model)
-        return await run_to_end(lambda: record(key=key), insist=True)
+    say = _awaited(Session.say)
+    instruct = _awaited(Session.instruct)
+    record = _awaited(Session.record, insist=True)
 
     def stream(
         self,
@@ -136,6 +517,7 @@ class AsyncSession(SessionReadMixin):
         )
         return AsyncStream(recorder, source)
 
+    @_described_as(Session.request)
     async def request(  # noqa: PLR0913 - options, all by name
         self,
         dialect: str,
@@ -184,65 +566,30 @@ class AsyncSession(SessionReadMixin):
             self._inner._runs.discard(run)
         return run.outcome()
 
-    async def interrupt(self, reason: str = "user") -> Turn:
-        return await run_to_end(lambda: self._inner.interrupt(reason), insist=True)
+    interrupt = _awaited(Session.interrupt, insist=True)
+    resume = _awaited(Session.resume)
+    approve = _awaited(Session.approve)
+    deny = _awaited(Session.deny)
+    deliver = _awaited(Session.deliver, insist=True)
 
-    async def resume(self) -> Turn:
-        return await run_to_end(self._inner.resume)
-
-    async def approve(self, call: Call | str) -> Call:
-        return await run_to_end(lambda: self._inner.approve(call))
-
-    async def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        return await run_to_end(lambda: self._inner.deny(call, reason))
-
-    async def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
-
-        The call is named by itself, by its ``effect``, or by an id that no other call has. The
-        same ``key`` again changes nothing. ``store.async_deliver`` does it without holding the
-        session.
-        """
-        return await run_to_end(lambda: self._inner.deliver(call, result, key=key), insist=True)
-
+    @_described_as(Session.wait)
     async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
         until = end_of(timeout)
         while (turn := await run_to_end(lambda: self._inner._listen(until))) is None:
             pass
         return turn
 
-    async def output(self, call: Call) -> Any:
-        return await run_to_end(lambda: self._inner.output(call))
+    output = _awaited(Session.output)
+    note = _awaited(Session.note)
+    describe = _awaited(Session.describe)
+    notes = _awaited(Session.notes)
+    usage = _awaited(Session.usage)
+    checkpoint = _awaited(Session.checkpoint)
+    rewind = _awaited(Session.rewind)
+    undo_rewind = _awaited(Session.undo_rewind)
+    revert_interrupted = _awaited(Session.revert_interrupted)
 
-    async def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        return await run_to_end(lambda: self._inner.note(name, value, key=key))
-
-    async def describe(
-        self,
-        title: str | None = None,
-        tags: Iterable[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> About:
-        return await run_to_end(lambda: self._inner.describe(title, tags, metadata))
-
-    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        return await run_to_end(lambda: self._view.notes(name, rewound=rewound))
-
-    async def usage(self) -> Usage:
-        return await run_to_end(self._view.usage)
-
-    async def checkpoint(self, label: str) -> int:
-        return await run_to_end(lambda: self._inner.checkpoint(label))
-
-    async def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        return await run_to_end(lambda: self._inner.rewind(to, reason))
-
-    async def undo_rewind(self) -> Turn:
-        return await run_to_end(self._inner.undo_rewind)
-
-    async def revert_interrupted(self) -> Turn:
-        return await run_to_end(self._inner.revert_interrupted)
-
+    @_described_as(Session.compact)
     async def compact(
         self,
         summarize: Callable[[str], str | Awaitable[str]] | None = None,
@@ -254,23 +601,15 @@ class AsyncSession(SessionReadMixin):
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
         return await adrive(self._inner._compact_actions(summarize, settings), perform)
 
-    async def uncompact(self) -> None:
-        await run_to_end(self._inner.uncompact)
-
-    async def close(self) -> None:
-        await run_to_end(self._inner.close, insist=True)
+    uncompact = _awaited(Session.uncompact)
+    close = _awaited(Session.close, insist=True)
 
     async def __aenter__(self) -> Self:
-        """Go in."""
+        """Return the session itself."""
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
-        """Go out, whatever happened."""
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Release the session, whatever happened."""
         await run_to_end(lambda: self._inner._close(error), insist=True)
 
 
@@ -278,32 +617,16 @@ class AsyncReader(SessionReadMixin):
     """A session as it stood when it was last read; :meth:`refresh` reads on."""
 
     def __init__(self, inner: Reader) -> None:
-        self.inner = inner
+        self._inner = inner
         self._view = inner._view
 
-    async def refresh(self) -> list[Fact]:
-        return await run_to_end(self.inner.refresh)
+    refresh = _awaited(Reader.refresh)
+    request = _awaited(Reader.request)
+    output = _awaited(Reader.output)
+    notes = _awaited(Reader.notes)
+    usage = _awaited(Reader.usage)
 
-    async def request(
-        self,
-        dialect: str,
-        *,
-        profile: str | None = None,
-        model: str | None = None,
-        provider: str | None = None,
-    ) -> list[Any]:
-        request = partial(self.inner.request, dialect, profile=profile, model=model)
-        return await run_to_end(lambda: request(provider=provider))
-
-    async def output(self, call: Call) -> Any:
-        return await run_to_end(lambda: self.inner.output(call))
-
-    async def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        return await run_to_end(lambda: self.inner.notes(name, rewound=rewound))
-
-    async def usage(self) -> Usage:
-        return await run_to_end(self.inner.usage)
-
+    @_described_as(Reader.follow)
     def follow(self, timeout: float | None = None) -> Following:
         return Following(self, timeout)
 
@@ -330,7 +653,7 @@ class Following:
     async def __anext__(self) -> Fact:
         """Wait for the next one."""
         while not self._facts:
-            listen = partial(self._reader.inner.listen, end_of(self._timeout))
+            listen = partial(self._reader._inner.listen, end_of(self._timeout))
             while (is_longer := await unless_cancelled(listen, _forget)) is None:
                 pass
             if not is_longer:
@@ -346,13 +669,3 @@ async def open_reader(backend: Backend, name: str) -> AsyncReader:
 
 def _forget(_: object) -> None:
     """Reading leaves nothing to be undone."""
-
-
-def _take_docstrings(kind: type, twin: type) -> None:
-    for name, method in vars(kind).items():
-        if callable(method) and not method.__doc__ and hasattr(twin, name):
-            method.__doc__ = getattr(twin, name).__doc__
-
-
-_take_docstrings(AsyncSession, Session)
-_take_docstrings(AsyncReader, Reader)

@@ -80,10 +80,9 @@ def copy_session(
     new_name: str | None = None,
     advance: Advance = lambda _: None,
 ) -> Copy:
-    """Copy a session, all of it or nothing; the same again is done already.
+    """Copy a session as :meth:`Store.copy` does; ``advance`` hears how many records were read.
 
-    ``advance`` is called with the number of records as they are read. Nobody has to stop writing
-    the source: what is copied is how it stood when it was begun.
+    What is copied is how the source stood when it was begun.
     """
     new = name if new_name is None else new_name
     for one in (name, new):
@@ -224,11 +223,7 @@ def import_messages(
     dialect: str | None = None,
     system: Any = None,
 ) -> Taken:
-    """Make a new session of a message list, or of a request's body, all of it or nothing.
-
-    The same list again is done already, also when the session went on since; raises ``Held`` if
-    the name is another session's, and ``UsageError`` for a list that cannot be made valid.
-    """
+    """Make a new session of a message list; see :meth:`Store.import_messages`."""
     refuse_internal(check_session_name(name))
     plain = messages if is_plain(messages) else to_plain(messages)[0]
     full_name = profile_named(dialect or dialect_of(plain)).full_name
@@ -370,10 +365,10 @@ def _is_imported(backend: Backend, name: str, key: str) -> bool:
     if head is None or head.seq == 0:
         return False
     try:
-        first = next(iter(backend.read(name, upto=1)), None)
-    except Unreadable as error:
-        if isinstance(error, Damaged):
-            raise
+        first = next(backend.read(name, upto=1), None)
+    except Damaged:
+        raise
+    except Unreadable:
         return False
     if first is None or first.key != key:
         raise Held("it exists, and is not this list: give another name").about(session=name)
@@ -397,11 +392,20 @@ def fork_session(
         if found is None or found.event != fork:
             raise Held("it exists already, and is no fork of that place").about(session=target)
         return seen.head
+
+    def begin(state: JournalState) -> list[Event]:
+        """Say where it came from, unless that is there; what ran in the original does not here."""
+        if state.seq != upto:
+            return []
+        left = decisions.conclude_orphans(state, ())
+        # said once more: the store keeps what a new session is called when a record says so
+        left += [state.described] if state.described else []
+        return [fork, *left, Noted(name=PAUSED)] if left else [fork]
+
     backend.fork(source, upto, target)
-    # Say in the copy where it came from; what runs in the original does not run in it.
     writer = SessionWriter(backend, backend.acquire(target, create=False))
     try:
-        writer.decide(lambda state: _begin_fork(state, fork))
+        writer.decide(begin)
         return writer.head
     finally:
         writer.close()
@@ -419,13 +423,3 @@ def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> 
     seen = SessionView(backend, source)
     seen.refresh()
     return seen.look(lambda state: decisions.find_place(state, at))
-
-
-def _begin_fork(state: JournalState, fork: Forked) -> list[Event]:
-    """Make the first facts of a fork, unless they are there."""
-    if state.seq != fork.at:
-        return []
-    left = decisions.conclude_orphans(state, ())
-    # said once more: the store keeps what a new session is called when a record says so
-    left += [state.described] if state.described else []
-    return [fork, *left, Noted(name=decisions.PAUSED)] if left else [fork]

@@ -23,7 +23,6 @@ from lockstitch.journal.events import (
     Approved,
     Compacted,
     Denied,
-    Ended,
     Event,
     Finished,
     Forked,
@@ -316,11 +315,6 @@ def resume(state: JournalState) -> list[Event]:
     return [Resumed()] if state.view.interrupted else []
 
 
-def reply_events(event: Replied) -> list[Event]:
-    """Add a reply; one that asks for nothing ends the turn."""
-    return [event] if event.calls else [event, Ended()]
-
-
 def pause(state: JournalState) -> list[Event]:
     """Return the note that a turn is left open on purpose."""
     return [Noted(name=PAUSED)] if state.view.turn and not is_paused(state) else []
@@ -529,13 +523,6 @@ def words_of_turn(state: JournalState) -> list[Said]:
     return [item.event for item in spoken if began and item.seq >= began]
 
 
-def make_checkpoint(label: str) -> Noted:
-    """Mark a place by name."""
-    if not label:
-        raise UsageError("a checkpoint has a label")
-    return Noted(name=CHECKPOINT, label=label)
-
-
 def describe(
     state: JournalState,
     title: str | None,
@@ -545,9 +532,3 @@ def describe(
     """Describe the session; what it says of itself already is nothing new."""
     event = events.describe(events.about_from(state.described), title, tags, metadata)
     return [] if event == (state.described or events.describe(events.NO_ABOUT)) else [event]
-
-
-def outcome_of(state: JournalState, key: Key) -> Event | None:
-    """Return the fact that says what became of a call."""
-    call = state.view.calls.get(key)
-    return call.outcome.fact if call and call.outcome else None

@@ -144,10 +144,7 @@ PATIENCE = 30.0
 def deliver(
     backend: Backend, session: str, which: Call | str, result: Any, *, key: str | None = None
 ) -> bool:
-    """Put a result into a session's inbox; returns whether it is new.
-
-    Raises ``UsageError`` if there is no such call, or another result under the same key.
-    """
+    """Put a result into a session's inbox, as :meth:`Store.deliver` does."""
     seen = SessionView(backend, session)
     seen.refresh()
     event, name = delivered_outcome(seen.state, which, result, key)
@@ -297,34 +294,28 @@ def search_store(
     One record is in memory at a time. What is damaged is passed by, and said in the end.
     """
     words = SearchWords(text)
-    return _searched(backend, words, limit, listing or Listing(newest=True), advance)
 
-
-def _searched(
-    backend: Backend,
-    words: SearchWords,
-    limit: int | None,
-    listing: Listing,
-    advance: Callable[[Listed], object],
-) -> Iterator[Match]:
-    left = -1 if limit is None else limit
-    damaged: list[Damaged] = []
-    for one in list_sessions(backend, listing):
-        if left == 0:
-            return
-        for match in search_session(backend, one.session, words, damaged):
-            yield match
-            left -= 1
+    def found() -> Iterator[Match]:
+        left = -1 if limit is None else limit
+        damaged: list[Damaged] = []
+        for one in list_sessions(backend, listing or Listing(newest=True)):
             if left == 0:
                 return
-        advance(one)
-    if damaged:
-        first = damaged[0]
-        more = f" (and {len(damaged) - 1} more)" if damaged[1:] else ""
-        raise Damaged(
-            f"{first.message}{more}: all that can be read was searched; `lockstitch check` says"
-            " what cannot"
-        ).about(first.target, first.session)
+            for match in search_session(backend, one.session, words, damaged):
+                yield match
+                left -= 1
+                if left == 0:
+                    return
+            advance(one)
+        if damaged:
+            first = damaged[0]
+            more = f" (and {len(damaged) - 1} more)" if damaged[1:] else ""
+            raise Damaged(
+                f"{first.message}{more}: all that can be read was searched; `lockstitch check`"
+                " says what cannot"
+            ).about(first.target, first.session)
+
+    return found()
 
 
 def search_session(

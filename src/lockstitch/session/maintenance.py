@@ -132,10 +132,10 @@ def delete_session(
         for other in companions(backend, name):
             try:
                 leases.append(backend.acquire(other, wait=wait, create=False))
-            except Unreadable as error:
-                if isinstance(error, Damaged):
-                    raise
-                # it was removed since it was found
+            except Damaged:
+                raise
+            except Unreadable:
+                pass  # it was removed since it was found
         before(leases[0])
         for lease in reversed(leases):
             backend.delete(lease)
@@ -210,8 +210,7 @@ def plan_removals(
         if not reason:
             continue
         is_held = bool(one.holder) and not including_held
-        use = f"{one.holder} holds it" if is_held else _use(backend, one, rule)
-        if use:
+        if use := f"{one.holder} holds it" if is_held else _use(backend, one, rule):
             yield Spared(one.session, use)
         else:
             yield Removal(one.session, one.seq, one.changed, reason, one.title)
@@ -261,9 +260,9 @@ def remove_planned(backend: Backend, removal: Removal, by: str | None = None) ->
         return Spared(removal.session, "another writer holds it")
     except Moved:
         return Spared(removal.session, "it was changed meanwhile")
-    except Unreadable as error:
-        if isinstance(error, Damaged):
-            return Spared(removal.session, "it is damaged: `lockstitch check` says where")
+    except Damaged:
+        return Spared(removal.session, "it is damaged: `lockstitch check` says where")
+    except Unreadable:
         return Spared(removal.session, "it was removed meanwhile")
     return removal
 

@@ -29,7 +29,6 @@ from lockstitch.session.decisions import (
     Turn,
     call_of,
     call_requests_in,
-    outcome_of,
     turn_of,
 )
 from lockstitch.stores.base import Backend
@@ -157,8 +156,9 @@ class SessionView:
         """Return what a call gave, decoded; None while nothing is known of it."""
         if not isinstance(call, Call):
             raise UsageError("output takes a call, one of session.calls")
-        fact = self.look(lambda state: outcome_of(state, call.key))
-        return None if fact is None else value_of(Raw(self.payload(fact)))
+        found = self.look(lambda state: state.view.calls.get(call.key))
+        outcome = found.outcome if found else None
+        return None if outcome is None else value_of(Raw(self.payload(outcome.fact)))
 
     def asking(self, reply: int, index: int) -> CallRequest:
         """Return what a model asked for in a call."""

@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -109,8 +108,6 @@ def json_payload(value: Any) -> Raw:
         kind = type(error).__name__
         raise UsageError(f"this cannot be written as JSON ({kind}); nothing was written") from None
 
-
-Fields = dict[str, Any]
 
 _UNFINISHED = ("queued", "in_progress")
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
@@ -442,7 +439,7 @@ class Stream(ReplyStream):
         self._events: Iterator[Any] | None = None
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Begin to read the stream."""
         self._recorder.begin()
         try:
             source = stream_in(self._source)
@@ -477,13 +474,8 @@ class Stream(ReplyStream):
             pass
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Go out, whatever happened."""
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End the reply, and close the stream."""
         try:
             self._recorder.leave(error)
         finally:

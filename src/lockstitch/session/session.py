@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from msgspec import structs
@@ -47,7 +46,7 @@ from lockstitch.journal.events import (
 )
 from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.records import check_name
-from lockstitch.journal.state import ROLES, Checkpoint, JournalState
+from lockstitch.journal.state import CHECKPOINT, ROLES, Checkpoint, JournalState
 from lockstitch.session import decisions
 from lockstitch.session.compacting import compacting_actions, is_over
 from lockstitch.session.decisions import Call, Recovered, Turn
@@ -396,7 +395,8 @@ class Session(SessionReads):
         """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
 
         The call is named by itself, by its ``effect``, or by an id that no other call has. The
-        same ``key`` again changes nothing. ``store.deliver`` does it without holding the session.
+        same ``key`` again changes nothing. ``store.deliver``, or ``store.async_deliver``, does it
+        without holding the session.
         """
         event, name = self._writer.look(lambda state: delivered_outcome(state, call, result, key))
         self._writer.add(event, key=name)
@@ -448,7 +448,9 @@ class Session(SessionReads):
 
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
-        return self._writer.add(decisions.make_checkpoint(label))[0].seq
+        if not label:
+            raise UsageError("a checkpoint has a label")
+        return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
         """Continue from an earlier place: a checkpoint, its label, or a record's number.
@@ -565,12 +567,7 @@ class Session(SessionReads):
         """Return the session itself."""
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Release the session, whatever happened."""
         self._close(error)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstitch.errors import UsageError
@@ -155,7 +154,7 @@ class Store:
     ) -> bool:
         """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
-            from lockstitch.session.event_loop import run_to_end  # noqa: PLC0415 - anyio is an extra
+            from lockstitch.session.async_session import run_to_end  # noqa: PLC0415 - anyio is an extra
         return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
@@ -256,11 +255,9 @@ class Store:
         return f"<Store {self.url}>"
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Return the store itself."""
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        """Go out, whatever happened."""
+    def __exit__(self, *_exc: object) -> None:
+        """Close the store."""
         self.close()

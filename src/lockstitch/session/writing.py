@@ -12,13 +12,13 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from msgspec import Raw, Struct, structs
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unsure, UsageError, Where
-from lockstitch.journal.events import Event, Replied, entry_of, event_of
+from lockstitch.journal.events import Ended, Event, Replied, entry_of, event_of
 from lockstitch.journal.records import (
     NEW,
     Head,
@@ -29,7 +29,7 @@ from lockstitch.journal.records import (
     inbox_of,
 )
 from lockstitch.journal.state import JournalState
-from lockstitch.session.decisions import free_key, reply_events
+from lockstitch.session.decisions import free_key
 from lockstitch.session.reader import SessionView
 from lockstitch.stores.base import Backend, Lease
 from lockstitch.stores.group_commit import CommitJob, GroupCommit
@@ -86,7 +86,7 @@ class DeferredSignals:
         self._since = 0.0
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Take the place of the handlers that raise."""
         if threading.current_thread() is threading.main_thread():
             for number in _HELD_BACK:
                 old = signal.getsignal(number)
@@ -112,13 +112,8 @@ class DeferredSignals:
             if self._wake is not None:
                 self._wake()
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
-        """Go out, whatever happened."""
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Put the handlers back, and raise what was held back."""
         for number, old in self._old.items():
             signal.signal(number, old)
         if self.raised is not None and error is not self.raised:
@@ -196,7 +191,8 @@ class SessionWriter(SessionView):
 
     def add_reply(self, event: Replied, key: str | None = None) -> None:
         """Add a reply; one that asks for nothing ends the turn."""
-        self.add(*reply_events(event), key=named_key("reply", key))
+        events = [event] if event.calls else [event, Ended()]
+        self.add(*events, key=named_key("reply", key))
 
     def _entries(self, decide: Decide, key: str, state: JournalState) -> list[JournalEntry]:
         if self._broken is not None:

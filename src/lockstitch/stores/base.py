@@ -77,20 +77,19 @@ class Listing(Struct, frozen=True):
 
 def arrange(found: Iterable[Listed], listing: Listing) -> list[Listed]:
     """Choose sessions and put them in order, in memory."""
+
+    def place(one: Listed) -> tuple[int, str]:
+        return -one.changed if listing.newest else 0, one.session
+
+    behind = (-listing.changed if listing.newest else 0, listing.name)
     chosen = [
         one
         for one in found
         if one.changed > listing.since
         and (not listing.tag or listing.tag in one.tags)
-        and _is_behind(one, listing)
+        and place(one) > behind
     ]
-    return sorted(chosen, key=lambda one: (-one.changed if listing.newest else 0, one.session))
-
-
-def _is_behind(one: Listed, listing: Listing) -> bool:
-    if not listing.newest:
-        return one.session > listing.name
-    return (-one.changed, one.session) > (-listing.changed, listing.name)
+    return sorted(chosen, key=place)
 
 
 class IncomingSession(Struct, frozen=True):

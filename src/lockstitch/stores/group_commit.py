@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from lockstitch.errors import Busy, Unreadable, Unsure, UsageError, Where, reason_of
 
@@ -230,7 +230,28 @@ _FLAGS = (
     os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 )  # fmt: skip
 _PAUSE = 0.002
-_OPEN: weakref.WeakSet[LockFile] = weakref.WeakSet()
+_OWNERS: weakref.WeakSet[ForkedOwner] = weakref.WeakSet()
+
+
+class ForkedOwner(Protocol):
+    """Has something that a forked child shares, and must let go of, or leave alone."""
+
+    def forget(self) -> None:
+        """Let go of it, in the child."""
+
+
+def forget_in_children(owner: ForkedOwner) -> None:
+    """Have an owner forget what it has in every child that this process forks."""
+    _OWNERS.add(owner)
+
+
+def _forget() -> None:
+    for owner in list(_OWNERS):
+        owner.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class LockFile:
@@ -246,7 +267,7 @@ class LockFile:
         self._handle = -1
         self._file = (0, 0)
         self._left: _LockWait | None = None
-        _OPEN.add(self)
+        forget_in_children(self)
 
     @contextmanager
     def held(self, seconds: float) -> Iterator[None]:
@@ -292,6 +313,10 @@ class LockFile:
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
+
+    def forget(self) -> None:
+        """In a forked child: let go of the file, or its lock would outlive the parent."""
+        self.close()
 
     def _wait(self, deadline: float) -> None:
         """Wait for the lock; the open file is ours again only if that went well."""
@@ -388,13 +413,3 @@ def _locked_at_once(handle: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _forget() -> None:
-    # The lock belongs to the open file, which a forked child shares: it would outlive the parent.
-    for lock_file in list(_OPEN):
-        lock_file.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

@@ -89,7 +89,8 @@ def _postgres(url: str, create: bool) -> Backend:
     if found.last("schema") is not None:
         raise UsageError("there is no option 'schema': a store is kept in the schema lockstitch")
     try:
-        from lockstitch.stores.postgres import TIMEOUT, PostgresBackend  # noqa: PLC0415
+        from lockstitch.stores.postgres import PostgresBackend  # noqa: PLC0415
+        from lockstitch.stores.postgres.connections import TIMEOUT  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"psycopg", "psycopg_pool"}:
             raise

@@ -34,7 +34,7 @@ def followed(backend: PostgresBackend, dsn: str) -> None:
 @pytest.fixture
 def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a notification wakes who waits; what is seen without one is seen too late."""
-    monkeypatch.setattr("lockstitch.stores.postgres.backend.LISTENING", 3600.0)
+    monkeypatch.setattr("lockstitch.stores.postgres.LISTENING", 3600.0)
 
 
 @pytest.mark.usefixtures("no_polling")

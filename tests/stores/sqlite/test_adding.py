@@ -11,7 +11,7 @@ import pytest
 
 from lockstitch.errors import Damaged
 from lockstitch.journal.records import NEW, Head, JournalEntry
-from lockstitch.stores.sqlite import SqliteBackend, files
+from lockstitch.stores.sqlite import SqliteBackend, connections
 
 ONE, OTHER = "langgraph.one", "langgraph.other"
 
@@ -85,5 +85,5 @@ def test_the_log_of_an_open_database_is_bounded(tmp_path: Path) -> None:
         head = NEW
         for number in range(1200):
             head = backend.add(ONE, [entry(number, 2000)], head)
-            sizes.append(files.size_of(files.wal_of(path)))
+            sizes.append(connections.size_of(connections.wal_of(path)))
     assert max(sizes) < 2_000_000

@@ -369,13 +369,6 @@ def test_a_name_tells_which_file_has_it(
     assert name.identity()[1] == path.lstat().st_ino
 
 
-def test_which_libraries_need_the_lock() -> None:
-    affected = [(3, 7, 0), (3, 40, 1), (3, 44, 5), (3, 45, 0), (3, 50, 6), (3, 51, 2)]
-    whole = [(3, 6, 23), (3, 44, 6), (3, 50, 7), (3, 51, 3), (3, 54, 1)]
-    assert [connections.is_affected(one) for one in affected] == [True] * 6
-    assert [connections.is_affected(one) for one in whole] == [False] * 5
-
-
 def test_compressed_and_plain_records_live_together(path: Path) -> None:
     for number, compress in enumerate((False, True, False)):
         with SqliteBackend(path, compress=compress) as store:

@@ -15,7 +15,7 @@ import pytest
 from lockstitch.errors import Busy, Unreadable
 from lockstitch.stores.base import StoreFault
 from lockstitch.stores.group_commit import LockFile
-from lockstitch.stores.sqlite import SqliteBackend, connections, files, writer
+from lockstitch.stores.sqlite import SqliteBackend, connections, writer
 from tests.stores.sqlite.conftest import entries
 
 
@@ -79,7 +79,7 @@ def test_a_program_that_holds_the_database_is_busy_and_nothing_is_lost(filled: P
 def test_a_process_that_stopped_with_the_lock_is_busy_and_then_waited_for(filled: Path) -> None:
     with SqliteBackend(filled) as store:
         lease = store.acquire("a")
-        with LockFile(files.lock_of(filled)).held(1):
+        with LockFile(connections.lock_of(filled)).held(1):
             for _ in range(3):
                 with pytest.raises(Busy, match="does not go on"):
                     store.append(lease, entries(1, first=9), 8)
@@ -90,9 +90,9 @@ def test_a_process_that_stopped_with_the_lock_is_busy_and_then_waited_for(filled
 def test_a_lock_file_that_was_removed_is_made_again(filled: Path) -> None:
     with SqliteBackend(filled) as store:
         lease = store.acquire("a")
-        files.lock_of(filled).unlink()
+        connections.lock_of(filled).unlink()
         store.append(lease, entries(1, first=9), 8)
-        assert files.lock_of(filled).exists()
+        assert connections.lock_of(filled).exists()
 
 
 def test_nobody_checkpoints_but_we(filled: Path) -> None:
@@ -114,7 +114,7 @@ def test_the_log_is_moved_when_it_has_grown(path: Path, monkeypatch: pytest.Monk
         lease = store.acquire("s")
         for seq in range(200):
             store.append(lease, entries(1, first=seq + 1), seq)
-        log = files.wal_of(path).stat().st_size
+        log = connections.wal_of(path).stat().st_size
         assert log < 2 * 64 * writer.PAGE + 200_000
         assert len(list(store.read("s"))) == 200
 
@@ -129,11 +129,11 @@ def test_a_huge_log_is_cut_down(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         next(reading)  # a reader holds the log where it is
         for seq in range(1, 60):
             store.append(lease, entries(1, first=seq + 1), seq)
-        assert files.wal_of(path).stat().st_size > 16 * writer.PAGE
+        assert connections.wal_of(path).stat().st_size > 16 * writer.PAGE
         assert list(reading) == []
         for seq in range(60, 70):
             store.append(lease, entries(1, first=seq + 1), seq)
-        assert files.wal_of(path).stat().st_size <= 16 * writer.PAGE
+        assert connections.wal_of(path).stat().st_size <= 16 * writer.PAGE
 
 
 def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
         "from lockstitch.stores.group_commit import LockFile\n"
         "with LockFile(Path(sys.argv[1])).held(9): print('held', flush=True); time.sleep(600)"
     )
-    command = [sys.executable, "-c", program, str(files.lock_of(filled))]
+    command = [sys.executable, "-c", program, str(connections.lock_of(filled))]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         holder.stdout.readline()
@@ -153,6 +153,6 @@ def test_a_killed_holder_of_the_lock_leaves_it(filled: Path) -> None:
 
 def test_a_lock_that_is_no_file_is_refused(path: Path) -> None:
     path.parent.mkdir()
-    files.lock_of(path).mkdir()
+    connections.lock_of(path).mkdir()
     with pytest.raises(Unreadable, match="cannot be opened for locking"):
         SqliteBackend(path)

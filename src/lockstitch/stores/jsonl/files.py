@@ -1,40 +1,43 @@
-"""Where a store of lines keeps what: ``<session>.jsonl``, ``blobs``, ``bases`` and ``.leases``.
+"""Where a store of lines keeps what, and what can be read of it, also where lines are damaged.
 
-Claims and locks in ``.leases`` are not needed to read a session or to keep it right: which writer
-counts is in the file itself. A claim says that the last writer is alive, and the lock keeps two
-writers from adding lines at once. A process that was stopped while it had the lock is passed by:
-its lines, when it wakes, come behind the next writer's opening line and count for nothing.
+Sessions are in ``<session>.jsonl``, the rest in ``blobs``, ``bases`` and ``.leases``. Every line
+has a checksum of its own, so one bit that changed in a line is found and put back, and the lines
+behind it are as good as before.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.errors import Damaged, Unreadable, Where, reason_of
+from lockstitch.errors import Damaged, Held, Unreadable, Where, reason_of
 from lockstitch.files import os_files
-from lockstitch.journal.records import NEW, Head, check_session_name, is_session_name
+from lockstitch.journal.records import NEW, START, Head, check_session_name, is_session_name
+from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
+from lockstitch.stores.base import require_stamp
 from lockstitch.stores.jsonl.log import (
+    FORKED,
+    VERSION,
     Base,
+    Line,
     LogState,
     LogWalk,
     OpeningLine,
     RecordLine,
+    hidden_at,
+    left_of,
     parse_line,
+    split_lines,
     walk_file,
+    was_whole,
 )
-from lockstitch.stores.leases import Holder, HolderSighting, HolderWatch, clock, is_gone, myself
 
 SUFFIX = ".jsonl"
 _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
@@ -300,158 +303,202 @@ def _ending(handle: int, state: LogState) -> bytes:
     return b"%d %s" % (os.fstat(handle).st_ino, os.pread(handle, state.end - start, start))
 
 
-def sync_data(handle: int) -> None:
-    """Make an open file's content and size durable."""
-    if sys.platform == "linux":
-        os.fdatasync(handle)
-    else:
-        os_files.sync_file(handle)
+_BREAK = 0x0A
 
 
-if sys.platform != "win32":
-    import fcntl
+class _LinePiece(Struct):
+    """A line, or what makes none, with its place; ``line`` may have been put right."""
 
-_SIZE = 512
-_STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01)
-_WRITING = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-
-
-class Claim(Struct, frozen=True):
-    """A holder, how long it may be silent, and the moment on its clock when that is over."""
-
-    holder: Holder
-    seconds: float
-    deadline: float
+    place: int
+    data: bytes
+    line: Line | None = None
+    is_altered: bool = False
 
 
-class OwnClaim:
-    """The claim of a writer of this process, in a file of its own that a crash leaves behind."""
-
-    def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
-        self.path = path
-        self._claim = Claim(holder, seconds, 0.0)
-        self._guard = threading.Lock()
-        self._handle = os.open(path, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
-        self.beat()
-
-    @property
-    def holder(self) -> Holder:
-        """Whose claim it is."""
-        return self._claim.holder
-
-    def beat(self) -> None:
-        """Write that the holder is alive; in place, so that a full disk does not matter."""
-        with self._guard:
-            if self._handle >= 0:
-                self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
-                os.pwrite(self._handle, msgspec.json.encode(self._claim).ljust(_SIZE), 0)
-
-    def is_due(self) -> bool:
-        """Whether a third of the time of silence is over."""
-        return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
-
-    def drop(self) -> None:
-        """Give the claim up: all that was written is durable."""
-        self._close()
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
-
-    def leave(self) -> None:
-        """Give the claim up, but leave its file, because something may not be durable."""
-        self._claim = structs.replace(self._claim, seconds=-clock())
-        with suppress(OSError):
-            self.beat()
-        self._close()
-
-    def _close(self) -> None:
-        with self._guard:
-            handle, self._handle = self._handle, -1
-            if handle >= 0:
-                os.close(handle)
-
-
-def read_claim(path: Path) -> Claim | None:
-    """Read the claim of a writer; None if it gave it up or cannot be understood."""
-    for step in _STEPS:
+def remains(files: Files, session: str) -> Remains:
+    """Read what is there of a session's file."""
+    with files.reading(session) as handle:
+        base = base_of(handle)
+        kept = _kept(handle, session)
+        stamp = _stamp(handle)
+    while base is not None:
+        # What a fork shares comes before what it has; a base may be a fork itself.
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Claim)
-        except FileNotFoundError:
-            return None
-        except msgspec.MsgspecError:
-            time.sleep(step)  # It may have been caught while it was written.
+            other = os.open(files.base(base.name), os_files.READING)
+        except OSError:
+            break
+        try:
+            below = base_of(other)
+            # What stands behind the record that was forked at is the other's alone.
+            shared, seq = _kept(other, session), base.seq
+            lines = ((n, one.line) for n, one in enumerate(shared))
+            own = (n for n, a in lines if isinstance(a, RecordLine) and a.record.seq > seq)
+            kept = [*shared[: next(own, len(shared))], *kept]
+        finally:
+            os.close(other)
+        base = below
+    openings = [one for one in kept if not isinstance(one.line, RecordLine)]
+    remnants = _numbered(kept)
+    # What a damaged line was is known by whether a number is missing where it stands.
+    lumps = [one for one in openings if one.line is None]
+    is_altered = any(one.is_altered for one in openings)
+    extra = len(lumps) > sum(bool(one.raw) for one in remnants)
+    notes = ("a line that begins a writer is not what was written",)
+    sealed = [one.record for one in remnants if one.record and one.is_sealed]
+    last = max(sealed, key=lambda record: record.seq, default=None)
+    head = Head(last.seq, last.digest) if last else Head(0, START)
+    if remnants and (last is None or remnants[-1].seq > last.seq):
+        end = remnants[-1].record
+        head = Head(remnants[-1].seq, end.digest if end else b"")
+    return Remains(head, remnants, notes if is_altered or extra else (), stamp)
+
+
+def _kept(handle: int, session: str) -> list[_LinePiece]:
+    """Read the lines of a file that count."""
+    size = os.fstat(handle).st_size
+    found = [one for place, data in split_lines(handle, 0, size) for one in _read(place, data)]
+    whole = [*_joined(found)]
+    for one in whole:
+        if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
+            known = f"{VERSION} or {FORKED}"
+            raise Damaged(f"it is of version {one.line.lockstitch}, not {known}").about(
+                session=session
+            )
+    return _counting(whole)
+
+
+def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
+    """Give a session's file another name, and its own name to another file, under both locks."""
+    with files.reading(session) as handle:
+        require_stamp(stamp, _stamp(handle), session)
+    path, beside = files.log(session), files.log(aside)
+    try:
+        os.link(path, beside, follow_symlinks=False)
+    except FileExistsError:
+        raise Held("it is there already").about(session=aside) from None
+    except (OSError, NotImplementedError):
+        # No second names here: then the name is free for a moment.
+        path.rename(beside)
+    os_files.sync_folder(files.folder)
+    files.log(successor).replace(path)
+    os_files.sync_folder(files.folder)
+    for name in (session, aside, successor):
+        files.forget(name)
+
+
+def _stamp(handle: int) -> str:
+    found = os.fstat(handle)
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+def _read(place: int, data: bytes) -> Iterator[_LinePiece]:
+    """Read one line; what stands before a whole line on the same line is a piece of its own."""
+    line = parse_line(data)
+    if line is None:
+        start = hidden_at(data)
+        if start:
+            yield from _read(place, data[:start])
+            yield _LinePiece(place + start, data[start:], parse_line(data[start:]))
+            return
+        line = _corrected(data)
+        yield _LinePiece(place, data, line, is_altered=line is not None)
+        return
+    yield _LinePiece(place, data, line)
+
+
+def _corrected(data: bytes) -> Line | None:
+    if len(data) > SEARCHED:
+        return None
+    lines = map(parse_line, flip_each_bit(data))
+    return next((line for line in lines if line is not None), None)
+
+
+def _joined(found: list[_LinePiece]) -> Iterator[_LinePiece]:
+    """Join lines that were one before a bit of it became a line break."""
+    waiting: _LinePiece | None = None
+    for one in found:
+        if waiting is not None and one.line is None:
+            joined = _welded(waiting, one)
+            if joined is not None:
+                yield joined
+                waiting = None
+                continue
+        if waiting is not None:
+            yield waiting
+        waiting = one if one.line is None else None
+        if waiting is None:
+            yield one
+    if waiting is not None:
+        yield waiting
+
+
+def _welded(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
+    if not one.data.endswith(b"\n"):
+        return None
+    for bit in range(8):
+        data = b"%b%c%b" % (one.data[:-1], _BREAK ^ 1 << bit, other.data)
+        if line := parse_line(data):
+            return _LinePiece(one.place, data, line, is_altered=True)
     return None
 
 
-class ClaimWatch:
-    """Knows whether holders of claims are alive; of those of another boot, by what changes."""
-
-    def __init__(self, seconds: float) -> None:
-        self._here = myself()
-        self._watching = HolderWatch(seconds)
-
-    def is_alive(self, claim: Claim, path: Path) -> bool:
-        """Whether the holder of a claim, which is kept at ``path``, has to be waited for."""
-        holder = claim.holder
-        if is_gone(holder):
-            return False
-        if holder.boot == self._here.boot:
-            # A deadline further away than that was set before the clock began anew.
-            return 0 < claim.deadline - clock() <= claim.seconds + 1
-        beside, noted = noted_at(path), ""
-        with suppress(OSError):
-            noted = beside.read_text("ascii", "replace")
-        seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, noted)
-        left = self._watching.see(holder.token, seen)
-        if left and (note := self._watching.note(holder.token, seen)):
-            # Without it, the next process begins to watch anew.
-            with suppress(OSError):
-                beside.write_text(note, "ascii")
-        return left > 0
+def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
+    """Leave out what counts for nothing: late lines, and what crashes left of an append."""
+    kept: list[_LinePiece] = []
+    epoch = 0
+    for one in found:
+        if isinstance(one.line, OpeningLine):
+            torn = one.line.torn
+            if torn is not None:
+                kept = [other for other in kept if other.place < torn]
+            epoch = max(epoch, one.line.epoch)
+        elif isinstance(one.line, RecordLine) and one.line.record.epoch < epoch:
+            continue
+        kept.append(one)
+    while kept and kept[-1].line is None and not was_whole(kept[-1].data):
+        kept.pop()
+    return _without_part(kept)
 
 
-def noted_at(path: Path) -> Path:
-    """Name the file beside a claim in which is noted who saw it when."""
-    return path.with_name(f"{path.name}.seen")
+def _without_part(kept: list[_LinePiece]) -> list[_LinePiece]:
+    """Leave out the records at the end whose append is not whole, and was never acknowledged."""
+    last = kept[-1].line if kept else None
+    if not isinstance(last, RecordLine) or last.index + 1 == last.count:
+        return kept
+    first = last.first
+    lines = (one.line for one in kept)
+    if any(one is None for one in lines):
+        return kept
+    return [
+        one for one in kept if not isinstance(one.line, RecordLine) or one.line.record.seq < first
+    ]
 
 
-@contextmanager
-def hold_lock(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
-    """Have the lock of a session; ``pass_by`` is asked with the seconds waited while it is taken.
+def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
+    """Return a damaged line the number that is missing where it stands."""
+    found: list[Remnant] = []
+    lumps: list[bytes] = []
+    seq = 0
+    for one in kept:
+        if isinstance(one.line, RecordLine):
+            number = one.line.record.seq
+            if lumps and number > seq + 1:
+                found += _lumped(lumps, seq, number)
+            lumps = []
+            record, is_altered = one.line.record, one.is_altered
+            found.append(Remnant(number, record, is_altered=is_altered, is_sealed=True))
+            seq = number
+        elif one.line is None:
+            lumps.append(one.data)
+    if lumps:
+        found += _lumped(lumps, seq, seq + 1 + len(lumps))
+    return found
 
-    It may raise, or answer True: then the lock is replaced by a new one.
-    """
-    handle = _take_lock(path, pass_by)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            # A child forked meanwhile shares the open file: closing it would not unlock it.
-            fcntl.flock(handle, fcntl.LOCK_UN)
-        with suppress(OSError):
-            os.close(handle)
 
-
-def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
-    start = time.monotonic()
-    for count in range(sys.maxsize):
-        handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
-        if not os_files.is_locked(handle):
-            # The lock is worth nothing if the path names another file by now.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(path.lstat(), os.fstat(handle)):
-                    return handle
-        os.close(handle)
-        if pass_by(time.monotonic() - start):
-            break
-        time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
-    # Whoever has the lock is passed by: a new one takes its place.
-    draft = path.with_name(f"{os_files.PREFIX}{secrets.token_hex(16)}{os_files.SUFFIX}")
-    handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os_files.is_locked(handle)
-        draft.replace(path)
-    except BaseException:
-        os.close(handle)
-        draft.unlink(missing_ok=True)
-        raise
-    return handle
+def _lumped(lumps: list[bytes], seq: int, number: int) -> Iterator[Remnant]:
+    """Spread damaged lines over the numbers between two; the last takes what is left of them."""
+    room = number - seq - 1
+    for place, raw in enumerate(lumps[: room - 1], 1):
+        yield Remnant(seq + place, left_of(raw), raw)
+    if rest := b"".join(lumps[room - 1 :]):
+        yield Remnant(seq + min(room, len(lumps)), left_of(rest), rest)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -33,8 +34,9 @@ from lockstitch.stores.base import (
     check_blob,
     find_fork_point,
 )
-from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, hold_lock
+from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of
 from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
+from lockstitch.stores.jsonl.writer import hold_lock
 from lockstitch.stores.leases import now
 
 
@@ -71,7 +73,7 @@ def _lines(files: Files, source: str, point: ForkPoint, target: str) -> bytes:
         return opening_line(target, 0, now(), None, None)
     name = _base(files, source, head.seq)
     if name is None:
-        return copy_lines(target, list(_parts(files, source, head.seq)))
+        return b"".join(copy_lines(target, _parts(files, source, head.seq)))
     base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
     return fork_line(target, head.epoch, now(), base)
 
@@ -127,20 +129,23 @@ def place_file(draft: Path, target: Path) -> bool:
     return True
 
 
-def copy_lines(target: str, parts: list[RecordLine], base: Base | None = None) -> bytes:
-    """The lines of a copy: every epoch is opened before its first record, by nobody."""
+def copy_lines(
+    target: str, parts: Iterable[RecordLine], base: Base | None = None
+) -> Iterator[bytes]:
+    """Return the lines of a copy: every epoch is opened before its first record, by nobody."""
     at = now()
-    epoch = 0
-    lines = [] if parts else [opening_line(target, 0, at, None, None)]
+    rest = iter(parts)
+    first = next(rest, None)
+    epoch = first.record.epoch if first is not None else 0
     if base is not None:
-        epoch = parts[0].record.epoch if parts else 0
-        lines = [fork_line(target, epoch, at, base)]
-    for part in parts:
+        yield fork_line(target, epoch, at, base)
+    else:
+        yield opening_line(target, epoch, at, None, None)
+    for part in chain([first] if first is not None else [], rest):
         if part.record.epoch != epoch:
             epoch = part.record.epoch
-            lines.append(opening_line(target, epoch, at, None, None))
-        lines.append(record_line(part))
-    return b"".join(lines)
+            yield opening_line(target, epoch, at, None, None)
+        yield record_line(part)
 
 
 # What is left of a base when its session is gone.
@@ -209,12 +214,17 @@ def _shorten(files: Files, name: str, upto: int) -> None:
     below = _below(files.base(name))
     after = NEW if below is None else Head(below.seq, bytes.fromhex(below.digest))
     parts = [one for [one] in files.own(name, after, upto)]
-    with os_files.open_draft(files.bases) as new:
-        os_files.write_all(new.handle, copy_lines("", parts, below))
+    write_whole(files.base(name), b"".join(copy_lines("", parts, below)))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under another name, durably, and put it in its place."""
+    with os_files.open_draft(path.parent) as new:
+        os_files.write_all(new.handle, data)
         os_files.sync_file(new.handle)
         new.close()
-        new.path.replace(files.base(name))
-    os_files.sync_folder(files.bases)
+        new.path.replace(path)
+    os_files.sync_folder(path.parent)
 
 
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -263,7 +273,7 @@ class Blobs:
         if names or self._files.bases.exists():
             try:
                 self._files.ensure(self.folder)
-                self._place(self._doomed, "\n".join(sorted(names)).encode("ascii"))
+                write_whole(self._doomed, "\n".join(sorted(names)).encode("ascii"))
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
@@ -304,17 +314,9 @@ class Blobs:
         self._files.ensure(path.parent)
         # What another process wrote may not be durable yet, or damaged: then it is written anew.
         if self._read(name) != value:
-            self._place(path, value)
+            write_whole(path, value)
         else:
             os_files.sync_folder(path.parent)
-
-    def _place(self, path: Path, value: bytes) -> None:
-        with os_files.open_draft(path.parent) as new:
-            os_files.write_all(new.handle, value)
-            os_files.sync_file(new.handle)
-            new.close()
-            new.path.replace(path)
-        os_files.sync_folder(path.parent)
 
     def _read(self, name: str) -> bytes | None:
         with suppress(LockstitchError):
@@ -347,21 +349,17 @@ class Blobs:
 def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
     """Write the lines, and put them in place unless another file is there; raises ``OSError``."""
     names: set[str] = set()
-    at = now()
-    with os_files.open_draft(files.folder) as new:
-        epoch = 0
-        if not incoming.head.seq:
-            os_files.write_all(new.handle, opening_line(incoming.session, 0, at, None, None))
+
+    def parts() -> Iterator[RecordLine]:
         for record, values in incoming.pieces:
             blobs.keep(values)
             named = tuple(map(blob_name, values))
             names.update(named)
-            if record.epoch != epoch:
-                epoch = record.epoch
-                os_files.write_all(
-                    new.handle, opening_line(incoming.session, epoch, at, None, None)
-                )
-            os_files.write_all(new.handle, record_line(RecordLine(record, 0, 1, named)))
+            yield RecordLine(record, 0, 1, named)
+
+    with os_files.open_draft(files.folder) as new:
+        for line in copy_lines(incoming.session, parts()):
+            os_files.write_all(new.handle, line)
         os_files.sync_file(new.handle)
         new.close()
         # Whoever waited too long passes by, and may have removed what nobody named yet.

@@ -1,23 +1,42 @@
-"""A session's file in the hands of one writer, and how it is taken over by the next."""
+"""A session's file in the hands of one writer, and how it is taken over by the next.
+
+Claims and locks in ``.leases`` are not needed to read a session or to keep it right: which writer
+counts is in the file itself. A claim says that the last writer is alive, and the lock keeps two
+writers from adding lines at once. A process that was stopped while it had the lock is passed by:
+its lines, when it wakes, come behind the next writer's opening line and count for nothing.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, Fenced, Held, Unsure, UsageError, Where
 from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
 from lockstitch.stores.base import Lease, moved
-from lockstitch.stores.jsonl.files import Files, OwnClaim, noted_at, sync_data
+from lockstitch.stores.jsonl.files import Files
 from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
-from lockstitch.stores.leases import myself, now
+from lockstitch.stores.leases import (
+    Holder,
+    HolderSighting,
+    HolderWatch,
+    clock,
+    is_gone,
+    myself,
+    now,
+)
 
 _MOST = 1 << 30
 Keep = Callable[[list[bytes]], None]
@@ -273,3 +292,160 @@ def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:
             place += os.pwrite(other, data, place)
     finally:
         os.close(other)
+
+
+def sync_data(handle: int) -> None:
+    """Make an open file's content and size durable."""
+    if sys.platform == "linux":
+        os.fdatasync(handle)
+    else:
+        os_files.sync_file(handle)
+
+
+if sys.platform != "win32":
+    import fcntl
+
+_SIZE = 512
+_STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01)
+_WRITING = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Claim(Struct, frozen=True):
+    """A holder, how long it may be silent, and the moment on its clock when that is over."""
+
+    holder: Holder
+    seconds: float
+    deadline: float
+
+
+class OwnClaim:
+    """The claim of a writer of this process, in a file of its own that a crash leaves behind."""
+
+    def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
+        self.path = path
+        self._claim = Claim(holder, seconds, 0.0)
+        self._guard = threading.Lock()
+        self._handle = os.open(path, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+        self.beat()
+
+    @property
+    def holder(self) -> Holder:
+        """Whose claim it is."""
+        return self._claim.holder
+
+    def beat(self) -> None:
+        """Write that the holder is alive; in place, so that a full disk does not matter."""
+        with self._guard:
+            if self._handle >= 0:
+                self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
+                os.pwrite(self._handle, msgspec.json.encode(self._claim).ljust(_SIZE), 0)
+
+    def is_due(self) -> bool:
+        """Whether a third of the time of silence is over."""
+        return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
+
+    def drop(self) -> None:
+        """Give the claim up: all that was written is durable."""
+        self._close()
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Give the claim up, but leave its file, because something may not be durable."""
+        self._claim = structs.replace(self._claim, seconds=-clock())
+        with suppress(OSError):
+            self.beat()
+        self._close()
+
+    def _close(self) -> None:
+        with self._guard:
+            handle, self._handle = self._handle, -1
+            if handle >= 0:
+                os.close(handle)
+
+
+def read_claim(path: Path) -> Claim | None:
+    """Read the claim of a writer; None if it gave it up or cannot be understood."""
+    for step in _STEPS:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Claim)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError:
+            time.sleep(step)  # It may have been caught while it was written.
+    return None
+
+
+class ClaimWatch:
+    """Knows whether holders of claims are alive; of those of another boot, by what changes."""
+
+    def __init__(self, seconds: float) -> None:
+        self._here = myself()
+        self._watching = HolderWatch(seconds)
+
+    def is_alive(self, claim: Claim, path: Path) -> bool:
+        """Whether the holder of a claim, which is kept at ``path``, has to be waited for."""
+        holder = claim.holder
+        if is_gone(holder):
+            return False
+        if holder.boot == self._here.boot:
+            # A deadline further away than that was set before the clock began anew.
+            return 0 < claim.deadline - clock() <= claim.seconds + 1
+        beside, noted = noted_at(path), ""
+        with suppress(OSError):
+            noted = beside.read_text("ascii", "replace")
+        seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, noted)
+        left = self._watching.see(holder.token, seen)
+        if left and (note := self._watching.note(holder.token, seen)):
+            # Without it, the next process begins to watch anew.
+            with suppress(OSError):
+                beside.write_text(note, "ascii")
+        return left > 0
+
+
+def noted_at(path: Path) -> Path:
+    """Name the file beside a claim in which is noted who saw it when."""
+    return path.with_name(f"{path.name}.seen")
+
+
+@contextmanager
+def hold_lock(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
+    """Have the lock of a session; ``pass_by`` is asked with the seconds waited while it is taken.
+
+    It may raise, or answer True: then the lock is replaced by a new one.
+    """
+    handle = _take_lock(path, pass_by)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            # A child forked meanwhile shares the open file: closing it would not unlock it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        with suppress(OSError):
+            os.close(handle)
+
+
+def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
+    start = time.monotonic()
+    for count in range(sys.maxsize):
+        handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
+        if not os_files.is_locked(handle):
+            # The lock is worth nothing if the path names another file by now.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.lstat(), os.fstat(handle)):
+                    return handle
+        os.close(handle)
+        if pass_by(time.monotonic() - start):
+            break
+        time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
+    # Whoever has the lock is passed by: a new one takes its place.
+    draft = path.with_name(f"{os_files.PREFIX}{secrets.token_hex(16)}{os_files.SUFFIX}")
+    handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os_files.is_locked(handle)
+        draft.replace(path)
+    except BaseException:
+        os.close(handle)
+        draft.unlink(missing_ok=True)
+        raise
+    return handle

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, starmap
 from operator import itemgetter
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, Unsure, Where
 from lockstitch.journal.records import (
@@ -31,6 +31,7 @@ from lockstitch.stores.postgres import connections
 from lockstitch.stores.postgres import schema as sql
 from lockstitch.stores.postgres.connections import SLOW, Pool, Row, Server, ServerConnection
 
+T = TypeVar("T")
 Ask = Callable[[LiteralString, Any], list[Row]]
 CHUNK = 1000
 # So many milliseconds are one step of the index over changes.
@@ -90,18 +91,19 @@ def blobs(server: Server, names: list[str], where: Where) -> dict[str, bytes]:
     """Read those large values that are there, not too many at once."""
     found: dict[str, bytes] = {}
     sizes: dict[str, int] = dict(server.ask(sql.BLOB_SIZES, (names,), where))
-    for group in _groups(names, sizes):
+    for group in _batches(names, lambda name: sizes.get(name, 0)):
         found.update(server.ask(sql.BLOBS, (group,), where))
     return found
 
 
-def _groups(names: list[str], sizes: dict[str, int]) -> Iterator[list[str]]:
-    group: list[str] = []
+def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Return so many items at a time, or those of so many bytes and one that goes beyond."""
+    group: list[T] = []
     weight = 0
-    for name in names:
-        group.append(name)
-        weight += sizes.get(name, 0)
-        if weight >= CHUNK_BYTES:
+    for item in items:
+        group.append(item)
+        weight += size(item)
+        if weight >= CHUNK_BYTES or len(group) >= CHUNK:
             yield group
             group, weight = [], 0
     if group:
@@ -129,6 +131,11 @@ def receive_session(pool: Pool, incoming: IncomingSession) -> None:
     raise problem
 
 
+def _size_of(piece: Piece) -> int:
+    record, values = piece
+    return len(record.body) + sum(map(len, values))
+
+
 def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
     head = incoming.head
     connection.execute(sql.DURABLY)
@@ -140,35 +147,14 @@ def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
             incoming.is_there(Head(seq, bytes(digest), epoch))
         return
     (number,) = row
-    for group in _record_groups(incoming.pieces):
-        records = [record for record, _ in group]
-        columns = [
-            [record.seq for record in records],
-            [record.epoch for record in records],
-            [record.key for record in records],
-            [record.at for record in records],
-            [record.body for record in records],
-            [record.digest for record in records],
-        ]
+    for group in _batches(incoming.pieces, _size_of):
+        columns = [*map(list, zip(*(structs.astuple(record) for record, _ in group), strict=True))]
         blobs = sorted({blob_name(value): value for _, values in group for value in values}.items())
         if blobs:
             connection.execute(
                 sql.KEEP, (number, [name for name, _ in blobs], [value for _, value in blobs])
             )
         connection.execute(sql.RECORDS, (number, *columns))
-
-
-def _record_groups(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
-    group: list[Piece] = []
-    weight = 0
-    for record, values in pieces:
-        group.append((record, values))
-        weight += len(record.body) + sum(map(len, values))
-        if weight >= CHUNK_BYTES or len(group) >= CHUNK:
-            yield group
-            group, weight = [], 0
-    if group:
-        yield group
 
 
 PAGE = 100

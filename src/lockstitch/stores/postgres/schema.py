@@ -57,25 +57,17 @@ def latest() -> int:
     return max(migrations())
 
 
-class _SchemaHome(Struct, frozen=True):
-    """The address of the database, to be shown, and the roles whose tables are trusted there."""
-
-    url: str
-    owners: tuple[str, ...]
-
-
 def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
     """Make sure that the database holds this version's tables; without ``create`` only look.
 
     Raises ``Untrusted`` if they are of others than us, a superuser and ``owners``.
     """
     url = pool.address.url
-    home = _SchemaHome(url, owners)
     try:
         with pool.connection() as connection:
             with connection.transaction():
                 connection.execute(f"{trust.SAFELY}; {trust.NO_VIEWS}")
-                found = _found(connection, home)
+                found = _found(connection, url, owners)
             if found.server < OLDEST_SERVER:
                 raise UsageError("PostgreSQL 13 is the oldest that works").about(url)
             _require_known(found.version, url)
@@ -90,7 +82,7 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
                 ).about(url)
             if found.version < latest():
                 connection.patience = pool.timeout * SLOW
-                _migrate(connection, home)
+                _migrate(connection, url, owners)
     except psycopg.Error as error:
         problem: LockstitchError = Unreadable(
             "the connection was lost while the tables were looked at"
@@ -106,14 +98,14 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
     raise problem
 
 
-def _found(connection: ServerConnection, home: _SchemaHome) -> _SchemaState:
+def _found(connection: ServerConnection, url: str, owners: tuple[str, ...]) -> _SchemaState:
     """Look what is there, in a transaction that finds nothing by a search path."""
     is_read_only, server, is_there, has_schema = _one(connection, _ASK)
     version = 0
     if has_schema and server >= OLDEST_SERVER:
-        wanted = trust.Wanted("lockstitch", TABLES, home.owners, writes=True, is_whole=True)
+        wanted = trust.Wanted("lockstitch", TABLES, owners, writes=True, is_whole=True)
         if doubts := trust.doubts(connection, wanted):
-            raise trust.error_of(doubts, Where(home.url), home.url)
+            raise trust.error_of(doubts, Where(url), url)
     if is_there:
         (version,) = _one(connection, "SELECT coalesce(max(version), 0) FROM lockstitch.versions")
     return _SchemaState(is_read_only, server, version)
@@ -127,7 +119,7 @@ def _require_known(version: int, url: str) -> None:
         ).about(url)
 
 
-def _migrate(connection: ServerConnection, home: _SchemaHome) -> None:
+def _migrate(connection: ServerConnection, url: str, owners: tuple[str, ...]) -> None:
     """Apply what is missing, all or none; who comes second finds it done."""
     with connection.transaction():
         # What others did while this one waited for the lock must be seen, whatever the default.
@@ -139,12 +131,12 @@ def _migrate(connection: ServerConnection, home: _SchemaHome) -> None:
         if _one(connection, _HAS_SCHEMA) == (False,):
             connection.execute("CREATE SCHEMA lockstitch")
         connection.execute(VERSIONS_TABLE)
-        version = _found(connection, home).version
-        _require_known(version, home.url)
+        version = _found(connection, url, owners).version
+        _require_known(version, url)
         for number in range(version + 1, latest() + 1):
             connection.execute(migrations()[number].encode())
             connection.execute("INSERT INTO lockstitch.versions (version) VALUES (%s)", (number,))
-        _found(connection, home)
+        _found(connection, url, owners)
 
 
 def _one(connection: ServerConnection, statement: LiteralString) -> tuple[Any, ...]:

@@ -1,5 +1,570 @@
-"""The default store: all sessions in one SQLite database."""
+"""The default store: all sessions in one SQLite database, durable, for threads and processes."""
 
-from lockstitch.stores.sqlite.backend import SqliteBackend
+from __future__ import annotations
 
-__all__ = ["SqliteBackend"]
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lockstitch.errors import (
+    Closed,
+    Damaged,
+    Fenced,
+    Held,
+    LockstitchError,
+    Unreadable,
+    Unsure,
+    UsageError,
+    Where,
+)
+from lockstitch.journal.events import NO_ABOUT, About
+from lockstitch.journal.records import (
+    NEW,
+    Head,
+    JournalEntry,
+    JournalRecord,
+    blob_name,
+    check_session_name,
+    verify_chain,
+)
+from lockstitch.journal.salvage import Remains
+from lockstitch.stores.base import (
+    LEASE_SECONDS,
+    VACUUM_SECONDS,
+    Backend,
+    IncomingSession,
+    Lease,
+    Listed,
+    Listing,
+    StoreFault,
+    check_blob,
+    check_lease_seconds,
+    find_fork_point,
+)
+from lockstitch.stores.leases import Heartbeat, clock, now
+from lockstitch.stores.sqlite import connections, pieces, rows, salvage
+from lockstitch.stores.sqlite.changes import (
+    Appending,
+    CheckedEntries,
+    HeldLeases,
+    Hold,
+    Tails,
+    add_entries,
+    receive_session,
+    remove_records,
+    replace_records,
+    true_head,
+)
+from lockstitch.stores.sqlite.connections import Connect, Connection, Onlookers, Readers
+from lockstitch.stores.sqlite.rows import SessionHeadRow, page
+from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
+
+PAUSES = (0.005, 0.01, 0.02, 0.05)
+# So many seconds the commit of another process is waited for by those who would not wait at all.
+LEAST = 1.0
+
+
+class SqliteBackend(Backend):
+    """Sessions in the database at ``path``, which is made if it is not there.
+
+    ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
+    makes and changes nothing, no lock file either, and then nothing can be written; a database
+    that this process may not write to is opened like that, too. ``timeout`` is how many seconds
+    a write waits for a process that stopped while it had the database in hand.
+    """
+
+    def __init__(  # noqa: PLR0913 - one keyword an option
+        self,
+        path: str | Path,
+        *,
+        compress: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+        readonly: bool = False,
+        timeout: float | None = None,
+        connect: Connect = connections.connect,
+    ) -> None:
+        connections.check_library()
+        check_lease_seconds(lease_seconds)
+        self.path = Path(path).absolute()
+        self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
+        self._process = os.getpid()
+        self._compress = compress
+        self._tails = Tails()
+        self._notifier = WriteNotifier()
+        self._is_closed = False
+        self._is_protected = bool(connections.size_of(self.path)) and not connections.is_writable(
+            self.path
+        )
+        readonly = readonly or self._is_protected
+        self._writer = None
+        if not readonly:
+            self._writer = SqliteWriter(self.path, connect, self._notifier.notify, timeout)
+        self._leases = HeldLeases(lease_seconds)
+        self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
+        if self._writer is not None:
+            self._writer.open()
+        self._readers = (Onlookers if readonly else Readers)(self.path, connect)
+
+    # Leases.
+
+    def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
+        check_session_name(session)
+        token = secrets.token_hex(8)
+        take = partial(self._take, session=session, create=create, token=token)
+        try:
+            lease: Lease = self._do_when_free(session, take, wait)
+        except BaseException:
+            self._leases.drop(token)
+            raise
+        self._heartbeat.start()
+        return lease
+
+    def _take(self, connection: Connection, session: str, create: bool, token: str) -> Lease:
+        self._for_writing()
+        row = rows.session_named(connection, session, self._where(session))
+        if row is None and not create:
+            raise self._unknown(session)
+        if row is not None and self._is_held(row):
+            assert row.holder is not None  # noqa: S101
+            raise Held(f"it is held by {row.holder.label}").about(*self._where(session))
+        head = Head() if row is None else true_head(connection, row, self._where(session))
+        number = row.number if row else rows.add_session(connection, session, head, now(), 0)
+        hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
+        self._leases.add(hold)
+        holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
+        rows.take(connection, number, hold.epoch, holder, deadline, self._leases.seconds)
+        return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
+
+    def _is_held(self, row: SessionHeadRow) -> bool:
+        return self._leases.is_held(row, self._generation())
+
+    def _do_when_free(self, session: str, run: Callable[[Connection], Any], wait: float) -> Any:
+        """Run something in a transaction, and again as long as it raises ``Held``."""
+        writer = self._for_writing()
+        deadline, latest = _deadlines(wait)
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                return writer.do(run, latest)
+            except Held:
+                if time.monotonic() >= deadline:
+                    raise
+            with self._notifier.waiting() as pause:
+                while (left := deadline - time.monotonic()) > 0:
+                    with self._readers.snapshot() as connection:
+                        row = rows.session_named(connection, session, self._where(session))
+                    if row is None or not self._is_held(row):
+                        break
+                    pause(min(left, next(pauses, PAUSES[-1])))
+
+    def release(self, lease: Lease) -> None:
+        hold = self._leases.drop(lease.token)
+        if hold is not None and not self._is_closed and self._process == os.getpid():
+            self._rest()
+            self._for_writing().do(lambda connection: self._give_back(connection, [hold]))
+            self._leases.forget(hold.token)
+
+    def _rest(self) -> None:
+        """Let the heart rest if there is nothing to keep alive, also not since a moment ago."""
+        if not self._leases.live():
+            self._heartbeat.stop()
+            if self._leases.live():
+                self._heartbeat.start()
+
+    def _beat(self) -> None:
+        """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
+
+        def keep(connection: Connection) -> None:
+            deadline = clock() + self._leases.seconds
+            for hold in self._leases.live():
+                if hold.generation != self._generation():
+                    continue
+                if not rows.keep(connection, hold.number, hold.epoch, deadline):
+                    self._leases.drop(hold.token)
+
+        with suppress(LockstitchError):
+            self._for_writing().do(keep)
+
+    # Writing.
+
+    def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
+        writer = self._for_writing()
+        hold = self._held(lease, writer)
+        where = self._where(lease.session)
+        appending = Appending(hold, entries, after, where, compress=self._compress)
+
+        def run(connection: Connection) -> Head:
+            self._held(lease, writer)
+            writer.unchecked += appending.size
+            return appending.run(connection, clock() + self._leases.seconds)
+
+        head: Head = writer.do(run)
+        hold.head, hold.tail = head, appending.tail
+        return head
+
+    def add(
+        self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
+    ) -> Head:
+        check_session_name(session)
+        self._for_writing()
+        checked = CheckedEntries(entries, self._where(session), compress=self._compress)
+
+        def run(connection: Connection) -> Head:
+            self._for_writing().unchecked += checked.size
+            return add_entries(connection, checked, session, after, self._is_held, self._tails)
+
+        head: Head = self._do_when_free(session, run, wait)
+        return head
+
+    def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
+        writer = self._for_writing()
+        hold = self._held(lease, writer)
+        checked = CheckedEntries(entries, self._where(lease.session), compress=self._compress)
+
+        def run(connection: Connection) -> Head:
+            self._held(lease, writer)
+            writer.unchecked += checked.size
+            deadline = clock() + self._leases.seconds
+            return replace_records(connection, checked, hold, after, deadline)
+
+        head: Head = writer.scrub(run)
+        hold.head, hold.tail = head, None
+        return head
+
+    def delete(self, lease: Lease) -> None:
+        writer = self._for_writing()
+        hold = self._held(lease, writer)
+        where = self._where(lease.session)
+
+        def run(connection: Connection) -> None:
+            self._held(lease, writer)
+            remove_records(connection, hold, where)
+
+        writer.scrub(run)
+        self._leases.drop(hold.token)
+        self._rest()
+        self._leases.forget(hold.token)
+
+    def _held(self, lease: Lease, writer: SqliteWriter) -> Hold:
+        """Find a lease of ours; raises if nothing may be written under it any more."""
+        hold = self._leases.held.get(lease.token)
+        if hold is None:
+            raise Fenced("the lease was given back or taken over; nothing was written").about(
+                *self._where(lease.session)
+            )
+        if hold.generation != writer.generation:
+            raise Unsure(
+                "a write failed since this lease was taken, and what"
+                " is in the store is not known: open the session again"
+            ).about(*self._where(hold.session))
+        return hold
+
+    def fork(self, source: str, upto: int, target: str) -> Head:
+        check_session_name(source)
+        check_session_name(target)
+        writer = self._for_writing()
+        point = find_fork_point(self.read(source, upto=upto), upto, source)
+
+        def run(connection: Connection) -> Head:
+            there = rows.session_named(connection, target, self._where(target))
+            if there is not None:
+                return point.require_same(there.head, target)
+            origin = rows.session_named(connection, source, self._where(source))
+            if origin is None:
+                raise self._unknown(source)
+            number = rows.add_session(connection, target, point.head, now(), point.changed)
+            rows.join(connection, number, origin.number, point.head.seq)
+            rows.describe(connection, number, point.about)
+            return point.head
+
+        forked: Head = writer.do(run)
+        return forked
+
+    def receive(self, incoming: IncomingSession) -> Head:
+        session = check_session_name(incoming.session)
+        where = self._where(session)
+        writer = self._for_writing()
+
+        def run(connection: Connection) -> Head:
+            writer = self._for_writing()
+            found = rows.session_named(connection, session, where)
+            if found is not None and incoming.is_there(found.head):
+                return found.head
+            writer.unchecked += receive_session(connection, incoming, compress=self._compress)
+            return incoming.head
+
+        head: Head = writer.do(run)
+        return head
+
+    # Reading.
+
+    def read(
+        self, session: str, after: Head = NEW, upto: int | None = None
+    ) -> Iterator[JournalRecord]:
+        if self.head(session) is None:
+            raise self._unknown(session)
+        return self._records(session, after, upto)
+
+    def _records(self, session: str, after: Head, upto: int | None) -> Iterator[JournalRecord]:
+        where = self._where(session)
+        with self._readers.snapshot() as connection:
+            row = rows.session_named(connection, session, where)
+            if row is None:
+                raise self._unknown(session)
+            last = row.head.seq if upto is None else min(upto, row.head.seq)
+            found = rows.records(connection, row.number, after.seq, last, where)
+            yield from verify_chain(found, after, where, last=last, end=row.head)
+
+    def head(self, session: str) -> Head | None:
+        check_session_name(session)
+        with self._readers.snapshot() as connection:
+            row = rows.session_named(connection, session, self._where(session))
+        return None if row is None else row.head
+
+    def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
+        found = {}
+        with self._readers.snapshot() as connection:
+            for name in names:
+                found[name] = check_blob(name, rows.blob(connection, name), Where(str(self.path)))
+        return found
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        asked = list(names)
+        with self._readers.snapshot() as connection:
+            found = {name: rows.blob_size(connection, name) for name in asked}
+        sizes = {name: size for name, size in found.items() if size is not None}
+        return {**sizes, **super().sizes(name for name in asked if name not in sizes)}
+
+    def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
+        with self._readers.snapshot() as connection:
+            found = rows.blob_ends(connection, name, head, tail)
+        return found or super().ends(name, head, tail)
+
+    def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
+        readers = self._readers
+        left = limit
+        while left is None or left > 0:
+            count = rows.CHUNK if left is None else min(left, rows.CHUNK)
+            with readers.snapshot() as connection:
+                found = page(connection, listing, count)
+            for raw, about in found:
+                describe = partial(self._listed, about=about)
+                one = salvage.list_row(raw, describe, Where(str(self.path)))
+                listing = listing.behind(one)
+                yield one
+            if len(found) < count:
+                return
+            left = None if left is None else left - count
+
+    def _listed(self, row: SessionHeadRow, about: About = NO_ABOUT) -> Listed:
+        label = row.holder.label if row.holder is not None and self._is_held(row) else ""
+        head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
+        return Listed(*head, about.title, about.tags, about.metadata)
+
+    def remains(self, session: str) -> Remains:
+        check_session_name(session)
+        with self._readers.snapshot() as connection:
+            return salvage.remains(connection, session, Where(str(self.path)))
+
+    def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
+        for name in (session, aside, successor):
+            check_session_name(name)
+
+        def run(connection: Connection) -> None:
+            where = Where(str(self.path))
+            names = (session, aside, successor)
+            salvage.exchange_names(connection, *names, stamp, self._is_held, where)
+
+        self._for_writing().do(run)
+
+    def wait(self, session: str, after: int, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        pause = iter(PAUSES)
+        with self._notifier.waiting() as wait:
+            while True:
+                head = self.head(session)
+                if head is not None and head.seq > after:
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                wait(min(left, next(pause, PAUSES[-1])))
+
+    def verify(self) -> Iterator[StoreFault | Listed]:
+        self._readers.require_open()
+        return verify(self._readers, self._listed)
+
+    def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
+        return self._for_writing().vacuum(_deadlines(wait)[1])
+
+    def close(self) -> None:
+        if self._is_closed or self._process != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        self._notifier.notify()
+        self._heartbeat.stop(wait=True)
+        self._readers.close()
+        if self._writer is not None:
+            # What cannot be given back is taken over when this process is gone.
+            with suppress(LockstitchError):
+                self._writer.do(lambda one: self._give_back(one, self._leases.drop_all()))
+            self._writer.close()
+
+    def _give_back(self, connection: Connection, holds: list[Hold]) -> None:
+        for hold in holds:
+            rows.give_back(connection, hold.number, hold.epoch)
+            if self._compress:
+                pieces.seal(connection, hold.number, last=True)
+
+    # What is common.
+
+    def _generation(self) -> int:
+        return 0 if self._writer is None else self._writer.generation
+
+    def _for_writing(self) -> SqliteWriter:
+        if self._process != os.getpid():
+            raise Closed("it was opened by another process, before a fork").about(self.path)
+        if self._is_closed:
+            raise Closed("the store was closed").about(self.path)
+        if self._writer is None:
+            why = ", because this process may not write to it" if self._is_protected else ""
+            raise UsageError(f"it was opened for reading only{why}; nothing was written").about(
+                self.path
+            )
+        return self._writer
+
+    def _where(self, session: str) -> Where:
+        return Where(str(self.path), session)
+
+    def _unknown(self, session: str) -> Unreadable:
+        return Unreadable(f"there is no session {session}").about(self.path)
+
+
+def _deadlines(wait: float) -> tuple[float, float]:
+    """Return until when a holder is waited for, and until when a process that is in mid-commit."""
+    now = time.monotonic()
+    return now + wait, now + max(wait, LEAST)
+
+
+_MOST = 100
+
+
+def verify(
+    readers: Readers, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    """Check the database, every session and every large value; see ``Backend.verify``."""
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"SQLite: {line}")
+            for (line,) in connection.execute(f"pragma integrity_check({_MOST})")
+            if line != "ok"
+        ],
+    )
+    yield from _sessions(readers, listed)
+    yield from _answers(
+        readers,
+        lambda connection: [
+            StoreFault("", 0, f"there are records of session number {number}, which is gone")
+            for number in rows.unneeded_numbers(connection)
+        ],
+    )
+    yield from _blobs(readers)
+
+
+def _answers(
+    readers: Readers, question: Callable[[Connection], list[StoreFault]]
+) -> list[StoreFault]:
+    try:
+        with readers.snapshot() as connection:
+            return question(connection)
+    except LockstitchError as error:
+        return [StoreFault("", 0, error.message)]
+
+
+def _sessions(
+    readers: Readers, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    number = -(1 << 63)
+    while True:
+        try:
+            with readers.snapshot() as connection:
+                found = rows.sessions_from(connection, number, rows.CHUNK)
+        except LockstitchError as error:
+            yield StoreFault(
+                "", 0, f"sessions behind number {number} cannot be listed: {error.message}"
+            )
+            return
+        for raw in found:
+            yield from _session(readers, raw, listed)
+        if not found:
+            return
+        number = found[-1][0] + 1
+
+
+def _session(
+    readers: Readers, raw: Any, listed: Callable[[SessionHeadRow], Listed]
+) -> Iterator[StoreFault | Listed]:
+    where = Where(str(readers.path))
+    try:
+        row = rows.decode_session(raw, where)
+    except Damaged as error:
+        name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
+        yield StoreFault(name, 0, error.message)
+        if name:
+            yield Listed(name, 0, 0, 0, 0)
+        return
+    good = Head()
+    try:
+        for record in _chain(readers, row):
+            good = Head(record.seq, record.digest, record.epoch)
+    except LockstitchError as error:
+        yield StoreFault(row.name, good.seq + 1, error.message)
+    else:
+        if good.epoch > row.head.epoch:
+            yield StoreFault(row.name, good.seq, "its row has too low an epoch")
+    yield listed(row)
+
+
+def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
+    """Read a session anew: it may have gone on since it was listed."""
+    where = Where(str(readers.path), row.name)
+    with readers.snapshot() as connection:
+        now = rows.session_numbered(connection, row.number, where)
+        if now is None:
+            return  # It was removed meanwhile.
+        beyond = rows.records(connection, row.number, 0, (1 << 63) - 1, where)
+        last = 0
+        for record in verify_chain(beyond, Head(), where, last=now.head.seq, end=now.head):
+            last = record.seq
+            yield record
+        if last > now.head.seq:
+            raise Damaged(f"there are records behind its last one, {now.head.seq}").about(*where)
+
+
+def _blobs(readers: Readers) -> Iterator[StoreFault]:
+    name = b""
+    while True:
+        try:
+            with readers.snapshot() as connection:
+                found = rows.next_blob(connection, name)
+        except LockstitchError as error:
+            yield StoreFault(
+                "", 0, f"large values behind {name.hex()} cannot be read: {error.message}"
+            )
+            return
+        if found is None:
+            return
+        name, value = found
+        if isinstance(value, Damaged):
+            yield StoreFault("", 0, str(value))
+        elif blob_name(value) != name.hex():
+            message = f"the large value {name.hex()} is not what was written (checksum)"
+            yield StoreFault("", 0, message)

@@ -25,7 +25,6 @@ from lockstitch.stores import leases
 from lockstitch.stores.base import IncomingSession, are_there, moved, require_same
 from lockstitch.stores.leases import Holder, now
 from lockstitch.stores.sqlite import pieces, rows
-from lockstitch.stores.sqlite import records as lineage
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.pieces import PieceTail
 from lockstitch.stores.sqlite.rows import SessionHeadRow
@@ -65,22 +64,22 @@ class HeldLeases:
             self._given.add(hold.token)
 
     def live(self) -> list[Hold]:
-        """List those."""
+        """List the leases that are kept."""
         with self._guard:
             return list(self.held.values())
 
     def drop(self, token: str) -> Hold | None:
-        """Stop keeping one of them."""
+        """Stop keeping the lease of a token; returns it if it was kept."""
         with self._guard:
             return self.held.pop(token, None)
 
     def forget(self, token: str) -> None:
-        """Forget one of them that is no longer in the store."""
+        """Forget a lease that is no longer in the store."""
         with self._guard:
             self._given.discard(token)
 
     def drop_all(self) -> list[Hold]:
-        """Stop keeping all of them."""
+        """Stop keeping all leases; returns them."""
         with self._guard:
             dropped, self.held = list(self.held.values()), {}
         return dropped
@@ -111,8 +110,52 @@ LARGEST = 512 * 1024 * 1024
 Chain = tuple[Head, pieces.Encoded, int]
 
 
-class Appending:
-    """Entries to be added under a lease; what can be made ready before the commit is."""
+class CheckedEntries:
+    """Entries that a transaction keeps; what can be made ready before it begins is.
+
+    ``size`` is how many bytes they and their large values add to the log. Raises ``UsageError`` for
+    entries that cannot be kept.
+    """
+
+    def __init__(self, entries: Sequence[JournalEntry], where: Where, *, compress: bool) -> None:
+        self.entries = entries
+        self.where = where
+        self.compress = compress
+        self.about = about_in(entry.body for entry in entries)
+        self.blobs: list[rows.BlobRow] = []
+        self.size = 0
+        for index, entry in enumerate(entries):
+            check_key(entry.key)
+            if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
+                raise UsageError("an entry's time is a whole number of milliseconds since 1970")
+            if b"\n" in entry.body:
+                raise UsageError("an entry's body is one line of JSON, without a line break")
+            if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
+                raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
+            self.size += len(entry.body)
+            for blob in entry.blobs:
+                codec, body = rows.pack(blob, compress=compress)
+                self.blobs.append((blob_name(blob), codec, body, index))
+                self.size += len(body)
+
+    def write(
+        self,
+        connection: Connection,
+        number: int,
+        made: pieces.Encoded,
+        tail: pieces.PieceTail | None = None,
+    ) -> pieces.PieceTail | None:
+        """Write their records behind a session's last one; see ``write_records``."""
+        tail = write_records(
+            connection, number, made, self.blobs, compress=self.compress, tail=tail
+        )
+        if self.about is not None:
+            rows.describe(connection, number, self.about)
+        return tail
+
+
+class Appending(CheckedEntries):
+    """Entries to be added under a lease."""
 
     def __init__(
         self,
@@ -123,13 +166,9 @@ class Appending:
         *,
         compress: bool,
     ) -> None:
+        super().__init__(entries, where, compress=compress)
         self.hold = hold
-        self.entries = entries
         self.after = after
-        self.where = where
-        self.compress = compress
-        self.blobs, self.size = check_entries(entries, compress=compress)
-        self.about = about_in(entry.body for entry in entries)
         head, tail = hold.head, hold.tail
         self.chain = self._chain(head) if head.seq == after else None
         # Other threads may have written under the lease meanwhile: it is that of this head or none.
@@ -155,15 +194,11 @@ class Appending:
         self, connection: Connection, chain: Chain, deadline: float, known: pieces.PieceTail | None
     ) -> Head | None:
         head, made, at = chain
-        move = rows.HeadMove(self.hold.number, self.after, head, at, deadline)
-        if not rows.move_head(connection, move):
+        number = self.hold.number
+        if not rows.move_head(connection, number, self.after, head, at, deadline):
             return None
-        tail = write_records(
-            connection, self.hold.number, made, self.blobs, compress=self.compress, tail=known
-        )
+        tail = self.write(connection, number, made, known)
         self.tail = None if tail is None else (head.digest, tail)
-        if self.about is not None:
-            rows.describe(connection, self.hold.number, self.about)
         return head
 
     def _looked_up(self, connection: Connection, deadline: float) -> Head:
@@ -178,35 +213,10 @@ class Appending:
                 return head
         elif row.head.seq == self.after + len(self.entries):
             end = row.head.seq
-            behind = lineage.records(connection, self.hold.number, self.after, end, self.where)
+            behind = rows.records(connection, self.hold.number, self.after, end, self.where)
             if are_there(behind, self.entries, self.hold.epoch):
                 return row.head
         raise moved(self.where, row.head.seq, self.after)
-
-
-def check_entries(
-    entries: Sequence[JournalEntry], *, compress: bool
-) -> tuple[list[rows.BlobRow], int]:
-    """Make sure that entries can be kept.
-
-    Returns the rows of their large values, and how many bytes they all add to the log.
-    """
-    blobs: list[rows.BlobRow] = []
-    size = 0
-    for index, entry in enumerate(entries):
-        check_key(entry.key)
-        if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
-            raise UsageError("an entry's time is a whole number of milliseconds since 1970")
-        if b"\n" in entry.body:
-            raise UsageError("an entry's body is one line of JSON, without a line break")
-        if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
-            raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
-        size += len(entry.body)
-        for blob in entry.blobs:
-            codec, body = rows.pack(blob, compress=compress)
-            blobs.append((blob_name(blob), codec, body, index))
-            size += len(body)
-    return blobs, size
 
 
 def write_records(  # noqa: PLR0913 - all that a write consists of
@@ -236,7 +246,7 @@ def true_head(connection: Connection, row: rows.SessionHeadRow, where: Where) ->
     """Return a session's head if its last record is there: nothing is built on what is not."""
     seq, digest = row.head.seq, START
     if seq:
-        last = list(lineage.records(connection, row.number, seq - 1, seq, where))
+        last = list(rows.records(connection, row.number, seq - 1, seq, where))
         digest = last[0].digest if last else b""
     if digest != row.head.digest:
         raise Damaged(f"record {seq} is not what was written").about(*where)
@@ -282,69 +292,40 @@ class Tails:
             self._known.popitem(last=False)
 
 
-class Adding:
-    """Entries to be added behind ``after`` by nobody in particular."""
-
-    def __init__(
-        self,
-        session: str,
-        entries: Sequence[JournalEntry],
-        after: Head,
-        where: Where,
-        *,
-        compress: bool,
-    ) -> None:
-        self._session = session
-        self._entries = entries
-        self._after = after
-        self._where = where
-        self._compress = compress
-        self._blobs, self.size = check_entries(entries, compress=compress)
-
-    def run(
-        self, connection: Connection, is_held: Callable[[SessionHeadRow], bool], tails: Tails
-    ) -> Head:
-        """Write them; nothing is changed before all is known to be right."""
-        row = rows.session_named(connection, self._session, self._where)
-        if row is not None and is_held(row):
-            assert row.holder is not None  # noqa: S101
-            raise Held(f"it is held by {row.holder.label}").about(*self._where)
-        is_known, tail = tails.find(connection, row)
-        if row is None:
-            head = NEW
-        else:
-            head = row.head if is_known else true_head(connection, row, self._where)
-        require_same(head, self._after, self._session)
-        if not self._entries:
-            return head
-        # A holder that is gone is taken over, so that it cannot come back.
-        epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
-        number, end, tail = self._written(connection, row, head, epoch, tail)
-        tails.keep(connection, number, end, tail)
-        return end
-
-    def _written(
-        self,
-        connection: Connection,
-        row: SessionHeadRow | None,
-        head: Head,
-        epoch: int,
-        tail: pieces.PieceTail | None,
-    ) -> tuple[int, Head, pieces.PieceTail | None]:
-        records = chain_entries(head, epoch, self._entries)
-        last = records[-1]
-        end = Head(last.seq, last.digest, epoch)
-        if row is None:
-            number = rows.add_session(connection, self._session, end, now(), last.at)
-        else:
-            number = row.number
-            rows.leave_at(connection, number, end, last.at)
-        made = pieces.encode_records(records)
-        tail = write_records(
-            connection, number, made, self._blobs, compress=self._compress, tail=tail
-        )
-        rows.describe(connection, number, about_in(entry.body for entry in self._entries))
-        return number, end, tail
+def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
+    connection: Connection,
+    checked: CheckedEntries,
+    session: str,
+    after: Head,
+    is_held: Callable[[SessionHeadRow], bool],
+    tails: Tails,
+) -> Head:
+    """Add entries behind ``after``; nothing is changed before all is known to be right."""
+    row = rows.session_named(connection, session, checked.where)
+    if row is not None and is_held(row):
+        assert row.holder is not None  # noqa: S101
+        raise Held(f"it is held by {row.holder.label}").about(*checked.where)
+    is_known, tail = tails.find(connection, row)
+    if row is None:
+        head = NEW
+    else:
+        head = row.head if is_known else true_head(connection, row, checked.where)
+    require_same(head, after, session)
+    if not checked.entries:
+        return head
+    # A holder that is gone is taken over, so that it cannot come back.
+    epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
+    records = chain_entries(head, epoch, checked.entries)
+    last = records[-1]
+    end = Head(last.seq, last.digest, epoch)
+    if row is None:
+        number = rows.add_session(connection, session, end, now(), last.at)
+    else:
+        number = row.number
+        rows.leave_at(connection, number, end, last.at)
+    tail = checked.write(connection, number, pieces.encode_records(records), tail)
+    tails.keep(connection, number, end, tail)
+    return end
 
 
 def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
@@ -352,7 +333,7 @@ def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
     _require_last(connection, hold, where)
     rows.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
-    lineage.let_go(connection, hold.number)
+    rows.let_go(connection, hold.number)
 
 
 def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
@@ -362,42 +343,22 @@ def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
     return row.head
 
 
-class Replacing:
-    """Entries that take the place of all records of a session."""
-
-    def __init__(
-        self,
-        hold: Hold,
-        entries: Sequence[JournalEntry],
-        after: int,
-        where: Where,
-        *,
-        compress: bool,
-    ) -> None:
-        self._hold = hold
-        self._entries = entries
-        self._after = after
-        self._where = where
-        self._compress = compress
-        self._blobs, self.size = check_entries(entries, compress=compress)
-
-    def run(self, connection: Connection, deadline: float) -> Head:
-        """Write them, and remove what was there."""
-        head = _require_last(connection, self._hold, self._where)
-        if head.seq != self._after:
-            raise moved(self._where, head.seq, self._after)
-        number, epoch = self._hold.number, self._hold.epoch
-        records = chain_entries(NEW, epoch, self._entries)
-        last = records[-1] if records else None
-        end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
-        rows.forget(connection, number)
-        lineage.remove(connection, number)
-        move = rows.HeadMove(number, self._after, end, last.at if last else 0, deadline)
-        rows.move_head(connection, move)
-        made = pieces.encode_records(records)
-        write_records(connection, number, made, self._blobs, compress=self._compress)
-        rows.describe(connection, number, about_in(entry.body for entry in self._entries))
-        return end
+def replace_records(
+    connection: Connection, checked: CheckedEntries, hold: Hold, after: int, deadline: float
+) -> Head:
+    """Write entries in the place of all records of a session."""
+    head = _require_last(connection, hold, checked.where)
+    if head.seq != after:
+        raise moved(checked.where, head.seq, after)
+    number, epoch = hold.number, hold.epoch
+    records = chain_entries(NEW, epoch, checked.entries)
+    last = records[-1] if records else None
+    end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
+    rows.forget(connection, number)
+    rows.remove(connection, number)
+    rows.move_head(connection, number, after, end, last.at if last else 0, deadline)
+    checked.write(connection, number, pieces.encode_records(records))
+    return end
 
 
 def receive_session(connection: Connection, incoming: IncomingSession, *, compress: bool) -> int:

@@ -1,4 +1,4 @@
-"""Connections to a SQLite database, set up so that a commit is durable and nothing runs by itself.
+"""The files of a SQLite store, and connections to it: durable commits, and nothing runs by itself.
 
 ``synchronous=FULL`` and the journal mode are set and asked for again, because the pragma can fail
 in silence. No connection checkpoints of its own accord: up to 3.51.2 SQLite can corrupt a
@@ -6,6 +6,9 @@ database when a checkpoint and the restart of the log meet, so both happen under
 
 Of the connections that read a few are kept open; each sees one state of the store at a time, never
 waits for a writer, and cannot checkpoint, not even when it is the last one to be closed.
+
+No function for files opens a database that SQLite may have open in this process: closing such a
+file would drop SQLite's locks on it, and acknowledged commits with them.
 
 A store may come from anywhere. What is compressed in it says nothing of how much it will be, so
 that it is unpacked no further than what can be right: a few bytes can stand for gigabytes.
@@ -16,24 +19,35 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import secrets
 import shutil
 import sqlite3
+import stat
 import struct
 import sys
 import tempfile
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
-from lockstitch.errors import Busy, Closed, Damaged, LockstitchError, Unreadable, Unsure, Where
-from lockstitch.stores.sqlite import files
+from lockstitch.errors import (
+    Busy,
+    Closed,
+    Damaged,
+    LockstitchError,
+    Unreadable,
+    Unsure,
+    Where,
+    reason_of,
+)
+from lockstitch.files import os_files
+from lockstitch.stores.group_commit import forget_in_children
 
 Identity = tuple[int, int]
 _NOWHERE: Identity = (0, 0)
@@ -41,6 +55,104 @@ _NOWHERE: Identity = (0, 0)
 # Databases whose log was taken away under a connection of this process. SQLite shares what it
 # knows of a log among all connections of a process, so no new one would see what is there.
 _LOST: set[Identity] = set()
+
+
+def wal_of(path: Path) -> Path:
+    """Name the file that SQLite writes commits to."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def shm_of(path: Path) -> Path:
+    """Name the file by which processes that use the store know of each other."""
+    return path.with_name(f"{path.name}-shm")
+
+
+def lock_of(path: Path) -> Path:
+    """Name the lock file."""
+    return path.with_name(f"{path.name}-lock")
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a plain file, None if there is none; anything else there is refused."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unreadable(f"{reason_of(error)}").about(path) from error
+    if stat.S_ISLNK(found.st_mode):
+        raise Unreadable("it is a symbolic link; name the file itself").about(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("it is not a plain file").about(path)
+    return found.st_size
+
+
+def check_one_name(path: Path) -> None:
+    """Refuse a database with a second name: SQLite keeps its log and its locks by name.
+
+    Under the other name it would be read without what is in the log, and a write there would
+    corrupt it.
+    """
+    try:
+        count = os.lstat(path).st_nlink
+    except OSError:
+        return
+    if count > 1:
+        raise Unreadable(
+            f"it is a hard link, one of {count} names of the same file, and SQLite corrupts"
+            " a database that is used under two names; nothing was changed. Make it a file of its"
+            f" own: remove the other names (find FOLDER -samefile {path.name} lists them), or put"
+            " a copy in its place while no program has it open"
+        ).about(path)
+
+
+def is_writable(path: Path) -> bool:
+    """Whether this process may write to a database that is there, and to the files beside it."""
+    if not _may_write(path):
+        return False
+    beside = (wal_of(path), shm_of(path), lock_of(path))
+    return _may_write(path.parent) or all(map(_may_write, beside))
+
+
+def _may_write(path: Path) -> bool:
+    """Ask the system, for whom the process acts: it knows of read-only file systems, too."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, for nobody else to read, and make their names durable."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os_files.sync_folder(folder.parent)
+    except OSError as error:
+        raise Unreadable(f"the folder {folder} cannot be made: {reason_of(error)}") from error
+
+
+def check_alone(path: Path) -> None:
+    """Refuse to make a database beside the log of one that is gone: SQLite would mix the two."""
+    for left in (wal_of(path), path.with_name(f"{path.name}-journal")):
+        if size_of(left):
+            raise Unreadable(
+                f"{left.name} is left of a database that is gone; move it away first"
+            ).about(path)
+
+
+def create(path: Path, fill: Callable[[Path], None]) -> None:
+    """Make a database under another name, private, and put it in place when it is whole."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        os.close(os.open(draft, os_files.CREATING, 0o600))
+        fill(draft)
+        draft.replace(path)
+        os_files.sync_folder(path.parent)
+    except OSError as error:
+        raise Unreadable(f"it cannot be made: {reason_of(error)}").about(path) from error
+    finally:
+        for name in (draft, wal_of(draft), shm_of(draft)):
+            name.unlink(missing_ok=True)
 
 
 def identity(path: str) -> Identity:
@@ -177,9 +289,6 @@ APPLICATION = int.from_bytes(b"lstj")
 PAGE = 4096
 BUSY_SECONDS = 30.0
 
-_FIXED = (3, 51, 3)
-_BACKPORTS = ((3, 50, 7), (3, 44, 6))
-_FIRST = (3, 7, 0)
 _OLDEST = (3, 24, 0)
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _KIND = 0xFF
@@ -209,29 +318,10 @@ def connect(uri: str) -> Connection:
     )
 
 
-def is_affected(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> bool:
-    """Whether this SQLite can corrupt a database by itself when checkpoints are not locked."""
-    if version < _FIRST or version >= _FIXED:
-        return False
-    return not any(version[:2] == fix[:2] and version >= fix for fix in _BACKPORTS)
-
-
 def uri_of(path: Path, **options: str) -> str:
     """Spell a file's name as SQLite wants it."""
     query = "&".join(f"{name}={value}" for name, value in options.items())
     return f"file:{quote(str(path))}?{query}"
-
-
-def open_writable(connect: Connect, path: Path, seconds: float) -> Connection:
-    """Open an existing database for writing; others are waited for so many seconds meanwhile."""
-    connection = connect(uri_of(path, mode="rw"))
-    try:
-        ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
-        prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def prepare(connection: Connection, path: Path) -> None:
@@ -394,30 +484,6 @@ def abandon(connection: Connection) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-class ConnectionOwner(Protocol):
-    """Has connections that a forked child must leave alone."""
-
-    def forget(self) -> None:
-        """Never close them."""
-
-
-_OWNERS: weakref.WeakSet[ConnectionOwner] = weakref.WeakSet()
-
-
-def forget_in_children(owner: ConnectionOwner) -> None:
-    """Have an owner forget its connections in every child that this process forks."""
-    _OWNERS.add(owner)
-
-
-def _forget() -> None:
-    for owner in list(_OWNERS):
-        owner.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
 _TRIES = 3
 
 
@@ -515,9 +581,9 @@ class Onlookers(Readers):
         super().__init__(path, connect)
         self._lying: tuple[int, int, int, int] | None = None
         self._aside: tempfile.TemporaryDirectory[str] | None = None
-        if files.size_of(path) is None:
+        if size_of(path) is None:
             raise Unreadable("no such file").about(path)
-        files.check_one_name(path)
+        check_one_name(path)
         with self.snapshot() as connection:
             check_kind(connection, path)
 
@@ -548,10 +614,10 @@ class Onlookers(Readers):
 
     def _opened(self) -> Connection:
         """Open the database in the way that fits what lies there now."""
-        if files.size_of(files.shm_of(self.path)) is not None:
+        if size_of(shm_of(self.path)) is not None:
             self._lying = None
             return self._connect(uri_of(self.path, mode="ro", readonly_shm="1"))
-        if files.size_of(files.wal_of(self.path)):
+        if size_of(wal_of(self.path)):
             return self._connect(uri_of(self._copied(), mode="ro"))
         self._lying = stamp(self.path)
         return self._connect(uri_of(self.path, mode="ro", immutable="1"))
@@ -572,6 +638,6 @@ class Onlookers(Readers):
         # Nobody has the database open, this process neither, or the missing file would be there.
         if self._aside is None:
             self._aside = tempfile.TemporaryDirectory(prefix="lockstitch-")
-            for path in (self.path, files.wal_of(self.path)):
+            for path in (self.path, wal_of(self.path)):
                 shutil.copyfile(path, Path(self._aside.name, path.name), follow_symlinks=False)
         return Path(self._aside.name, self.path.name)

@@ -6,7 +6,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,9 @@ from lockstitch.journal.events import About, about_of
 from lockstitch.journal.records import DIGEST_SIZE, Head, JournalRecord
 from lockstitch.stores.base import Listing
 from lockstitch.stores.leases import Holder, read_holder
+from lockstitch.stores.sqlite import pieces
 from lockstitch.stores.sqlite.connections import (
+    FORKS,
     MOST,
     MOST_OF_RECORDS,
     RATIO,
@@ -25,6 +27,7 @@ from lockstitch.stores.sqlite.connections import (
     ask,
     inflate,
     too_much,
+    version_of,
 )
 
 COMPRESSED = 1
@@ -38,29 +41,17 @@ _COLUMNS = (
     " cast(holder as blob), deadline, term"
 )
 _SESSION = f"{_COLUMNS} from sessions"
+# No session has had or will have it.
+_NEXT_NUMBER = (
+    "select max(coalesce((select max(number) from sessions), 0),"
+    " coalesce((select max(number) from graves), 0)) + 1"
+)
 _RECORD = "select seq, epoch, cast(key as blob), at, body, digest, codec from events"
 _RECORD_TYPES = (int, int, bytes, int, bytes, bytes, int)
 _COLUMN_TYPES = [{kind} for kind in _RECORD_TYPES]
 
 # The name of a large value, its codec and bytes, and which of the entries names it.
 BlobRow = tuple[str, int, bytes, int]
-
-
-class LeasePlace(Protocol):
-    """A lease, as the rows know it."""
-
-    number: int
-    epoch: int
-
-
-class HeadMove(Struct, frozen=True):
-    """Where a session's head goes to, from behind ``after``, and the lease's new deadline."""
-
-    number: int
-    after: int
-    head: Head
-    changed: int
-    deadline: float
 
 
 class SessionHeadRow(Struct, frozen=True):
@@ -127,8 +118,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
     """Make a session that nobody holds; returns its number."""
     cursor = connection.execute(
         "insert into sessions (number, name, seq, digest, epoch, created, changed)"
-        " select max(coalesce((select max(number) from sessions), 0),"
-        " coalesce((select max(number) from graves), 0)) + 1, ?, ?, ?, ?, ?, ?",
+        f" {_NEXT_NUMBER}, ?, ?, ?, ?, ?, ?",
         (name, head.seq, head.digest, head.epoch, created, changed),
     )
     number = cursor.lastrowid
@@ -136,24 +126,23 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
     return number
 
 
-def take(
-    connection: Connection, place: LeasePlace, holder: Holder, deadline: float, term: float
+def take(  # noqa: PLR0913, PLR0917 - the columns of a row
+    connection: Connection, number: int, epoch: int, holder: Holder, deadline: float, term: float
 ) -> None:
     """Hand a session to a holder, under a new epoch."""
     connection.execute(
         "update sessions set epoch = ?, holder = ?, deadline = ?, term = ? where number = ?",
-        (place.epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, place.number),
+        (epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, number),
     )
 
 
-def give_back(connection: Connection, places: Iterable[LeasePlace]) -> None:
-    """Take sessions from their holders, where they are still those of these epochs."""
-    for place in places:
-        connection.execute(
-            "update sessions set holder = null, deadline = null, term = null"
-            " where number = ? and epoch = ?",
-            (place.number, place.epoch),
-        )
+def give_back(connection: Connection, number: int, epoch: int) -> None:
+    """Take a session from its holder, if that is still the one of this epoch."""
+    connection.execute(
+        "update sessions set holder = null, deadline = null, term = null"
+        " where number = ? and epoch = ?",
+        (number, epoch),
+    )
 
 
 def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bool:
@@ -165,14 +154,17 @@ def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bo
     return cursor.rowcount == 1
 
 
-def move_head(connection: Connection, move: HeadMove) -> bool:
-    """Move a session's head on; False if it is not where and whose it should be."""
-    head = move.head
-    changed = move.changed or None
+def move_head(  # noqa: PLR0913, PLR0917 - the columns of a row
+    connection: Connection, number: int, after: int, head: Head, changed: int, deadline: float
+) -> bool:
+    """Move a session's head on from behind ``after``; False if it is not where and whose it is.
+
+    ``changed`` is the time of its last record, 0 for none.
+    """
     cursor = connection.execute(
         "update sessions set seq = ?, digest = ?, changed = coalesce(?, changed), deadline = ?"
         " where number = ? and epoch = ? and seq = ?",
-        (head.seq, head.digest, changed, move.deadline, move.number, head.epoch, move.after),
+        (head.seq, head.digest, changed or None, deadline, number, head.epoch, after),
     )
     return cursor.rowcount == 1
 
@@ -186,7 +178,7 @@ def leave_at(connection: Connection, number: int, head: Head, changed: int) -> N
     )
 
 
-def cut(connection: Connection, number: int, upto: int) -> None:
+def cut_older(connection: Connection, number: int, upto: int) -> None:
     """Remove the records behind one that an earlier version wrote, and their large values."""
     connection.execute("delete from events where session = ? and seq > ?", (number, upto))
     # Where it is not known which record names a value, the first may.
@@ -199,13 +191,13 @@ def cut(connection: Connection, number: int, upto: int) -> None:
     connection.execute("delete from uses where session = ? and seq > ?", (number, least))
 
 
-def move(connection: Connection, number: int, other: int) -> None:
+def move_older(connection: Connection, number: int, other: int) -> None:
     """Move the records that an earlier version wrote, and all large values, to another number."""
     connection.execute("update events set session = ? where session = ?", (other, number))
     connection.execute("update uses set session = ? where session = ?", (other, number))
 
 
-def numbers(connection: Connection) -> set[int]:
+def older_numbers(connection: Connection) -> set[int]:
     """Return all numbers that have records of an earlier version."""
     return {row[0] for row in connection.execute("select distinct session from events")}
 
@@ -218,10 +210,7 @@ def is_session(connection: Connection, number: int) -> bool:
 
 def spare_number(connection: Connection) -> int:
     """Take a number that no session has had or will have."""
-    [(number,)] = connection.execute(
-        "select max(coalesce((select max(number) from sessions), 0),"
-        " coalesce((select max(number) from graves), 0)) + 1"
-    )
+    [(number,)] = connection.execute(_NEXT_NUMBER)
     connection.execute("update graves set number = ?", (number,))
     return int(number)
 
@@ -232,7 +221,7 @@ def remove_session(connection: Connection, number: int) -> None:
     connection.execute("update graves set number = max(number, ?)", (number,))
 
 
-def records(
+def older_records(
     connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
     """Read records that an earlier version wrote, from behind one to another, a chunk at a time."""
@@ -278,6 +267,118 @@ def last_seq(connection: Connection, number: int) -> int:
     """Return the number of a session's last record of an earlier version, 0 for none."""
     row = connection.execute("select max(seq) from events where session = ?", (number,)).fetchone()
     return row[0] if isinstance(row[0], int) else 0
+
+
+# A fork's first records are those of another session, which are not copied: it names the number of
+# its source and how far its records are taken from there; the source may be a fork itself. The
+# records of a session that was removed stay under its number as long as a fork needs them, and no
+# further than it does.
+
+
+def records(
+    connection: Connection, number: int, after: int, upto: int, where: Where
+) -> Iterator[JournalRecord]:
+    """Read a session's records from behind one to another, from wherever they are kept."""
+    if version_of(connection) < FORKS:
+        yield from older_records(connection, number, after, upto, where)
+        return
+    start = 0
+    for part, last in parts(connection, number, where):
+        end = upto if last is None else min(last, upto)
+        first = max(start, after)
+        if first < end:
+            # Of what is kept under one number, what an earlier version wrote comes first.
+            older = last_seq(connection, part)
+            if first < older:
+                yield from older_records(connection, part, first, min(end, older), where)
+                first = older
+            if first < end:
+                yield from pieces.records(connection, part, first, end, where)
+        start = end
+
+
+def parts(connection: Connection, number: int, where: Where) -> list[tuple[int, int | None]]:
+    """List the numbers that hold a session's records, and how far each does, None to its end."""
+    found: list[tuple[int, int | None]] = [(number, None)]
+    if version_of(connection) < FORKS:
+        return found
+    seen = {number}
+    while (link := _link(connection, number)) is not None:
+        number, upto = link
+        if number in seen:
+            raise Damaged("its records are said to be those of a fork of itself").about(*where)
+        seen.add(number)
+        found.append((number, upto))
+    return found[::-1]
+
+
+def _link(connection: Connection, number: int) -> tuple[int, int] | None:
+    row: tuple[int, int] | None = connection.execute(
+        "select source, upto from forks where session = ?", (number,)
+    ).fetchone()
+    return row
+
+
+def join(connection: Connection, number: int, source: int, upto: int) -> None:
+    """Make the first records of a new session those of another one."""
+    while (link := _link(connection, source)) is not None and upto <= link[1]:
+        source = link[0]
+    if upto:
+        connection.execute(
+            "insert into forks (session, source, upto) values (?, ?, ?)", (number, source, upto)
+        )
+
+
+def remove(connection: Connection, number: int) -> None:
+    """Remove all records of a session that stays; forks keep what they need of them."""
+    if not _needed(connection, number):
+        source = _removed(connection, number)
+        if source is not None:
+            let_go(connection, source)
+        return
+    other = spare_number(connection)
+    pieces.move(connection, number, other)
+    move_older(connection, number, other)
+    connection.execute("update forks set session = ? where session = ?", (other, number))
+    connection.execute("update forks set source = ? where source = ?", (other, number))
+    let_go(connection, other)
+
+
+def let_go(connection: Connection, number: int | None) -> None:
+    """Remove what no fork needs of the records of a session that is gone, if it is."""
+    while number is not None and not is_session(connection, number):
+        needed = _needed(connection, number)
+        if needed:
+            pieces.cut(connection, number, needed)
+            cut_older(connection, number, needed)
+            return
+        number = _removed(connection, number)
+
+
+def _removed(connection: Connection, number: int) -> int | None:
+    """Remove all that is kept under a number; returns the number that it forked."""
+    pieces.cut(connection, number, 0)
+    cut_older(connection, number, 0)
+    link = _link(connection, number)
+    connection.execute("delete from forks where session = ?", (number,))
+    return None if link is None else link[0]
+
+
+def _needed(connection: Connection, number: int) -> int:
+    """How many of a number's records forks need."""
+    [(upto,)] = connection.execute("select max(upto) from forks where source = ?", (number,))
+    return upto or 0
+
+
+def unneeded_numbers(connection: Connection) -> list[int]:
+    """List the numbers that have records, or are forks, and that nobody needs."""
+    found = older_numbers(connection)
+    known = {row[0] for row in connection.execute("select number from sessions")}
+    if version_of(connection) >= FORKS:
+        found |= pieces.numbers(connection)
+        found |= {row[0] for row in connection.execute("select session from forks")}
+        known |= {row[0] for row in connection.execute("select source from forks")}
+    return sorted(found - known)
 
 
 def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[BlobRow]) -> None:

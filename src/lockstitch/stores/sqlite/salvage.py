@@ -22,7 +22,7 @@ from lockstitch.errors import Damaged, Held, Unreadable, Where
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
 from lockstitch.stores.base import Listed, require_stamp
-from lockstitch.stores.sqlite import pieces, records, rows
+from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite.connections import (
     FORKS,
     MOST_OF_RECORDS,
@@ -306,7 +306,7 @@ def remains(connection: Connection, name: str, where: Where) -> Remains:
 def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
     """Read what is there of a session under all numbers that hold records of it."""
     try:
-        parts = records.parts(connection, number, Where())
+        parts = rows.parts(connection, number, Where())
     except (Damaged, sqlite3.DatabaseError):
         parts = [(number, None)]
     found: list[Remnant] = []
@@ -320,7 +320,7 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
         start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
     if not found and head is not None and head.seq:
         # The session's own number may have changed: its records are those that end as it says.
-        for other in records.unneeded_numbers(connection):
+        for other in rows.unneeded_numbers(connection):
             found = [*PieceRecovery(connection, other, head.seq).remnants()]
             if any(one.record is not None and one.record.digest == head.digest for one in found):
                 return found, is_torn

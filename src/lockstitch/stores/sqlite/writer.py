@@ -16,8 +16,14 @@ from typing import Any
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, Where, reason_of
 from lockstitch.files import os_files
-from lockstitch.stores.group_commit import CommitJob, GroupCommit, LockFile, own_copy
-from lockstitch.stores.sqlite import connections, files
+from lockstitch.stores.group_commit import (
+    CommitJob,
+    GroupCommit,
+    LockFile,
+    forget_in_children,
+    own_copy,
+)
+from lockstitch.stores.sqlite import connections
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
 
 
@@ -79,10 +85,10 @@ class SqliteWriter:
         self._timeout = BUSY_SECONDS if timeout is None else timeout
         self.generation = 0
         self._name = str(path)
-        self._log = connections.WatchedName(files.wal_of(path))
+        self._log = connections.WatchedName(connections.wal_of(path))
         self._connect = connect
         self._written = written
-        self._lock = LockFile(files.lock_of(path))
+        self._lock = LockFile(connections.lock_of(path))
         self._connection: Connection | None = None
         self._files: tuple[connections.Identity, connections.Identity] | None = None
         # The bytes in the log that were not moved to the database yet; a job adds its own.
@@ -95,7 +101,7 @@ class SqliteWriter:
         self._refusal: LockstitchError | None = None
         self._commits = GroupCommit(self._transact, Where(str(path)))
         self._look()
-        connections.forget_in_children(self)
+        forget_in_children(self)
 
     def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
         """Run something in a transaction, perhaps with others', and return what it returns.
@@ -106,7 +112,7 @@ class SqliteWriter:
         return self._commits.do(run, time.monotonic() + self._timeout if until is None else until)
 
     def scrub(self, run: Callable[[Connection], Any]) -> Any:
-        """Run something that removes rows, and leave nothing of them in the files."""
+        """Run something that removes rows, and leave nothing of them in the connections."""
 
         def job(connection: Connection) -> Any:
             result = run(connection)
@@ -141,7 +147,9 @@ class SqliteWriter:
         return freed
 
     def _size(self) -> int:
-        return sum(files.size_of(path) or 0 for path in (self.path, files.wal_of(self.path)))
+        return sum(
+            connections.size_of(path) or 0 for path in (self.path, connections.wal_of(self.path))
+        )
 
     def open(self) -> None:
         """Open the database now, and make it if it is not there.
@@ -307,10 +315,10 @@ class SqliteWriter:
     def _look(self) -> None:
         """Look whose database it is before any file is made and SQLite may recover anything."""
         connections.check_usable(self.path)
-        files.check_one_name(self.path)
-        self._is_there = bool(files.size_of(self.path))
+        connections.check_one_name(self.path)
+        self._is_there = bool(connections.size_of(self.path))
         if not self._is_there:
-            files.make_folders(self.path.parent)
+            connections.make_folders(self.path.parent)
             return
         uri = connections.uri_of(self.path, mode="ro", immutable="1")
         try:
@@ -318,7 +326,9 @@ class SqliteWriter:
                 connections.check_kind(connection, self.path)
         except sqlite3.Error as error:
             # After a crash the log may hold pages that the database lacks: SQLite will tell.
-            if not connections.is_corrupt(error) or not files.size_of(files.wal_of(self.path)):
+            if not connections.is_corrupt(error) or not connections.size_of(
+                connections.wal_of(self.path)
+            ):
                 raise connections.translate_error(error, self.path) from error
 
     def _open(self, until: float) -> Connection:
@@ -326,17 +336,19 @@ class SqliteWriter:
         self._look()
         seconds = max(until - time.monotonic(), 0.0)
         try:
-            if not files.size_of(self.path):
-                files.check_alone(self.path)
-                files.create(self.path, lambda draft: connections.fill(self._connect, draft))
-            connection = connections.open_writable(self._connect, self.path, seconds)
+            if not connections.size_of(self.path):
+                connections.check_alone(self.path)
+                connections.create(self.path, lambda draft: connections.fill(self._connect, draft))
+            connection = self._connect(connections.uri_of(self.path, mode="rw"))
             try:
+                connections.ask(connection, f"pragma busy_timeout={seconds * 1000:.0f}")
+                connections.prepare(connection, self.path)
                 connection.execute("begin immediate")
                 connections.check_kind(connection, self.path)
                 connections.migrate(connection)
                 connection.execute("commit")
                 self._files = (connections.identity(self._name), self._log.identity())
-                self.unchecked = files.size_of(files.wal_of(self.path)) or 0
+                self.unchecked = connections.size_of(connections.wal_of(self.path)) or 0
                 # SQLite passes over a failure to make the log's name durable.
                 os_files.sync_folder(self.path.parent)
             except BaseException:
@@ -369,7 +381,7 @@ class SqliteWriter:
         try:
             assert self._connection is not None  # noqa: S101
             self._connection.execute("pragma wal_checkpoint(passive)").fetchall()
-            if self._must_scrub or (files.size_of(files.wal_of(self.path)) or 0) > HUGE:
+            if self._must_scrub or (connections.size_of(connections.wal_of(self.path)) or 0) > HUGE:
                 self._shrink(self._connection, PATIENCE if self._must_scrub else 0.0)
         except (sqlite3.Error, OSError):
             self._drop()
