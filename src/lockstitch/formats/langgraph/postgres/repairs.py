@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from psycopg.types.json import Jsonb
 
 from lockstitch.errors import Conflict, LockstitchError, Moved, Unreadable, Unsure, UsageError
+from lockstitch.formats.langgraph.postgres import UndoneThread
 from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema, ServerGone
 from lockstitch.formats.langgraph.postgres.reading import LoadedThread, ThreadReader
 from lockstitch.formats.langgraph.snapshot import MSGPACK, Coded, RepairedCheckpoint, session_name
@@ -274,13 +275,6 @@ class PastRun(Struct, frozen=True):
     made: datetime
     repairs: int
     undone: int
-
-
-class UndoneThread(Struct, frozen=True):
-    """A thread whose repair was undone; ``error`` says why it was not."""
-
-    session: str
-    error: str | None = None
 
 
 def past_runs(database: Database, home: LangGraphSchema) -> list[PastRun]:
