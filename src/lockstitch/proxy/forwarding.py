@@ -30,8 +30,6 @@ from lockstitch.proxy.http import (
     NotKept,
     Passage,
     ProxyRoute,
-    RecordedExchange,
-    Recorder,
     Replayed,
     chunks,
     is_sound,
@@ -49,6 +47,8 @@ from lockstitch.proxy.settings import (
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+
+    from lockstitch.proxy.recording import StoreExchange, StoreRecorder
 
 BOUNDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 
@@ -106,48 +106,36 @@ def sum_metrics(many: Iterable[Metrics]) -> Metrics:
 
 def prometheus_text(found: Metrics) -> str:
     """Return the counters in Prometheus' text format."""
-    lines = [
-        *_head_lines("requests_total", "counter", "Requests answered, by route and status."),
-        *_count_lines("requests_total", "route status", found.requests),
-        *_head_lines("repairs_total", "counter", "What was repaired in requests, by code."),
-        *_count_lines("repairs_total", "code", found.healed),
-        *_head_lines("left_total", "counter", "What could not be repaired in requests, by code."),
-        *_count_lines("left_total", "code", found.left),
-        *_head_lines("errors_total", "counter", "Failures on the way, by kind."),
-        *_count_lines("errors_total", "kind", found.errors),
-        *_head_lines("retries_total", "counter", "Requests sent once more after a refusal."),
-        f"lockstitch_proxy_retries_total {found.retries}",
-        *_head_lines("running", "gauge", "Requests being served now."),
-        f"lockstitch_proxy_running {found.running}",
-        *_head_lines("added_seconds", "histogram", "Time from a whole request to its sending on."),
-        *_histogram_lines(found),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _head_lines(name: str, kind: str, what: str) -> list[str]:
-    return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
-
-
-def _count_lines(name: str, labels: str, counts: Counts) -> list[str]:
-    """Return a line for each count; a key of several words has a label for each."""
     lines: list[str] = []
-    for key, number in sorted(counts.items()):
-        pairs = zip(labels.split(), key.split(), strict=True)
-        shown = ",".join(f'{label}="{word}"' for label, word in pairs)
-        lines.append(f"lockstitch_proxy_{name}{{{shown}}} {number}")
-    return lines
 
+    def add_head(name: str, kind: str, what: str) -> str:
+        whole = f"lockstitch_proxy_{name}"
+        lines.extend((f"# HELP {whole} {what}", f"# TYPE {whole} {kind}"))
+        return whole
 
-def _histogram_lines(found: Metrics) -> list[str]:
-    lines: list[str] = []
+    for name, what, labels, counts in (
+        ("requests", "Requests answered, by route and status.", "route status", found.requests),
+        ("repairs", "What was repaired in requests, by code.", "code", found.healed),
+        ("left", "What could not be repaired in requests, by code.", "code", found.left),
+        ("errors", "Failures on the way, by kind.", "kind", found.errors),
+    ):
+        whole = add_head(f"{name}_total", "counter", what)
+        for key, number in sorted(counts.items()):
+            # a key of several words has a label for each
+            pairs = zip(labels.split(), key.split(), strict=True)
+            shown = ",".join(f'{label}="{word}"' for label, word in pairs)
+            lines.append(f"{whole}{{{shown}}} {number}")
+    whole = add_head("retries_total", "counter", "Requests sent once more after a refusal.")
+    lines.append(f"{whole} {found.retries}")
+    whole = add_head("running", "gauge", "Requests being served now.")
+    lines.append(f"{whole} {found.running}")
+    whole = add_head("added_seconds", "histogram", "Time from a whole request to its sending on.")
     seen = 0
     for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
         seen += number
-        lines.append(f'lockstitch_proxy_added_seconds_bucket{{le="{bound}"}} {seen}')
-    lines.append(f"lockstitch_proxy_added_seconds_sum {found.added_sum:.6f}")
-    lines.append(f"lockstitch_proxy_added_seconds_count {seen}")
-    return lines
+        lines.append(f'{whole}_bucket{{le="{bound}"}} {seen}')
+    lines += [f"{whole}_sum {found.added_sum:.6f}", f"{whole}_count {seen}"]
+    return "\n".join(lines) + "\n"
 
 
 # What is larger takes a while to heal, or even to read: that is done in a thread of its own.
@@ -216,7 +204,7 @@ class ServedRequest(Struct):
     headers: http.Headers
     data: bytes = b""
     decision: HealDecision = HealDecision(b"")
-    exchange: RecordedExchange | None = None
+    exchange: StoreExchange | None = None
     retried: bool = False
     error: str = ""
     refusal: bytes | None = None
@@ -235,7 +223,7 @@ class Proxy:
         settings: Settings,
         session: aiohttp.ClientSession,
         log: Log,
-        recorder: Recorder | None = None,
+        recorder: StoreRecorder | None = None,
         keys: Credentials | None = None,
     ) -> None:
         self.settings = settings
@@ -385,7 +373,7 @@ class Proxy:
 
     def _begin_recording(
         self, asked: ServedRequest, plain: bytes | None
-    ) -> asyncio.Task[RecordedExchange] | None:
+    ) -> asyncio.Task[StoreExchange] | None:
         if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
             return None
         asked.headers = http.ask_for_readable(asked.headers, http.readable_encodings())
@@ -457,7 +445,7 @@ class Proxy:
         response = web.StreamResponse(
             status=reply.status,
             reason=reply.reason,
-            headers=[*http.return_headers(reply.raw_headers), *notes],
+            headers=[*http.forward_headers(reply.raw_headers, frozenset()), *notes],
         )
         source: BodySource = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None

@@ -224,8 +224,15 @@ class _BodyDocument:
         """Return where the members of a list or an object stand."""
         found = self.scanned.get(start)
         if found is None:
-            scan = _scan_elements if type(value) is list else _scan_members
-            found = self.scanned[start] = scan(self.data, start, end)
+            try:
+                text = self.data[start:end]
+                if type(value) is list:
+                    found = _place_elements(self.data, start, _ELEMENTS.decode(text))
+                else:
+                    found = _place_members(self.data, start, _MEMBERS.decode(text))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # only Python reads it
+            found = self.scanned[start] = found or _scan_slowly(self.data, start, end)
         return found
 
 
@@ -256,11 +263,8 @@ def _locate(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]
             rest += [((*path, at), inner) for at, inner in enumerate(one)]
 
 
-def _scan_elements(data: bytes, start: int, end: int) -> Members:
-    try:
-        texts = _ELEMENTS.decode(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _scan_slowly(data, start, end)
+def _place_elements(data: bytes, start: int, texts: list[Raw]) -> Members:
+    """Find the elements of a list whose texts are known."""
     starts: list[int] = []
     ends: list[int] = []
     at = _skip(data, start + 1)
@@ -277,15 +281,7 @@ def _scan_elements(data: bytes, start: int, end: int) -> Members:
     return Members([*range(len(starts))], starts, starts, ends)
 
 
-def _scan_members(data: bytes, start: int, end: int) -> Members:
-    try:
-        texts = _MEMBERS.decode(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _scan_slowly(data, start, end)
-    return _walk_members(data, start, texts) or _scan_slowly(data, start, end)
-
-
-def _walk_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
+def _place_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
     """Find the members of an object whose values are known; None if a key is there twice."""
     found = Members([], [], [], [])
     at = _skip(data, start + 1)
