@@ -1,4 +1,4 @@
-"""What the provider answers, and what goes wrong with it to order."""
+"""What the provider answers, and the faults that it is asked for."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Silence(Struct, frozen=True):
 
 
 class DeliveryEnd(Enum):
-    """How an answer ended: whole, cut off to order, or because its client went away."""
+    """How an answer ended: whole, cut off by a fault, or because its client went away."""
 
     WHOLE = "whole"
     CUT = "cut"

@@ -126,7 +126,7 @@ _SUMMARY = re.compile(r"\bsummar(?:y|ise|ize)", re.IGNORECASE)
 class RequestEntry(Struct, frozen=True):
     """A line of the log: what came and what became of it, never what it said.
 
-    ``status`` is 0 where the connection was dropped, ``fault`` what went wrong to order.
+    ``status`` is 0 where the connection was dropped, ``fault`` what was made to go wrong.
     """
 
     number: int
