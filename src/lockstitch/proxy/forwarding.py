@@ -38,7 +38,7 @@ from lockstitch.proxy.http import (
 from lockstitch.proxy.settings import (
     Credentials,
     Settings,
-    Target,
+    Upstream,
     profile_for,
     sign,
     upstream_for,
@@ -195,11 +195,12 @@ class _Body(aiohttp.Payload):
 
 
 class ServedRequest(Struct):
-    """A request while it is served."""
+    """A request while it is served; ``path`` and ``query`` are those that the upstream sees."""
 
     request: web.BaseRequest
     route: ProxyRoute
-    target: Target
+    upstream: Upstream
+    path: str
     query: str
     headers: http.Headers
     data: bytes = b""
@@ -212,7 +213,8 @@ class ServedRequest(Struct):
     @property
     def url(self) -> URL:
         """The address at the upstream, spelled as the client spelled it."""
-        return URL(self.target.url + (f"?{self.query}" if self.query else ""), encoded=True)
+        query = f"?{self.query}" if self.query else ""
+        return URL(self.upstream.url.rstrip("/") + self.path + query, encoded=True)
 
 
 class Proxy:
@@ -249,12 +251,13 @@ class Proxy:
                 return self._answer_itself(request, path)
             route = route_of(request.method, path, request.headers)
             self._admit(request, path, token)
-            asked, route = self._request_to(request, path, query)
+            asked = self._request_to(request, path, query)
+            route = asked.route
             if route.is_known:
                 return await self._serve_conversation(asked)
             # Send on what nobody here knows, as it comes.
             body = _read_chunks(request, self.settings)
-            if asked.target.upstream.sign:
+            if asked.upstream.sign:
                 data = b"".join([chunk async for chunk in body])
                 return await self._pass_reply(asked, await self._send(asked, _Body(data)))
             has_body = asked.request.body_exists
@@ -302,9 +305,7 @@ class Proxy:
         if length is not None and length > self.settings.max_body:
             raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
 
-    def _request_to(
-        self, request: web.BaseRequest, path: str, query: str
-    ) -> tuple[ServedRequest, ProxyRoute]:
+    def _request_to(self, request: web.BaseRequest, path: str, query: str) -> ServedRequest:
         upstreams = self.settings.upstreams
         upstream, rest = without_prefix(upstreams, path)
         route = route_of(request.method, rest, request.headers)
@@ -312,7 +313,7 @@ class Proxy:
         if upstream is None:
             raise RefusedRequest(404, "no upstream is configured for this path")
         passed = http.forward_headers(request.raw_headers)
-        return ServedRequest(request, route, Target(upstream, rest), query, passed), route
+        return ServedRequest(request, route, upstream, rest, query, passed)
 
     async def _serve_conversation(self, asked: ServedRequest) -> web.StreamResponse:
         """Read a conversation, heal it if need be, and send it on."""
@@ -356,7 +357,7 @@ class Proxy:
         asked.decision = HealDecision(asked.data)
         if plain is None:
             return
-        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        profile = profile_for(asked.upstream, asked.route.dialect)
         try:
             found = await _decide_on(plain, profile, asked.route.model)
         except Exception as error:
@@ -394,7 +395,7 @@ class Proxy:
         if reply.headers.get("Content-Encoding") or (reply.content_length or 0) > _LONGEST_REFUSAL:
             return reply
         text = asked.refusal = await reply.read()
-        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        profile = profile_for(asked.upstream, asked.route.dialect)
         try:
             found = await asyncio.to_thread(
                 look_again, plain, asked.decision, profile, asked.route.model, text
@@ -415,7 +416,7 @@ class Proxy:
     async def _send(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
         method, passed = asked.request.method, asked.headers
-        if self.keys is not None and asked.target.upstream.sign and isinstance(body, _Body):
+        if self.keys is not None and asked.upstream.sign and isinstance(body, _Body):
             now = datetime.now(UTC)
             passed = sign(method, str(asked.url), passed, body.data, self.keys, now)
         try:
@@ -426,7 +427,7 @@ class Proxy:
                 headers=passed,
                 skip_auto_headers=_NO_DEFAULTS,
                 allow_redirects=False,
-                proxy=asked.target.upstream.proxy or None,
+                proxy=asked.upstream.proxy or None,
             )
         except TimeoutError as error:
             text = f"the upstream does not answer in time ({type(error).__name__})"

@@ -242,18 +242,6 @@ def check_settings(settings: Settings) -> Settings:
     return settings
 
 
-class Target(Struct, frozen=True):
-    """Where one request goes: the upstream, and the path that it sees."""
-
-    upstream: Upstream
-    path: str
-
-    @property
-    def url(self) -> str:
-        """The whole address, without the query."""
-        return self.upstream.url.rstrip("/") + self.path
-
-
 def without_prefix(upstreams: tuple[Upstream, ...], path: str) -> tuple[Upstream | None, str]:
     """Return the upstream whose prefix a path has, the longest first, and the rest of the path."""
     for upstream in sorted(upstreams, key=lambda one: len(one.prefix), reverse=True):
