@@ -227,7 +227,10 @@ def _value(default: Any) -> str:
 
 
 def members_of(value: type) -> Iterator[tuple[str, _Member]]:
-    """The public methods and properties of a class, its own and those of our bases, in order."""
+    """The public methods and properties of a class, its own and those of our bases, in order.
+
+    One whose docstring begins with ``Internal:`` is for other modules of the package only.
+    """
     fields = {name for name, _, _ in fields_of(value)}
     seen = set(fields)
     for base in value.__mro__:
@@ -237,7 +240,8 @@ def members_of(value: type) -> Iterator[tuple[str, _Member]]:
             made = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             is_method = inspect.isfunction(made) or isinstance(made, property)
             is_cached = type(made).__name__ == "cached_property"
-            if not name.startswith("_") and name not in seen and (is_method or is_cached):
+            is_internal = name.startswith("_") or (made.__doc__ or "").startswith("Internal:")
+            if not is_internal and name not in seen and (is_method or is_cached):
                 seen.add(name)
                 yield name, made
 

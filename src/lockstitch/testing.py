@@ -72,8 +72,8 @@ def _describe_findings(findings: Sequence[Finding]) -> str:
 class Received:
     """One request that came to the provider, and what became of it.
 
-    ``status`` is 0 where the connection was dropped to order. ``body`` is the parsed body, empty
-    if it was no JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` to order,
+    ``status`` is 0 where a fault dropped the connection. ``body`` is the parsed body, empty
+    if it was no JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` by a fault,
     ``gone`` because the client went away; "" as long as it goes on.
     """
 

@@ -107,7 +107,7 @@ class RepairPlan(Struct):
     quarantine: list[Quarantined]
     data: bytes = b""
 
-    __repr__ = repr_without("before", "after")
+    __repr__ = repr_without("before", "after", "data")
 
     @property
     def changed(self) -> bool:

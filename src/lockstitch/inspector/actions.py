@@ -21,7 +21,6 @@ from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
-from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import operations
 from lockstitch.sources import source as places
 from lockstitch.sources.source import OWN, Opened, Report, Source
@@ -189,8 +188,3 @@ def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
     data = found.source.form.fork(found.transcript, place)
     stem = Path(found.source.path).name.partition(".")[0]
     return data, f"{stem}-branch-{place}.jsonl"
-
-
-def is_put_aside(subject: Subject) -> bool:
-    """Whether a session is what a repair of a store put aside."""
-    return subject.is_own and is_aside(str(subject.session))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from itertools import zip_longest
@@ -28,7 +28,7 @@ from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.formats.repair import RepairOptions
 from lockstitch.journal.events import Rewound
 from lockstitch.redaction import redact_value
-from lockstitch.repair.draft import Change, Quarantined
+from lockstitch.repair.draft import Change
 from lockstitch.rules import NOTE, Finding
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import compaction, listing, operations
@@ -82,11 +82,6 @@ def shorten_home(path: str) -> str:
 def make_stamp(*parts: object) -> str:
     """Return a text that is another one for another plan."""
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def describe_quarantine(quarantine: Iterable[Quarantined]) -> list[dict[str, Any]]:
-    """Return where what has to go stood, and how large it is."""
-    return [{"code": one.code, "place": one.place, "size": one.size} for one in quarantine]
 
 
 def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
@@ -193,7 +188,9 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     stamp = make_stamp(digest, wanted, [structs.astuple(one) for one in different])
     made = Preview("repair", "Repair this session", "Repair", stamp)
     made.changes, made.remaining = outlook.changes, outlook.remaining
-    made.quarantine = describe_quarantine(outlook.quarantine)
+    made.quarantine = [
+        {"code": one.code, "place": one.place, "size": one.size} for one in outlook.quarantine
+    ]
     made.records = compare_records(different, reveal=options.get("reveal") is True)
     made.more = max(len(different) - MOST_RECORDS, 0)
     wrong = ", ".join(

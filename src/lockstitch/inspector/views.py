@@ -25,6 +25,7 @@ from lockstitch.journal.queries import SearchWords
 from lockstitch.redaction import redact_value
 from lockstitch.rules import RULES, Finding
 from lockstitch.session.listing import list_sessions
+from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import listing
 from lockstitch.sources.listing import problems
 from lockstitch.sources.source import OWN, Report
@@ -163,7 +164,7 @@ def list_row(subject: Subject, report: Report) -> dict[str, Any]:
         "notes": len(report.findings) if report.status == "notes" else 0,
         "resume": summary.resume_line(),
         "is_own": is_own,
-        "is_aside": summary.is_aside or actions.is_put_aside(subject),
+        "is_aside": summary.is_aside or (subject.is_own and is_aside(str(subject.session))),
     }
 
 

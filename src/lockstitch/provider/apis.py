@@ -94,7 +94,9 @@ class AnsweredTurn(Struct, frozen=True):
 class Wire(ABC):
     """One API: its addresses, what it needs in a body, and its shapes.
 
-    ``paths`` matches every path that belongs to the API, also those without a route.
+    ``paths`` matches every path that belongs to the API, also those without a route. ``tool_name``
+    is where a declared tool has its name. ``lack`` and ``no_object`` are what the API says when a
+    required field is not there, and to a body that is not a JSON object.
     """
 
     dialect: ClassVar[str]
@@ -102,14 +104,17 @@ class Wire(ABC):
     paths: ClassVar[re.Pattern[str]]
     required: ClassVar[tuple[str, ...]]
     list_key: ClassVar[str]
+    tool_name: ClassVar[tuple[str, ...]] = ("name",)
+    lack: ClassVar[str]
+    no_object: ClassVar[str] = "The request body is not valid JSON."
     # What the API says with a status that is no fault of the request.
     failures: ClassVar[dict[int, str]]
     # Whether a text may stand in the place of the list.
     takes_text: ClassVar[bool] = False
 
-    @abstractmethod
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         """Return the names of the tools that a request offers."""
+        return tool_names(body.get("tools"), *self.tool_name)
 
     @abstractmethod
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
@@ -127,13 +132,13 @@ class Wire(ABC):
         """Return what the API says when it fails with a status."""
         return self.failures.get(status) or _PHRASES.get(status, "Error")
 
-    @abstractmethod
     def lacks(self, field: str) -> str:
         """Return what the API says when a required field is not there."""
+        return self.lack.format(field=field)
 
-    @abstractmethod
     def not_json(self) -> str:
         """Return what the API says to a body that is not a JSON object."""
+        return self.no_object
 
     def counted(self, tokens: int) -> dict[str, Any]:
         """Return the answer to a request that asks for the number of its tokens only."""
@@ -222,10 +227,8 @@ class AnthropicApi(Wire):
     paths = re.compile(r"/v1/(messages|complete)\b")
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
+    lack = "{field}: Field required"
     failures = _ANTHROPIC_FAILURES
-
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        return tool_names(body.get("tools"), "name")
 
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         usage = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
@@ -259,12 +262,6 @@ class AnthropicApi(Wire):
         error = {"type": _ANTHROPIC_KINDS.get(status, _ANTHROPIC_OTHER), "message": text}
         body = {"type": "error", "error": error, "request_id": f"req_{ident}"}
         return ErrorReply(body, {"request-id": f"req_{ident}"})
-
-    def lacks(self, field: str) -> str:
-        return f"{field}: Field required"
-
-    def not_json(self) -> str:
-        return "The request body is not valid JSON."
 
 
 def _anthropic_opening(turn: AnsweredTurn) -> dict[str, Any]:
@@ -342,6 +339,8 @@ class GeminiApi(Wire):
     paths = re.compile(r"/v1(beta|alpha)|/v1[a-z0-9]*(/.*)?/models/[^/]*:")
     required = ("contents",)
     list_key = "contents"
+    lack = "* GenerateContentRequest.{field}: {field} is not specified\n"
+    no_object = "Invalid JSON payload received. Unexpected token."
     failures = _GEMINI_FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
@@ -378,12 +377,6 @@ class GeminiApi(Wire):
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
         kind = _GEMINI_STATUSES.get(status, "INVALID_ARGUMENT")
         return ErrorReply({"error": {"code": status, "message": text, "status": kind}})
-
-    def lacks(self, field: str) -> str:
-        return f"* GenerateContentRequest.{field}: {field} is not specified\n"
-
-    def not_json(self) -> str:
-        return "Invalid JSON payload received. Unexpected token."
 
 
 def _gemini_parts(turn: AnsweredTurn) -> list[dict[str, Any]]:
@@ -465,13 +458,16 @@ class BedrockApi(Wire):
     paths = re.compile(r"/model/")
     required = ("messages",)
     list_key = "messages"
+    tool_name = ("toolSpec", "name")
+    lack = (
+        "1 validation error detected: Value at '{field}' failed to satisfy constraint: "
+        "Member must not be null"
+    )
     failures = _BEDROCK_FAILURES
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         config = body.get("toolConfig")
-        return tool_names(
-            config.get("tools") if isinstance(config, dict) else None, "toolSpec", "name"
-        )
+        return super().tools(config) if isinstance(config, dict) else set()
 
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         message = {"role": "assistant", "content": _bedrock_blocks(turn)}
@@ -503,15 +499,6 @@ class BedrockApi(Wire):
         kind = _BEDROCK_KINDS.get(status, "ValidationException")
         headers = {"x-amzn-errortype": kind, "x-amzn-requestid": ident}
         return ErrorReply({"message": text}, headers)
-
-    def lacks(self, field: str) -> str:
-        return (
-            f"1 validation error detected: Value at '{field}' failed to satisfy constraint: "
-            "Member must not be null"
-        )
-
-    def not_json(self) -> str:
-        return "The request body is not valid JSON."
 
 
 def _bedrock_blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:

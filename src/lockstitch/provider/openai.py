@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 from lockstitch.dialects import OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.provider.apis import (
@@ -18,7 +18,6 @@ from lockstitch.provider.apis import (
     json_of,
     pieces,
     sse_event,
-    tool_names,
 )
 
 _OTHER = ("invalid_request_error", None)
@@ -32,23 +31,29 @@ _KINDS: dict[int, tuple[str, str | None]] = {
     504: ("server_error", None),
     529: ("service_unavailable_error", None),
 }
-FAILURES = {
-    429: "Rate limit reached. Please try again later.",
-    500: "The server had an error while processing your request. Sorry about that!",
-    503: "The engine is currently overloaded, please try again later",
-    529: "The engine is currently overloaded, please try again later",
-}
 
 
-def openai_refusal(status: int, text: str, ident: str, list_key: str) -> ErrorReply:
-    """Return an error; one that is about the conversation names the field it is in."""
-    kind, code = _KINDS.get(status, _OTHER)
-    param = list_key if status == INVALID else None
-    error = {"message": text, "type": kind, "param": param, "code": code}
-    return ErrorReply({"error": error}, {"x-request-id": f"req_{ident}"})
+class _OpenAiApi(Wire):
+    """What both APIs have in common."""
+
+    lack = "Missing required parameter: '{field}'."
+    no_object = "We could not parse the JSON body of your request."
+    failures: ClassVar = {
+        429: "Rate limit reached. Please try again later.",
+        500: "The server had an error while processing your request. Sorry about that!",
+        503: "The engine is currently overloaded, please try again later",
+        529: "The engine is currently overloaded, please try again later",
+    }
+
+    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
+        """Return an error; one that is about the conversation names the field it is in."""
+        kind, code = _KINDS.get(status, _OTHER)
+        param = self.list_key if status == INVALID else None
+        error = {"message": text, "type": kind, "param": param, "code": code}
+        return ErrorReply({"error": error}, {"x-request-id": f"req_{ident}"})
 
 
-class ChatApi(Wire):
+class ChatApi(_OpenAiApi):
     """``POST /v1/chat/completions``."""
 
     dialect = OPENAI_CHAT
@@ -56,10 +61,7 @@ class ChatApi(Wire):
     paths = re.compile(r"/v1/(chat|completions|embeddings)\b")
     required = ("model", "messages")
     list_key = "messages"
-    failures = FAILURES
-
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        return tool_names(body.get("tools"), "function", "name")
+    tool_name = ("function", "name")
 
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "refusal": None}
@@ -90,16 +92,8 @@ class ChatApi(Wire):
             yield _chunk({**envelope, "choices": [], "usage": _chat_usage(turn)})
         yield b"data: [DONE]\n\n"
 
-    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        return openai_refusal(status, text, ident, self.list_key)
-
     def lacks(self, field: str) -> str:
-        if field == "model":
-            return "you must provide a model parameter"
-        return f"Missing required parameter: '{field}'."
-
-    def not_json(self) -> str:
-        return "We could not parse the JSON body of your request."
+        return "you must provide a model parameter" if field == "model" else super().lacks(field)
 
 
 def _envelope(turn: AnsweredTurn, kind: str) -> dict[str, Any]:
@@ -153,7 +147,7 @@ def _chunk(data: Mapping[str, Any]) -> bytes:
 Events = Iterator[dict[str, Any]]
 
 
-class ResponsesApi(Wire):
+class ResponsesApi(_OpenAiApi):
     """``POST /v1/responses``."""
 
     dialect = OPENAI_RESPONSES
@@ -162,10 +156,6 @@ class ResponsesApi(Wire):
     paths = re.compile(r"/v1/responses\b")
     required = ("model", "input")
     list_key = "input"
-    failures = FAILURES
-
-    def tools(self, body: Mapping[str, Any]) -> set[str]:
-        return tool_names(body.get("tools"), "name")
 
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         return _response(turn, "completed", _items(turn))
@@ -174,15 +164,6 @@ class ResponsesApi(Wire):
         numbers = count()
         for data in _events(turn):
             yield sse_event({**data, "sequence_number": next(numbers)})
-
-    def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        return openai_refusal(status, text, ident, self.list_key)
-
-    def lacks(self, field: str) -> str:
-        return f"Missing required parameter: '{field}'."
-
-    def not_json(self) -> str:
-        return "We could not parse the JSON body of your request."
 
 
 def _response(turn: AnsweredTurn, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:

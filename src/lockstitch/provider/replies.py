@@ -1,4 +1,4 @@
-"""What the provider answers, and what goes wrong with it to order."""
+"""What the provider answers, and the faults that it is asked for."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Silence(Struct, frozen=True):
 
 
 class DeliveryEnd(Enum):
-    """How an answer ended: whole, cut off to order, or because its client went away."""
+    """How an answer ended: whole, cut off by a fault, or because its client went away."""
 
     WHOLE = "whole"
     CUT = "cut"
@@ -259,20 +259,16 @@ class Script:
         self._left += replies
 
     def reply(self, request: Incoming) -> Reply:
-        """Return the reply for a request, and use it up."""
-        return self.answer(request.tools)
-
-    def preview(self, request: Incoming) -> Reply:
-        """Return the reply for a request that will not get all of it; it stays the next one."""
-        return self._left[0] if self._fits(request.tools) else OK
-
-    def answer(self, tools: AbstractSet[str]) -> Reply:
-        """Return the reply for a request that offers these tools.
+        """Return the reply for a request, and use it up.
 
         A reply with calls waits for a request that offers all of them: clients also send
         requests of their own, for a title or a summary, and those must not use it up.
         """
-        return self._left.pop(0) if self._fits(tools) else OK
+        return self._left.pop(0) if self._fits(request.tools) else OK
+
+    def preview(self, request: Incoming) -> Reply:
+        """Return the reply for a request that will not get all of it; it stays the next one."""
+        return self._left[0] if self._fits(request.tools) else OK
 
     def _fits(self, tools: AbstractSet[str]) -> bool:
         return bool(self._left) and all(call.name in tools for call in self._left[0].calls)

@@ -78,29 +78,6 @@ def wire_at(path: str) -> Wire | None:
     return next((wire for wire in WIRES if wire.paths.match(path)), None)
 
 
-def judge(data: bytes, wire: Wire, profile: str, at: RequestAddress) -> Verdict:
-    """Judge one request body that came to an address."""
-    body = _decode(data)
-    if body is None:
-        return Verdict(refusal=wire.not_json())
-    body = wire.request_in(body)
-    asks_for_count = at.asks == COUNT
-    required = [name for name in wire.required if not (asks_for_count and name == "max_tokens")]
-    missing = next((name for name in required if body.get(name) is None), None)
-    if missing is not None:
-        return Verdict(body, refusal=wire.lacks(missing))
-    if isinstance(body[wire.list_key], str) and wire.takes_text:
-        return Verdict(body)
-    try:
-        findings = check(body, profile, model=at.model or None)
-    except LockstitchError as error:
-        return Verdict(body, refusal=str(error))
-    except RecursionError:
-        return Verdict(body, refusal=f"{wire.list_key}: nested too deeply")
-    texts = (found.error or found.message for found in findings if found.severity == ERROR)
-    return Verdict(body, tuple(findings), next(texts, None))
-
-
 def _decode(data: bytes) -> dict[str, Any] | None:
     """Return the JSON object in a body, or None; what only msgspec refuses is for the rules."""
 
@@ -126,7 +103,7 @@ _SUMMARY = re.compile(r"\bsummar(?:y|ise|ize)", re.IGNORECASE)
 class RequestEntry(Struct, frozen=True):
     """A line of the log: what came and what became of it, never what it said.
 
-    ``status`` is 0 where the connection was dropped, ``fault`` what went wrong to order.
+    ``status`` is 0 where the connection was dropped, ``fault`` what was made to go wrong.
     """
 
     number: int
@@ -218,7 +195,25 @@ class Service:
 
     def judge_request(self, asked: ReceivedRequest) -> Verdict:
         """Judge a request; it touches nothing of the service, so that a thread may do it."""
-        return judge(asked.data, asked.wire, self._rules[asked.wire.dialect], asked.at)
+        wire, at = asked.wire, asked.at
+        body = _decode(asked.data)
+        if body is None:
+            return Verdict(refusal=wire.not_json())
+        body = wire.request_in(body)
+        required = [one for one in wire.required if at.asks != COUNT or one != "max_tokens"]
+        missing = next((name for name in required if body.get(name) is None), None)
+        if missing is not None:
+            return Verdict(body, refusal=wire.lacks(missing))
+        if isinstance(body[wire.list_key], str) and wire.takes_text:
+            return Verdict(body)
+        try:
+            findings = check(body, self._rules[wire.dialect], model=at.model or None)
+        except LockstitchError as error:
+            return Verdict(body, refusal=str(error))
+        except RecursionError:
+            return Verdict(body, refusal=f"{wire.list_key}: nested too deeply")
+        texts = (found.error or found.message for found in findings if found.severity == ERROR)
+        return Verdict(body, tuple(findings), next(texts, None))
 
     def answer(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         """Answer a request that was judged."""

@@ -30,8 +30,6 @@ from lockstitch.proxy.http import (
     NotKept,
     Passage,
     ProxyRoute,
-    RecordedExchange,
-    Recorder,
     Replayed,
     chunks,
     is_sound,
@@ -40,7 +38,7 @@ from lockstitch.proxy.http import (
 from lockstitch.proxy.settings import (
     Credentials,
     Settings,
-    Target,
+    Upstream,
     profile_for,
     sign,
     upstream_for,
@@ -49,6 +47,8 @@ from lockstitch.proxy.settings import (
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
+
+    from lockstitch.proxy.recording import StoreExchange, StoreRecorder
 
 BOUNDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 
@@ -106,48 +106,36 @@ def sum_metrics(many: Iterable[Metrics]) -> Metrics:
 
 def prometheus_text(found: Metrics) -> str:
     """Return the counters in Prometheus' text format."""
-    lines = [
-        *_head_lines("requests_total", "counter", "Requests answered, by route and status."),
-        *_count_lines("requests_total", "route status", found.requests),
-        *_head_lines("repairs_total", "counter", "What was repaired in requests, by code."),
-        *_count_lines("repairs_total", "code", found.healed),
-        *_head_lines("left_total", "counter", "What could not be repaired in requests, by code."),
-        *_count_lines("left_total", "code", found.left),
-        *_head_lines("errors_total", "counter", "Failures on the way, by kind."),
-        *_count_lines("errors_total", "kind", found.errors),
-        *_head_lines("retries_total", "counter", "Requests sent once more after a refusal."),
-        f"lockstitch_proxy_retries_total {found.retries}",
-        *_head_lines("running", "gauge", "Requests being served now."),
-        f"lockstitch_proxy_running {found.running}",
-        *_head_lines("added_seconds", "histogram", "Time from a whole request to its sending on."),
-        *_histogram_lines(found),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _head_lines(name: str, kind: str, what: str) -> list[str]:
-    return [f"# HELP lockstitch_proxy_{name} {what}", f"# TYPE lockstitch_proxy_{name} {kind}"]
-
-
-def _count_lines(name: str, labels: str, counts: Counts) -> list[str]:
-    """Return a line for each count; a key of several words has a label for each."""
     lines: list[str] = []
-    for key, number in sorted(counts.items()):
-        pairs = zip(labels.split(), key.split(), strict=True)
-        shown = ",".join(f'{label}="{word}"' for label, word in pairs)
-        lines.append(f"lockstitch_proxy_{name}{{{shown}}} {number}")
-    return lines
 
+    def add_head(name: str, kind: str, what: str) -> str:
+        whole = f"lockstitch_proxy_{name}"
+        lines.extend((f"# HELP {whole} {what}", f"# TYPE {whole} {kind}"))
+        return whole
 
-def _histogram_lines(found: Metrics) -> list[str]:
-    lines: list[str] = []
+    for name, what, labels, counts in (
+        ("requests", "Requests answered, by route and status.", "route status", found.requests),
+        ("repairs", "What was repaired in requests, by code.", "code", found.healed),
+        ("left", "What could not be repaired in requests, by code.", "code", found.left),
+        ("errors", "Failures on the way, by kind.", "kind", found.errors),
+    ):
+        whole = add_head(f"{name}_total", "counter", what)
+        for key, number in sorted(counts.items()):
+            # a key of several words has a label for each
+            pairs = zip(labels.split(), key.split(), strict=True)
+            shown = ",".join(f'{label}="{word}"' for label, word in pairs)
+            lines.append(f"{whole}{{{shown}}} {number}")
+    whole = add_head("retries_total", "counter", "Requests sent once more after a refusal.")
+    lines.append(f"{whole} {found.retries}")
+    whole = add_head("running", "gauge", "Requests being served now.")
+    lines.append(f"{whole} {found.running}")
+    whole = add_head("added_seconds", "histogram", "Time from a whole request to its sending on.")
     seen = 0
     for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
         seen += number
-        lines.append(f'lockstitch_proxy_added_seconds_bucket{{le="{bound}"}} {seen}')
-    lines.append(f"lockstitch_proxy_added_seconds_sum {found.added_sum:.6f}")
-    lines.append(f"lockstitch_proxy_added_seconds_count {seen}")
-    return lines
+        lines.append(f'{whole}_bucket{{le="{bound}"}} {seen}')
+    lines += [f"{whole}_sum {found.added_sum:.6f}", f"{whole}_count {seen}"]
+    return "\n".join(lines) + "\n"
 
 
 # What is larger takes a while to heal, or even to read: that is done in a thread of its own.
@@ -207,16 +195,17 @@ class _Body(aiohttp.Payload):
 
 
 class ServedRequest(Struct):
-    """A request while it is served."""
+    """A request while it is served; ``path`` and ``query`` are those that the upstream sees."""
 
     request: web.BaseRequest
     route: ProxyRoute
-    target: Target
+    upstream: Upstream
+    path: str
     query: str
     headers: http.Headers
     data: bytes = b""
     decision: HealDecision = HealDecision(b"")
-    exchange: RecordedExchange | None = None
+    exchange: StoreExchange | None = None
     retried: bool = False
     error: str = ""
     refusal: bytes | None = None
@@ -224,7 +213,8 @@ class ServedRequest(Struct):
     @property
     def url(self) -> URL:
         """The address at the upstream, spelled as the client spelled it."""
-        return URL(self.target.url + (f"?{self.query}" if self.query else ""), encoded=True)
+        query = f"?{self.query}" if self.query else ""
+        return URL(self.upstream.url.rstrip("/") + self.path + query, encoded=True)
 
 
 class Proxy:
@@ -235,7 +225,7 @@ class Proxy:
         settings: Settings,
         session: aiohttp.ClientSession,
         log: Log,
-        recorder: Recorder | None = None,
+        recorder: StoreRecorder | None = None,
         keys: Credentials | None = None,
     ) -> None:
         self.settings = settings
@@ -261,12 +251,13 @@ class Proxy:
                 return self._answer_itself(request, path)
             route = route_of(request.method, path, request.headers)
             self._admit(request, path, token)
-            asked, route = self._request_to(request, path, query)
+            asked = self._request_to(request, path, query)
+            route = asked.route
             if route.is_known:
                 return await self._serve_conversation(asked)
             # Send on what nobody here knows, as it comes.
             body = _read_chunks(request, self.settings)
-            if asked.target.upstream.sign:
+            if asked.upstream.sign:
                 data = b"".join([chunk async for chunk in body])
                 return await self._pass_reply(asked, await self._send(asked, _Body(data)))
             has_body = asked.request.body_exists
@@ -314,9 +305,7 @@ class Proxy:
         if length is not None and length > self.settings.max_body:
             raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
 
-    def _request_to(
-        self, request: web.BaseRequest, path: str, query: str
-    ) -> tuple[ServedRequest, ProxyRoute]:
+    def _request_to(self, request: web.BaseRequest, path: str, query: str) -> ServedRequest:
         upstreams = self.settings.upstreams
         upstream, rest = without_prefix(upstreams, path)
         route = route_of(request.method, rest, request.headers)
@@ -324,7 +313,7 @@ class Proxy:
         if upstream is None:
             raise RefusedRequest(404, "no upstream is configured for this path")
         passed = http.forward_headers(request.raw_headers)
-        return ServedRequest(request, route, Target(upstream, rest), query, passed), route
+        return ServedRequest(request, route, upstream, rest, query, passed)
 
     async def _serve_conversation(self, asked: ServedRequest) -> web.StreamResponse:
         """Read a conversation, heal it if need be, and send it on."""
@@ -368,7 +357,7 @@ class Proxy:
         asked.decision = HealDecision(asked.data)
         if plain is None:
             return
-        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        profile = profile_for(asked.upstream, asked.route.dialect)
         try:
             found = await _decide_on(plain, profile, asked.route.model)
         except Exception as error:
@@ -385,7 +374,7 @@ class Proxy:
 
     def _begin_recording(
         self, asked: ServedRequest, plain: bytes | None
-    ) -> asyncio.Task[RecordedExchange] | None:
+    ) -> asyncio.Task[StoreExchange] | None:
         if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
             return None
         asked.headers = http.ask_for_readable(asked.headers, http.readable_encodings())
@@ -406,7 +395,7 @@ class Proxy:
         if reply.headers.get("Content-Encoding") or (reply.content_length or 0) > _LONGEST_REFUSAL:
             return reply
         text = asked.refusal = await reply.read()
-        profile = profile_for(asked.target.upstream, asked.route.dialect)
+        profile = profile_for(asked.upstream, asked.route.dialect)
         try:
             found = await asyncio.to_thread(
                 look_again, plain, asked.decision, profile, asked.route.model, text
@@ -427,7 +416,7 @@ class Proxy:
     async def _send(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
         """Send a request to its upstream and return the reply as soon as its headers are there."""
         method, passed = asked.request.method, asked.headers
-        if self.keys is not None and asked.target.upstream.sign and isinstance(body, _Body):
+        if self.keys is not None and asked.upstream.sign and isinstance(body, _Body):
             now = datetime.now(UTC)
             passed = sign(method, str(asked.url), passed, body.data, self.keys, now)
         try:
@@ -438,7 +427,7 @@ class Proxy:
                 headers=passed,
                 skip_auto_headers=_NO_DEFAULTS,
                 allow_redirects=False,
-                proxy=asked.target.upstream.proxy or None,
+                proxy=asked.upstream.proxy or None,
             )
         except TimeoutError as error:
             text = f"the upstream does not answer in time ({type(error).__name__})"
@@ -457,7 +446,7 @@ class Proxy:
         response = web.StreamResponse(
             status=reply.status,
             reason=reply.reason,
-            headers=[*http.return_headers(reply.raw_headers), *notes],
+            headers=[*http.forward_headers(reply.raw_headers, frozenset()), *notes],
         )
         source: BodySource = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None

@@ -176,14 +176,6 @@ _FEWEST_LETTERS = 16
 _LONGEST_TEXT = 4000
 
 
-class SecondLook(Struct, frozen=True):
-    """How a request could be looked at again: under which rules, and how strictly."""
-
-    profile: str
-    model: str | None
-    strict: bool
-
-
 class _KnownRefusal(Struct, frozen=True):
     """What is known of the words of a refusal: who says them, and for which rule."""
 
@@ -206,8 +198,8 @@ def look_again(
         if found is None:
             continue
         number = found.groupdict().get("N")
-        for look in _second_looks(refusal, profile, model):
-            again = decide(plain, look.profile, look.model, strict=look.strict)
+        for rules, named, strict in _second_looks(refusal, profile, model):
+            again = decide(plain, rules, named, strict=strict)
             if again.data == before.data or again.left:
                 continue
             if again.repaired.get(refusal.code, 0) <= before.repaired.get(refusal.code, 0):
@@ -218,15 +210,17 @@ def look_again(
     return None
 
 
-def _second_looks(refusal: _KnownRefusal, profile: str, model: str | None) -> Iterator[SecondLook]:
-    """Return the ways to look again, the nearest first."""
+def _second_looks(
+    refusal: _KnownRefusal, profile: str, model: str | None
+) -> Iterator[tuple[str, str | None, bool]]:
+    """Return the ways to look again, the nearest first: whose rules, which model, how strictly."""
     if not is_plain_body(refusal.profile) and refusal.profile != profile:
         if is_plain_body(profile):
-            yield SecondLook(refusal.profile, model, strict=False)
+            yield refusal.profile, model, False
         return
-    yield SecondLook(profile, model, strict=True)
+    yield profile, model, True
     for stricter in VIEWS[profile].newest_models if is_plain_body(profile) else ():
-        yield SecondLook(profile, stricter, strict=False)
+        yield profile, stricter, False
 
 
 def _words_of(text: bytes) -> str:

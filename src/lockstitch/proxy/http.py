@@ -26,6 +26,8 @@ from lockstitch.proxy.settings import LOOPBACK, Settings
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+    from lockstitch.proxy.recording import StoreExchange
+
 # A path that leads out of the folder of its upstream, spelled in any way.
 _DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
 _HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
@@ -51,44 +53,30 @@ class ProxyRoute(Struct, frozen=True):
         return bool(self.dialect)
 
 
-class _Pattern(Struct, frozen=True):
-    """A path, and what is known of the requests to it."""
-
-    path: re.Pattern[str]
-    route: ProxyRoute
-
-
-def _pattern(path: str, name: str, dialect: str, vendor: str, *, streams: bool = False) -> _Pattern:
-    return _Pattern(re.compile(path), ProxyRoute(name, dialect, vendor, streams=streams))
-
-
 _MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
 _VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
-_PATTERNS = (
-    _pattern(r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC),
-    _pattern(r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC),
-    _pattern(r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _pattern(r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
-    _pattern(r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _pattern(r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES),
-    _pattern(r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT),
-    _pattern(rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI),
-    _pattern(rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, streams=True),
-    _pattern(rf"(?:/[^?]*)?/models/{_MODEL}:generateContent", "generateContent", GEMINI, GEMINI),
-    _pattern(
-        rf"(?:/[^?]*)?/models/{_MODEL}:streamGenerateContent",
-        "streamGenerateContent",
-        GEMINI,
-        GEMINI,
-        streams=True,
-    ),
-    _pattern(rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK),
-    _pattern(
-        rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, streams=True
-    ),
-)
+_GOOGLE = rf"(?:/[^?]*)?/models/{_MODEL}"
+# By the pattern of a path: the name of its route, the dialect, the vendor, and if it streams.
+_ROUTES = {
+    re.compile(path): ProxyRoute(name, dialect, vendor, streams=streams)
+    for path, name, dialect, vendor, streams in (
+        (r"/v1/messages", "messages", ANTHROPIC, ANTHROPIC, False),
+        (r"/v1/messages/count_tokens", "count_tokens", ANTHROPIC, ANTHROPIC, False),
+        (r"(?:/v1)?/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT, False),
+        (r"(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES, False),
+        (r"/openai/deployments/[^/?]+/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT, False),
+        (r"/openai(?:/v1)?/responses", "responses", OPENAI_RESPONSES, OPENAI_RESPONSES, False),
+        (r"/openai/v1/chat/completions", "chat", OPENAI_CHAT, OPENAI_CHAT, False),
+        (rf"{_VERTEX}:rawPredict", "messages", ANTHROPIC, GEMINI, False),
+        (rf"{_VERTEX}:streamRawPredict", "messages", ANTHROPIC, GEMINI, True),
+        (rf"{_GOOGLE}:generateContent", "generateContent", GEMINI, GEMINI, False),
+        (rf"{_GOOGLE}:streamGenerateContent", "streamGenerateContent", GEMINI, GEMINI, True),
+        (rf"/model/{_MODEL}/converse", "converse", BEDROCK, BEDROCK, False),
+        (rf"/model/{_MODEL}/converse-stream", "converse-stream", BEDROCK, BEDROCK, True),
+    )
+}
 OTHER = "other"
-NAMES = (*dict.fromkeys(pattern.route.name for pattern in _PATTERNS), OTHER)
+NAMES = (*dict.fromkeys(route.name for route in _ROUTES.values()), OTHER)
 
 
 def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
@@ -98,9 +86,9 @@ def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
     container takes.
     """
     if method == "POST":
-        for pattern in _PATTERNS:
-            if found := pattern.path.fullmatch(path):
-                named, route = found.groupdict().get("model"), pattern.route
+        for pattern, route in _ROUTES.items():
+            if found := pattern.fullmatch(path):
+                named = found.groupdict().get("model")
                 return route if named is None else structs.replace(route, model=unquote(named))
     return ProxyRoute(OTHER, vendor=_vendor(path, headers))
 
@@ -307,7 +295,10 @@ _READABLE = ("gzip", "deflate", "identity")
 def forward_headers(
     raw: Iterable[tuple[bytes, bytes]], dropped: frozenset[str] = _OF_REQUEST
 ) -> Headers:
-    """Return the headers that pass, in their order and spelling."""
+    """Return the headers that pass, in their order and spelling.
+
+    Those of a reply pass with its size: nothing is ``dropped`` but what is of the connection.
+    """
     pairs = [
         (name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in raw
     ]
@@ -320,11 +311,6 @@ def forward_headers(
         for name, value in pairs
         if name.lower() not in gone and not name.lower().startswith(OWN)
     ]
-
-
-def return_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers of a reply that pass, its size included."""
-    return forward_headers(raw, frozenset())
 
 
 def without_headers(headers: Headers, *names: str) -> Headers:
@@ -394,36 +380,6 @@ def host_name(host: str) -> str | None:
     return (parts.hostname or "") if is_bare and port_is_fine else None
 
 
-class RecordedExchange(Protocol):
-    """One request and the reply to it, while it goes through the proxy."""
-
-    def feed(self, chunk: bytes) -> None:
-        """Take a chunk of the reply's body, decoded, in the order in which it arrives."""
-
-    async def commit(self, status: int, *, complete: bool) -> None:
-        """Keep the reply durably: when this returns, it survives a crash.
-
-        The proxy calls it once, before the last bytes of the reply go to the client. ``complete``
-        is false when the provider or the client went away in the middle; what arrived is kept.
-        """
-
-
-class Recorder(Protocol):
-    """Keeps every conversation that goes through the proxy as a session in a store."""
-
-    async def begin(
-        self, dialect: str, body: bytes, *, streamed: bool, model: str = "", client: str = ""
-    ) -> RecordedExchange:
-        """Keep a request durably, as the client sent it, and return where its reply belongs.
-
-        The proxy calls it before the first byte of the reply goes to the client. ``model`` is for
-        APIs whose address names it, and ``client`` is what the client says that it is.
-        """
-
-    async def close(self) -> None:
-        """Write what is left and release the store."""
-
-
 _LONGEST_MARK = 64
 # What comes behind the end of a reply comes at once; who waits for more waits for nothing.
 _SILENCE = 2.0
@@ -471,7 +427,7 @@ class Passage:
         dialect: str,
         reply: ClientResponse,
         source: BodySource,
-        exchange: RecordedExchange,
+        exchange: StoreExchange,
         failed: Callable[[Exception], None],
     ) -> None:
         self.status = reply.status

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -31,8 +32,11 @@ from lockstitch.errors import UsageError
 from lockstitch.files.os_files import start_moment
 from lockstitch.provider.serving import serving, until_stopped
 from lockstitch.proxy.forwarding import Log, Metrics, Proxy, ProxyEvent
-from lockstitch.proxy.http import Recorder, spell_counts
+from lockstitch.proxy.http import spell_counts
 from lockstitch.proxy.settings import Settings, check_settings, credentials_in
+
+if TYPE_CHECKING:
+    from lockstitch.proxy.recording import StoreRecorder
 
 _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10
@@ -41,7 +45,7 @@ _BUFFER = 1 << 20
 # Options of mallopt(3) by their numbers: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD.
 _KEPT = {-1: 64 << 20, -2: 4 << 20, -3: 32 << 20}
 
-Connect = Callable[[], Awaitable[Recorder]]
+Connect = Callable[[], Awaitable["StoreRecorder"]]
 Stop = Callable[[], None]
 
 
@@ -74,7 +78,7 @@ def _log_event(event: ProxyEvent) -> None:
 def recorder_at(url: str) -> Connect:
     """Return what opens the recorder that keeps conversations in a store."""
 
-    async def connect() -> Recorder:
+    async def connect() -> StoreRecorder:
         from lockstitch.proxy.recording import open_recorder  # noqa: PLC0415 - few record
 
         return await asyncio.to_thread(open_recorder, url)
@@ -128,7 +132,7 @@ class Served:
         self.connect = connect
         signs = any(upstream.sign for upstream in settings.upstreams)
         self.keys = credentials_in(os.environ) if signs else None
-        self.recorder: Recorder | None = None
+        self.recorder: StoreRecorder | None = None
         self.session: aiohttp.ClientSession | None = None
         self.runner: web.ServerRunner | None = None
         self.proxy: Proxy | None = None

@@ -9,11 +9,10 @@ import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.profiles import PROFILES
@@ -136,6 +135,9 @@ VENDORS = (
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of the proxy. Times are in seconds, sizes in bytes.
 
+    A configuration file has the same names, with a table for each ``upstream``, and names a
+    ``token_file`` in the place of the token.
+
     ``token`` is asked of every request and must be set to listen beyond this machine. ``hosts``
     and ``origins`` are names that requests may come by and web pages that may send some, besides
     those of this machine. ``record`` is the address of the store that keeps every conversation.
@@ -143,8 +145,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: int = 8484
-    upstreams: tuple[Upstream, ...] = VENDORS
-    token: str = ""
+    upstreams: tuple[Upstream, ...] = field(default=VENDORS, name="upstream")
+    token: str = field(default="", name="token_file")
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     record: str = ""
@@ -167,47 +169,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.host in LOOPBACK
 
 
-class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A configuration file: the settings, with the token in a file of its own."""
-
-    host: str | None = None
-    port: int | None = None
-    upstream: tuple[Upstream, ...] | None = None
-    token_file: str | None = None
-    hosts: tuple[str, ...] | None = None
-    origins: tuple[str, ...] | None = None
-    record: str | None = None
-    fail_closed: bool | None = None
-    retry: bool | None = None
-    workers: int | None = None
-    max_body: int | None = None
-    connect_timeout: float | None = None
-    idle_timeout: float | None = None
-    client_timeout: float | None = None
-    grace: float | None = None
-
-
 def parse_settings(text: str, folder: Path) -> Settings:
     """Return the settings of a TOML file; what it names is looked for from ``folder`` on."""
     try:
-        file = msgspec.convert(tomllib.loads(text), _File)
+        table = tomllib.loads(text)
+        made = msgspec.convert(table, Settings)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"the configuration cannot be used: {error}") from None
-    fields: dict[str, Any] = {
-        name: value
-        for name, value in structs.asdict(file).items()
-        if value is not None and name not in ("upstream", "token_file")
-    }
-    if file.upstream is not None:
-        fields["upstreams"] = with_vendors(file.upstream)
-    if file.token_file is not None:
-        fields["token"] = token_in(folder / file.token_file)
-    return check_settings(Settings(**fields))
-
-
-def with_vendors(named: tuple[Upstream, ...]) -> tuple[Upstream, ...]:
-    """Add the vendors' own addresses behind those that were named, which come first."""
-    return named if any(not one.prefix and not one.dialects for one in named) else named + VENDORS
+    if "upstream" in table and all(one.prefix or one.dialects for one in made.upstreams):
+        # none of those that were named takes everything: the vendors' own come behind them
+        made = structs.replace(made, upstreams=made.upstreams + VENDORS)
+    if "token_file" in table:
+        made = structs.replace(made, token=token_in(folder / made.token))
+    return check_settings(made)
 
 
 def token_in(path: Path) -> str:
@@ -266,18 +240,6 @@ def check_settings(settings: Settings) -> Settings:
         if upstream.profile and upstream.profile not in PROFILES:
             raise UsageError(f"unknown profile {upstream.profile!r}; known: {', '.join(PROFILES)}")
     return settings
-
-
-class Target(Struct, frozen=True):
-    """Where one request goes: the upstream, and the path that it sees."""
-
-    upstream: Upstream
-    path: str
-
-    @property
-    def url(self) -> str:
-        """The whole address, without the query."""
-        return self.upstream.url.rstrip("/") + self.path
 
 
 def without_prefix(upstreams: tuple[Upstream, ...], path: str) -> tuple[Upstream | None, str]:

@@ -8,7 +8,7 @@ stands there, so that a request that goes on where another ended begins with the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,16 +16,21 @@ from msgspec import Raw, Struct
 
 from lockstitch.conversation.json_text import dump, raw_decode, skip_space
 from lockstitch.conversation.parts import Path
-from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit
+from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit, EditTree
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
-_ROOT = "\0"
 _BLANK = b" \t\r\n"
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 # Shorter strings are shared by the interpreter, so that their identity says nothing.
 _SHARED = 2
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
+
+# A member as text, and where it stood, -1 for a new one.
+_Piece = tuple[int, bytes]
+# How many elements a piece of a list holds, and its text if it is not a mere copy.
+_Noted = list[tuple[int, bytes | None]]
 
 
 class Members(Struct, frozen=True):
@@ -48,51 +53,13 @@ class EditedDocument(Struct, frozen=True):
     """
 
     data: bytes
-    pieces: dict[str, list[tuple[int, bytes | None]]]
+    pieces: dict[str, _Noted]
 
 
 def rewrite(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> EditedDocument:
     """Return the bytes of a JSON document with edits made to the value that was read from it."""
     document = _BodyDocument(data, value)
     return EditedDocument(document.edit(edits), document.pieces)
-
-
-class _EditNode:
-    """The edits at and below one place."""
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.below: dict[str | int, _EditNode] = {}
-        self.inserts: list[Edit] = []
-        self.replacement: Edit | None = None
-        self.is_gone = False
-
-    def reach(self, path: Path) -> _EditNode:
-        """Return the node at a path, made where it is missing."""
-        node = self
-        for step in path:
-            node = node.below.setdefault(step, _EditNode())
-        return node
-
-
-def _tree(edits: Iterable[Edit]) -> _EditNode:
-    root = _EditNode()
-    root.name = _ROOT
-    for edit in edits:
-        node = root.reach(edit.path)
-        if edit.op in (INSERT, MOVE):
-            node.inserts.append(edit)
-        elif edit.op == REPLACE:
-            node.replacement = edit
-        else:
-            node.is_gone = True
-        if edit.op == MOVE:
-            root.reach(edit.source_path).is_gone = True
-    return root
-
-
-# A member as text, and where it stood, -1 for a new one.
-_Piece = tuple[int, bytes]
 
 
 class _BodyDocument:
@@ -105,7 +72,8 @@ class _BodyDocument:
         self.end = len(data.rstrip(b" \t\r\n"))
         self.scanned: dict[int, Members] = {}
         self.origins: dict[int, Path] = {}
-        self.pieces: dict[str, list[tuple[int, bytes | None]]] = {}
+        self.root = EditTree()
+        self.pieces: dict[str, _Noted] = {}
         firsts = self.members(self.start, self.end, value).values[:1]
         spaced = any(data[first - 1 : first].isspace() for first in firsts)
         self.comma, self.colon = (b", ", b": ") if spaced else (b",", b":")
@@ -123,16 +91,20 @@ class _BodyDocument:
                 found = _locate(edit.path, value, wanted)
                 self.origins.update({id(part): path for path, part in found})
         head, tail = self.data[: self.start], self.data[self.end :]
-        return head + self._apply(_tree(edits), self.value, self.start, self.end) + tail
+        self.root = EditTree.of(edits)
+        return head + self._apply(self.root, self.value, (self.start, self.end), []) + tail
 
-    def _apply(self, node: _EditNode, value: Any, start: int, end: int) -> bytes:
+    def _apply(self, node: EditTree, value: Any, span: tuple[int, int], noted: _Noted) -> bytes:
+        """Return a value as text with its edits; of a list it is ``noted`` what it is made of."""
+        start, end = span
         if node.replacement is not None:
             return self._write_value(node.replacement.value)
         if not node.below:
             return self.data[start:end]
         members = self.members(start, end, value)
-        pieces = self._edit_list(node, value, members) if type(value) is list else None
-        if pieces is None:
+        if type(value) is list:
+            pieces = self._edit_list(node, value, members, noted)
+        else:
             pieces = self._edit_object(node, value, members)
         data = self.data
         if not members.starts:
@@ -146,10 +118,11 @@ class _BodyDocument:
             out.append(piece)
         return b"".join([*out, data[members.ends[-1] : end]])
 
-    def _edit_list(self, node: _EditNode, value: list[Any], members: Members) -> list[_Piece]:
+    def _edit_list(
+        self, node: EditTree, value: list[Any], members: Members, noted: _Noted
+    ) -> list[_Piece]:
         """Return the elements of an edited list; those between edits are one piece."""
         pieces: list[_Piece] = []
-        noted = self.pieces.get(node.name, [])
         after = 0
         for at in sorted(step for step in node.below if isinstance(step, int)):
             if at > after:
@@ -159,9 +132,9 @@ class _BodyDocument:
             for edit in below.inserts:
                 pieces.append((-1, self._write_insert(edit)))
                 noted.append((1, pieces[-1][1]))
-            if at < len(value) and not below.is_gone:
+            if at < len(value) and not below.deleted:
                 span = members.starts[at], members.ends[at]
-                pieces.append((at, self._apply(below, value[at], *span)))
+                pieces.append((at, self._apply(below, value[at], span, [])))
                 noted.append((1, pieces[-1][1]))
             after = min(at + 1, len(value))
         if after < len(value):
@@ -169,22 +142,20 @@ class _BodyDocument:
             noted.append((len(value) - after, None))
         return pieces
 
-    def _edit_object(
-        self, node: _EditNode, value: dict[str, Any], members: Members
-    ) -> list[_Piece]:
+    def _edit_object(self, node: EditTree, value: dict[str, Any], members: Members) -> list[_Piece]:
         """Return the members of an edited object; of a key that is there twice the last counts."""
         last = {name: at for at, name in enumerate(members.names)}
         pieces: list[_Piece] = []
         for at, name in enumerate(members.names):
             below = node.below.get(name)
             start, end = members.starts[at], members.ends[at]
-            if below is None or (last[name] != at and not below.is_gone):
+            if below is None or (last[name] != at and not below.deleted):
                 pieces.append((at, self.data[start:end]))
-            elif not below.is_gone:
-                if node.name == _ROOT:
-                    below.name = str(name)
-                    self.pieces[below.name] = []
-                new = self._apply(below, value[str(name)], members.values[at], end)
+            elif not below.deleted:
+                noted: _Noted = []
+                if node is self.root:
+                    self.pieces[str(name)] = noted
+                new = self._apply(below, value[str(name)], (members.values[at], end), noted)
                 pieces.append((at, self.data[start : members.values[at]] + new))
         for key, below in node.below.items():
             spelled = dump(key).encode() + self.colon
@@ -224,8 +195,15 @@ class _BodyDocument:
         """Return where the members of a list or an object stand."""
         found = self.scanned.get(start)
         if found is None:
-            scan = _scan_elements if type(value) is list else _scan_members
-            found = self.scanned[start] = scan(self.data, start, end)
+            try:
+                text = self.data[start:end]
+                if type(value) is list:
+                    found = _place_elements(self.data, start, _ELEMENTS.decode(text))
+                else:
+                    found = _place_members(self.data, start, _MEMBERS.decode(text))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # only Python reads it
+            found = self.scanned[start] = found or _scan_slowly(self.data, start, end)
         return found
 
 
@@ -256,11 +234,8 @@ def _locate(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]
             rest += [((*path, at), inner) for at, inner in enumerate(one)]
 
 
-def _scan_elements(data: bytes, start: int, end: int) -> Members:
-    try:
-        texts = _ELEMENTS.decode(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _scan_slowly(data, start, end)
+def _place_elements(data: bytes, start: int, texts: list[Raw]) -> Members:
+    """Find the elements of a list whose texts are known."""
     starts: list[int] = []
     ends: list[int] = []
     at = _skip(data, start + 1)
@@ -277,15 +252,7 @@ def _scan_elements(data: bytes, start: int, end: int) -> Members:
     return Members([*range(len(starts))], starts, starts, ends)
 
 
-def _scan_members(data: bytes, start: int, end: int) -> Members:
-    try:
-        texts = _MEMBERS.decode(data[start:end])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _scan_slowly(data, start, end)
-    return _walk_members(data, start, texts) or _scan_slowly(data, start, end)
-
-
-def _walk_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
+def _place_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
     """Find the members of an object whose values are known; None if a key is there twice."""
     found = Members([], [], [], [])
     at = _skip(data, start + 1)

@@ -9,7 +9,7 @@ at the speed of C, and only a run is looked at for a prefix. The others have a n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +32,9 @@ class SecretSpan(NamedTuple):
     start: int
     end: int
     kind: str
+
+
+Finder = Callable[[str, int], Iterator[SecretSpan]]
 
 
 class KeyFormat(NamedTuple):
@@ -194,44 +197,37 @@ def _find_in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
         yield SecretSpan(*token.span(), "discord-token")
 
 
+def finder_at(kind: str, pattern: str) -> Finder:
+    """Return what finds a secret by the pattern at a place: its only group, or all that matches."""
+    compiled = re.compile(pattern)
+
+    def find(text: str, at: int) -> Iterator[SecretSpan]:
+        if found := compiled.match(text, at):
+            yield SecretSpan(*found.span(found.lastindex or 0), kind)
+
+    return find
+
+
 # Between two lines of a key: line ends, also written out, line numbers, quotes, diff marks.
 _GAP = "[^A-Za-z]{0,32}?"
-_PEM = re.compile(
+# A private key, whole or cut.
+find_private_key = finder_at(
+    "private-key",
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:{_GAP}(?:Proc-Type|DEK-Info|Version|Comment|Hash)\b[^\n\\]{{0,200}}+)*+"
     rf"(?:{_GAP}[A-Za-z0-9+/]{{16,}}+={{0,2}})++"
-    r"(?:(?:[^-]|-(?!----)){0,160}+-----END [A-Z0-9 ]{1,40}-----)?"
+    r"(?:(?:[^-]|-(?!----)){0,160}+-----END [A-Z0-9 ]{1,40}-----)?",
 )
-
-
-def find_private_key(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the private key that starts here, whole or cut."""
-    block = _PEM.match(text, at)
-    if block:
-        yield SecretSpan(at, block.end(), "private-key")
-
-
-_PUTTY = re.compile(
-    r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})"
+find_putty_key = finder_at(
+    "private-key",
+    r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})",
 )
-
-
-def find_putty_key(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the private lines of a key of PuTTY."""
-    if found := _PUTTY.match(text, at):
-        yield SecretSpan(*found.span(1), "private-key")
-
-
-_HOOK = re.compile(
+# The path of a Slack or Discord webhook is all its protection.
+find_webhook = finder_at(
+    "webhook",
     r"hooks(?:\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{8,}+)"
-    r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))"
+    r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))",
 )
-
-
-def find_webhook(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the path of a Slack or Discord webhook, which is all its protection."""
-    if hook := _HOOK.match(text, at):
-        yield SecretSpan(*hook.span(hook.lastindex or 0), "webhook")
 
 
 _USERINFO = re.compile(r"://[^\s:/@?\"'<>\\`]{0,128}+:([^\s/?\"'<>\\`]{1,256})@(?=[\w.$\[{-])")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 from lockstitch.redaction import secrets, texts
-from lockstitch.redaction.secrets import SecretSpan
+from lockstitch.redaction.secrets import Finder, SecretSpan, finder_at
 from lockstitch.redaction.texts import is_id, is_random, is_reference, is_worded, is_words
 
 _LONGEST_COMMAND = 400
@@ -28,14 +28,14 @@ _OPTIONS = {
     b"mysql": re.compile(rf"\s-p(?!\s){_VALUE}"),
     b"mariadb": re.compile(rf"\s-p(?!\s){_VALUE}"),
     b"sshpass": re.compile(rf"\s-p\s{{0,4}}{_VALUE}"),
-    b"docker login": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
-    b"podman login": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
-    b"helm registry login": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
-    b"az login": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
-    b"twine upload": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
-    b"oc login": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
+    **dict.fromkeys(
+        (
+            *(b"docker login", b"podman login", b"helm registry login", b"az login"),
+            *(b"twine upload", b"oc login", b"mongosh"),
+        ),
+        re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
+    ),
     b"redis-cli": re.compile(rf"\s-a[ =]{{1,4}}{_VALUE}"),
-    b"mongosh": re.compile(rf"\s-p[ =]{{1,4}}{_VALUE}"),
     b"sqlcmd": re.compile(rf"\s-P[ =]{{0,4}}{_VALUE}"),
     b"smbclient": re.compile(r"\s-U\s{0,4}[\"']?[^\s%\"']{1,64}%(?P<b>[^\s\"']{4,200})"),
     b"openssl": re.compile(r"\s-pass(?:in|out)?\s{1,4}[\"']?pass:(?P<b>[^\s\"']{4,200})"),
@@ -95,18 +95,14 @@ def find_pgpass(text: str, at: int) -> Iterator[SecretSpan]:
         yield from _unless_reference(found, "password", 3)
 
 
-_HASH = re.compile(
+# The hash of a password as ``htpasswd`` and ``/etc/shadow`` keep it.
+find_password_hash = finder_at(
+    "password-hash",
     r"\$(?:apr1\$[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{16,64}"
     r"|2[abxy]\$\d\d\$[./A-Za-z0-9]{50,60}"
     r"|[156y]\$(?:[\w=,./]{1,40}\$){1,2}[./A-Za-z0-9]{20,100}"
-    r"|argon2i?d?\$v=\d{1,3}\$[\w=,]{1,40}\$[A-Za-z0-9+/]{8,64}\$[A-Za-z0-9+/]{20,128})"
+    r"|argon2i?d?\$v=\d{1,3}\$[\w=,]{1,40}\$[A-Za-z0-9+/]{8,64}\$[A-Za-z0-9+/]{20,128})",
 )
-
-
-def find_password_hash(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the hash of a password as ``htpasswd`` and ``/etc/shadow`` keep it."""
-    if found := _HASH.match(text, at):
-        yield SecretSpan(*found.span(), "password-hash")
 
 
 _SIGNATURE = re.compile(r"(?i:sig|signature)=([A-Za-z0-9%+/_=-]{20,512})")
@@ -233,14 +229,12 @@ def find_mail(text: str, at: int) -> Iterator[SecretSpan]:
 
 
 _PHONE_START = re.compile(rb"(?<![\w.+-])(?:\+\d|\(\d{3}\) ?\d|\d{3}-\d{3}-\d)")
-_PHONE = re.compile(r"\+\d(?:[ ().-]{0,2}\d){7,14}(?![\w.-]?\d)|\(\d{3}\) ?\d{3}-\d{4}(?!\d)"
-                    r"|\d{3}-\d{3}-\d{4}(?![\d-])")  # fmt: skip
-
-
-def find_phone(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the telephone number that starts here: international, or as in North America."""
-    if found := _PHONE.match(text, at):
-        yield SecretSpan(*found.span(), "phone")
+# A telephone number: international, or as in North America.
+find_phone = finder_at(
+    "phone",
+    r"\+\d(?:[ ().-]{0,2}\d){7,14}(?![\w.-]?\d)|\(\d{3}\) ?\d{3}-\d{4}(?!\d)"
+    r"|\d{3}-\d{3}-\d{4}(?![\d-])",
+)
 
 
 # In which folders those of users are; in JSON a backslash is two.
@@ -312,7 +306,6 @@ class Layers(NamedTuple):
 SECRETS = Layers()
 KNOWN = Layers(named=False, random=False)
 
-Finder = Callable[[str, int], Iterator[SecretSpan]]
 Marks = tuple[tuple[bytes, Finder], ...]
 # What must stand in the text, in small letters, and who looks at it there.
 _MARKS: Marks = (

@@ -241,11 +241,7 @@ def apply(edits: Iterable[Edit], before: Any) -> Any:
     """Apply edits to the list or body they were made for; untouched values are shared."""
     # places start with the name of the list, which a bare list does not contain
     skip = 1 if isinstance(before, list) else 0
-    tree = _EditTree()
-    for edit in edits:
-        tree.add(edit, edit.path[skip:])
-        if edit.op == MOVE:
-            tree.reach(edit.source_path[skip:]).deleted = True
+    tree = EditTree.of(edits, skip)
 
     def value_of(edit: Edit) -> Any:
         value = before
@@ -256,31 +252,37 @@ def apply(edits: Iterable[Edit], before: Any) -> Any:
     return tree.applied(before, value_of)
 
 
-class _EditTree:
+class EditTree:
     """The edits at and below one place."""
 
     def __init__(self) -> None:
-        self.below: dict[str | int, _EditTree] = {}
+        self.below: dict[str | int, EditTree] = {}
         self.inserts: list[Edit] = []
         self.replacement: Edit | None = None
         self.deleted = False
 
-    def reach(self, path: Path) -> _EditTree:
+    @classmethod
+    def of(cls, edits: Iterable[Edit], skip: int = 0) -> EditTree:
+        """Return the tree of edits, without the first ``skip`` steps of their paths."""
+        tree = cls()
+        for edit in edits:
+            node = tree.reach(edit.path[skip:])
+            if edit.op in (INSERT, MOVE):
+                node.inserts.append(edit)
+            elif edit.op == REPLACE:
+                node.replacement = edit
+            else:
+                node.deleted = True
+            if edit.op == MOVE:
+                tree.reach(edit.source_path[skip:]).deleted = True
+        return tree
+
+    def reach(self, path: Path) -> EditTree:
         """Return the node at a path, made where it is missing."""
         node = self
         for step in path:
-            node = node.below.setdefault(step, _EditTree())
+            node = node.below.setdefault(step, EditTree())
         return node
-
-    def add(self, edit: Edit, path: Path) -> None:
-        """Hang an edit where it belongs."""
-        node = self.reach(path)
-        if edit.op in (INSERT, MOVE):
-            node.inserts.append(edit)
-        elif edit.op == REPLACE:
-            node.replacement = edit
-        else:
-            node.deleted = True
 
     def applied(self, value: Any, value_of: Any) -> Any:
         """Return the value with everything below this place applied."""

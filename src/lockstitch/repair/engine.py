@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part
+from lockstitch.conversation.reprs import repr_without
 from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import narrow
 from lockstitch.repair import content, identity, pairing, reasoning, turns
@@ -81,6 +82,8 @@ class RepairOutcome(Struct):
     changes: list[Change] = []
     quarantine: list[Quarantined] = []
     changed: bool = False
+
+    __repr__ = repr_without("messages", "body")
 
 
 def repair_case(

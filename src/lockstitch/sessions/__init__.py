@@ -15,6 +15,7 @@ from lockstitch.files.backup import Backup, Manifest, Undone
 from lockstitch.files.replace import Snapshot
 from lockstitch.formats.compaction import Condensed
 from lockstitch.formats.interface import Format, Transcript
+from lockstitch.formats.langgraph.postgres import UndoneThread
 from lockstitch.formats.repair import RepairOptions as Options
 from lockstitch.formats.repair import RepairPlan as Mended
 from lockstitch.journal.queries import SearchWords
@@ -87,6 +88,7 @@ __all__ = [
     "Summary",
     "Transcript",
     "Undone",
+    "UndoneThread",
     "applied",
     "backups_of",
     "check",

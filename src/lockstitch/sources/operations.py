@@ -63,6 +63,7 @@ from lockstitch.sources.targets import (
 from lockstitch.stores import addresses
 
 if TYPE_CHECKING:
+    from lockstitch.formats.langgraph.postgres import UndoneThread
     from lockstitch.redaction import Redaction
 
 
@@ -414,7 +415,7 @@ def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> U
 
 def undo_threads(
     url: str, session: str | None = None, run: str | None = None
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, UndoneThread]]:
     """Take repairs of LangGraph's threads in a PostgreSQL back: of a run, or of one thread.
 
     Gives the name of each schema with what became of a thread there. Raises ``UsageError`` if

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.parts import TEXT, USER
@@ -69,7 +68,6 @@ from lockstitch.stores.opening import open_given
 # The note that holds what came and is no reply.
 UNREAD = "reply"
 _REFUSED = 400
-_DECODE = msgspec.json.Decoder().decode
 
 
 class ReceivedReply(Struct, frozen=True):
@@ -149,11 +147,6 @@ class KeptRequest(Struct, frozen=True):
     step: Relation = Relation.NEW
 
 
-def keep_request(keeper: Keeper, asking: ParsedRequest, client: str = "") -> KeptRequest:
-    """Keep a request durably; where it is there already, nothing is written."""
-    return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).record())
-
-
 def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
     """Keep a request in which no messages can be read, as the text that it is."""
     text = text_payload(body.decode("utf-8", "replace"))
@@ -169,13 +162,8 @@ def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> 
     return keeper.patiently(kept)
 
 
-def keep_reply(keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> str:
-    """Keep a reply durably behind its request; return the name of its session."""
-    return keeper.patiently(_ReplyRecording(keeper, kept, came).record)
-
-
 class _RequestRecording:
-    """One request on its way into the store."""
+    """One request on its way into the store; of one that is there already nothing is written."""
 
     def __init__(self, keeper: Keeper, asking: ParsedRequest, client: str) -> None:
         self.keeper = keeper
@@ -469,7 +457,9 @@ class StoreRecorder:
     ) -> StoreExchange:
         """Keep a request durably, as the client sent it, and return where its reply belongs.
 
-        ``model`` is for dialects whose address names it, and ``client`` who asks.
+        The proxy calls it before the first byte of the reply goes to the client; where the
+        request is there already, nothing is written. ``model`` is for APIs whose address names
+        it, and ``client`` is what the client says that it is.
         """
         name = profile_named(dialect).dialect
         kept = await self._beside(lambda: self._keep(name, body, model, client))
@@ -480,14 +470,15 @@ class StoreRecorder:
             asking = parse_request(dialect, body, self._linking, model)
         except Unreadable:
             return keep_unread(self._keeper, body, dialect, client)
-        return keep_request(self._keeper, asking, client)
+        keeper = self._keeper
+        return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).record())
 
     async def commit(self, kept: KeptRequest, data: bytes, status: int, *, complete: bool) -> str:
         """Keep a reply durably; return the name of its session."""
 
         def work() -> str:
             came = read_reply(kept.dialect, data, status, kept.model, complete=complete)
-            return keep_reply(self._keeper, kept, came)
+            return self._keeper.patiently(_ReplyRecording(self._keeper, kept, came).record)
 
         return await self._beside(work)
 
@@ -516,7 +507,11 @@ class StoreExchange:
         self._chunks.append(chunk)
 
     async def commit(self, status: int, *, complete: bool) -> None:
-        """Keep the reply durably: when this returns, it survives a crash."""
+        """Keep the reply durably: when this returns, it survives a crash.
+
+        The proxy calls it once, before the last bytes of the reply go to the client. ``complete``
+        is false when the provider or the client went away in the middle; what arrived is kept.
+        """
         data = b"".join(self._chunks)
         self._chunks = []
         self.session = await self._recorder.commit(self.kept, data, status, complete=complete)

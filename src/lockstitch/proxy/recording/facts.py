@@ -252,7 +252,6 @@ def spell_hash(end: bytes) -> str:
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw]).decode
 _ITEMS = msgspec.json.Decoder(list[Raw]).decode
-_DECODE = msgspec.json.Decoder().decode
 _PREVIOUS = "previous_response_id"
 
 

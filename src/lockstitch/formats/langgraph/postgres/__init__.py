@@ -10,6 +10,13 @@ from msgspec import Struct
 KIND = "postgresql"
 
 
+class UndoneThread(Struct, frozen=True):
+    """A thread whose repair was undone; ``error`` says why it was not."""
+
+    session: str
+    error: str | None = None
+
+
 class Shard(Struct, frozen=True):
     """One of ``count`` parts of all threads, counted from 1: each thread is in exactly one.
 

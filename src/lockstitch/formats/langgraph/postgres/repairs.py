@@ -23,7 +23,7 @@ from psycopg.types.json import Jsonb
 
 from lockstitch.errors import Conflict, LockstitchError, Moved, Unreadable, Unsure, UsageError
 from lockstitch.formats.interface import Context, Transcript
-from lockstitch.formats.langgraph.postgres import KIND
+from lockstitch.formats.langgraph.postgres import KIND, UndoneThread
 from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema, ServerGone
 from lockstitch.formats.langgraph.postgres.reading import LoadedThread, ThreadReader
 from lockstitch.formats.langgraph.snapshot import (
@@ -380,13 +380,6 @@ class PastRun(Struct, frozen=True):
     made: datetime
     repairs: int
     undone: int
-
-
-class UndoneThread(Struct, frozen=True):
-    """A thread whose repair was undone; ``error`` says why it was not."""
-
-    session: str
-    error: str | None = None
 
 
 def past_runs(database: Database, home: LangGraphSchema) -> list[PastRun]:
