@@ -95,7 +95,7 @@ class MessageList(list[Any]):
         self.own()
         return other + list(self) if isinstance(other, list) else NotImplemented
 
-    def __iadd__(self, others: Any) -> Any:
+    def __iadd__(self, others: Any) -> Any:  # type: ignore[misc]
         """Add messages."""
         self.extend(others)
         return self
