@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.apis import Wire
 from lockstitch.provider.replies import Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import (
-    ProviderAnswer,
+    ReceivedRequest,
     Records,
     RequestEntry,
     Service,
@@ -45,8 +44,8 @@ _BARE = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "dumb", "LANG"
 class Open(Service):
     """A provider that takes every request, whatever this project thinks of it."""
 
-    def _refused(self, wire: Wire, data: bytes, verdict: Verdict) -> ProviderAnswer | None:
-        return None
+    def judge_request(self, asked: ReceivedRequest) -> Verdict:
+        return Verdict(super().judge_request(asked).body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from lockstitch.provider.replies import OK, Reply, Script
+from lockstitch.provider.replies import OK, Incoming, Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, choose_rules
@@ -51,7 +50,8 @@ class Told(Script):
         """Let it say none of what it was told and has not said."""
         self._told.clear()
 
-    def answer(self, tools: AbstractSet[str]) -> Reply:
+    def reply(self, request: Incoming) -> Reply:
+        tools = request.tools
         if _TURN not in tools:
             return OK
         time.sleep(self.pause)

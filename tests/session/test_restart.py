@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import re
 from collections import Counter
@@ -15,8 +14,7 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.apis import RequestAddress, Wire
-from lockstitch.provider.replies import Reply, Script
+from lockstitch.provider.replies import Incoming, Reply, Script
 from lockstitch.provider.replies import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import (
@@ -106,10 +104,9 @@ class Model(Script):
             Reply("One more.", program.last),
             Reply("It passes."),
         ]
-        self.body: Any = {}
 
-    def answer(self, _tools: Any) -> Reply:
-        asked = [m for m in self.body["messages"] if m["role"] == "assistant"]
+    def reply(self, request: Incoming) -> Reply:
+        asked = [m for m in request.messages if m["role"] == "assistant"]
         return self._replies[len(asked)]
 
 
@@ -117,16 +114,11 @@ class Provider(Service):
     """The strict provider with such a model; ``refusals`` are the requests it did not take."""
 
     def __init__(self, program: Program) -> None:
-        self.model = Model(program)
         self.refusals: list[Any] = []
-        super().__init__(choose_rules([]), self.model, clock=lambda: 1_700_000_000.5)
+        super().__init__(choose_rules([]), Model(program), clock=lambda: 1_700_000_000.5)
 
-    def receive(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
-        self.model.body = json.loads(data)
-        return super().receive(wire, data, at)
-
-    def answered(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
-        answer = super().answered(asked, verdict)
+    def answer(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
+        answer = super().answer(asked, verdict)
         self.refusals += [answer.body] if answer.status != 200 else []
         return answer
 

@@ -42,12 +42,6 @@ from tests.integrations.langgraph.savers import ASYNC_SAVERS, SAVERS, address_of
 STORES = ("memory", "sqlite", "postgres")
 
 
-@pytest.fixture(autouse=True)
-def _own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids that are ahead of the clock do not reach the next test."""
-    monkeypatch.setattr(ids, "_last_v6_timestamp", None)
-
-
 # The suite of LangGraph
 
 
