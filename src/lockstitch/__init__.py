@@ -38,7 +38,7 @@ from lockstitch.rules import RULES, Finding, Rule
 if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
     from lockstitch.compaction.plan import Cost
-    from lockstitch.dialects.replies import Tokens
+    from lockstitch.dialects.exchange import Tokens
     from lockstitch.journal.events import About, Event
     from lockstitch.journal.queries import Match, Spent, Usage
     from lockstitch.journal.records import Head
@@ -174,7 +174,7 @@ _LATER = {
     "Store": "session.store",
     "Stream": "session.replies",
     "Taken": "session.copying",
-    "Tokens": "dialects.replies",
+    "Tokens": "dialects.exchange",
     "Tool": "session.tool_run",
     "Turn": "session.decisions",
     "Usage": "journal.queries",

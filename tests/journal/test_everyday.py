@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects import script
-from lockstitch.dialects.exchange import Exchange, TextResult
+from lockstitch.dialects.exchange import Exchange, TextResult, exchange_of, messages_in
 from lockstitch.dialects.profiles import PROFILES, profile_named
-from lockstitch.dialects.registry import CLASSES, exchange_of
+from lockstitch.dialects.registry import CLASSES
 from lockstitch.dialects.render import write_turns
-from lockstitch.dialects.replies import messages_in
 from lockstitch.journal import projection
 from lockstitch.journal.events import (
     Finished,

@@ -17,7 +17,7 @@ from google.genai import types as google
 from hypothesis import given, settings
 from langchain_core import messages as langchain
 
-from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.exchange import messages_in
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.journal.events import bytes_of, entry_of, event_of, value_of
 from lockstitch.journal.records import JournalRecord

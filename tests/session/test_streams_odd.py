@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import lockstitch
-from lockstitch.dialects.exchange import Accumulator
-from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in
+from lockstitch.dialects.exchange import Accumulator, accumulator_for, calls_in, messages_in
 from lockstitch.errors import UsageError
 from lockstitch.session.replies import reply_event
 

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from langchain_core import messages as langchain
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from lockstitch.dialects.exchange import Accumulator, plain_of
-from lockstitch.dialects.replies import accumulator_for, dialect_of_event
+from lockstitch.dialects.exchange import Accumulator, accumulator_for, plain_of
+from lockstitch.dialects.registry import dialect_of_event
 from lockstitch.provider.replies import Reply
 from lockstitch.provider.replies import ScriptedCall as Call
 from tests.conftest import EXAMPLES

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from lockstitch.dialects.replies import Tokens, tokens_in
+from lockstitch.dialects.exchange import Tokens, tokens_in
 from lockstitch.journal.events import INLINE
 from lockstitch.session.store import Store
 

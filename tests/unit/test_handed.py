@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import lockstitch
-from lockstitch.conversation.message_list import MessageList, copy_plain
+from lockstitch.conversation.parts import MessageList, copy_plain
 
 
 def _message(number: int) -> Any:

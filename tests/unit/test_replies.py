@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lockstitch
+from lockstitch.dialects.exchange import calls_in, messages_in, provider_of, without_reasoning
 from lockstitch.dialects.profiles import DIALECTS
-from lockstitch.dialects.replies import calls_in, messages_in, provider_of, without_reasoning
 from lockstitch.errors import UsageError
 from tests.conftest import EXAMPLES
 from tests.oracles import problems

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from lockstitch.dialects.exchange import tokens_in
 from lockstitch.dialects.media import head_of, pixels
-from lockstitch.dialects.replies import tokens_in
 from lockstitch.errors import Unmet, UsageError
 from lockstitch.journal.events import Compacted, Replied, value_of
 from lockstitch.journal.messages import said_as

@@ -586,6 +586,16 @@ def as_json(value: Any) -> str:
         return f"<{type(value).__name__}, nested too deeply>"
 
 
+def value_at(value: Any, path: Path) -> Any:
+    """Return what stands at a path of plain data, None if nothing does."""
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
 def replace_at(raw: Any, path: Path, value: Any) -> Any:
     """Copy nested dicts and lists with one value replaced; everything else is shared."""
     if not path:

@@ -11,19 +11,23 @@ import json
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from enum import Enum
+from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from lockstitch.conversation.parts import Message, Part
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, Message, Part, Path
 from lockstitch.conversation.sdk_objects import is_google, to_plain
-from lockstitch.dialects.base import Dialect, copy_part, scrub
-from lockstitch.dialects.profiles import Profile
+from lockstitch.dialects.base import Dialect, copy_part, scrub, value_at
+from lockstitch.dialects.langchain import fields_of
+from lockstitch.dialects.profiles import Profile, profile_named
+from lockstitch.dialects.registry import CLASSES, new_dialect
 from lockstitch.dialects.script import TurnWriter
 
 Fields = dict[str, Any]
@@ -405,3 +409,216 @@ def is_text(value: Any) -> bool:
 def is_worded(block: Any) -> bool:
     """Whether a block has a text; raises nothing for what is no object."""
     return type(block) is dict and is_text(block.get("text"))
+
+
+@cache
+def exchange_of(name: str) -> Exchange:
+    """Return how a dialect talks to its provider; loaded when asked for, as checks need none."""
+    exchange: Exchange = import_module(f"{CLASSES[name].__module__}.exchange").EXCHANGE
+    return exchange
+
+
+# Profiles that differ in what is accepted, not in who serves it.
+_NO_PROVIDERS = ("classic", "strict")
+
+
+def messages_in(dialect: str, value: Any) -> list[Any]:
+    """Return the messages (or items) to replay of a response, a message, or a list of either.
+
+    Of several choices or candidates the first counts. What says nothing, and what is no answer
+    at all, gives an empty list.
+    """
+    name = profile_named(dialect).dialect
+    found = exchange_of(name).messages_in(value)
+    if all(map(_plainly_says, found)):
+        return found
+    view = new_dialect(name)
+    return [raw for raw, seen in zip(found, view.read(found), strict=True) if says(view, seen)]
+
+
+def calls_in(dialect: str, messages: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return the id and the name of every call in order, "" for what is missing.
+
+    Calls that the provider ran itself are none, nor are those that the reply itself answers.
+    """
+    view = new_dialect(profile_named(dialect).dialect)
+    return [(call.id or "", call.name or "") for call in call_parts(view.read(messages))]
+
+
+def call_parts(messages: Sequence[Message]) -> list[Part]:
+    """Return the calls in a reply's view that wait for an answer, in order."""
+    parts = [part for message in messages for part in message.parts]
+    answered = {part.id for part in parts if part.kind == RESULT and part.id}
+    return [part for part in parts if part.kind == CALL and part.id not in answered]
+
+
+def provider_of(dialect: str) -> str:
+    """Return who serves a dialect or a profile, where nobody says otherwise."""
+    profile = profile_named(dialect)
+    is_named = bool(profile.name) and profile.name not in _NO_PROVIDERS
+    return profile.name if is_named else exchange_of(profile.dialect).provider
+
+
+def without_reasoning(dialect: str, messages: Sequence[Any]) -> list[Any]:
+    """Return the same messages for a receiver that did not issue them.
+
+    Reasoning, signatures, sealed content and ids that only the issuer can look up are left out,
+    and so is a message with nothing else in it. Messages that had none are the same objects.
+    """
+    name = profile_named(dialect).dialect
+    view, exchange = new_dialect(name), exchange_of(name)
+    freed: list[Any] = []
+    for message in view.read(messages):
+        if message.role != ASSISTANT:
+            freed.append(message.raw)
+            continue
+        raw = exchange.unbind(view, message)
+        if raw is message.raw or (raw is not None and says(view, view.read([raw])[0])):
+            freed.append(raw)
+    return freed
+
+
+def _plainly_says(raw: Any) -> bool:
+    """Whether a message begins with words or a call, which every view counts as saying."""
+    content = raw.get("content") if type(raw) is dict else None
+    if type(content) is not list or not content or type(content[0]) is not dict:
+        return type(content) is str and content != ""
+    first = content[0]
+    return first.get("type") == "tool_use" or (
+        type(first.get("text")) is str and first["text"] != ""
+    )
+
+
+def says(view: Dialect, message: Message) -> bool:
+    """Whether anything is in a message: a reply may be empty, a message in a request not."""
+    if any(part.kind != TEXT or part.text for part in message.parts):
+        return True
+    return isinstance(message.raw, dict) and view.has_content_beside(message)
+
+
+def accumulator_for(dialect: str) -> Accumulator:
+    """Make what gathers a stream in a dialect, or of a profile of one."""
+    profile = profile_named(dialect)
+    return exchange_of(profile.dialect).stream(profile)
+
+
+# Anthropic and Bedrock count what came from the cache beside the other input, everybody else among
+# it; Gemini counts thoughts beside the other output, everybody else among it. Here ``input`` and
+# ``output`` are always all of it.
+class Tokens(Struct, frozen=True):
+    """Numbers of tokens: ``cached`` and ``cache_write`` are among ``input``.
+
+    ``reasoning`` is among ``output``, as far as a provider reports it.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        """Add up, number by number."""
+        return Tokens(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.cache_write + other.cache_write,
+            self.reasoning + other.reasoning,
+        )
+
+
+class _UsageSpelling(Struct, frozen=True):
+    """Where a response has its usage, and the counts that add up to each number.
+
+    Counts below another field go by their path, and the first of several that is there is taken.
+    The first name of ``input`` or ``output`` shows which spelling it is.
+    """
+
+    home: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    cached: tuple[Path, ...] = ()
+    cache_write: tuple[Path, ...] = ()
+    reasoning: tuple[Path, ...] = ()
+
+
+_USAGES = (
+    # Anthropic and OpenAI Responses; what the other one has beside it is not there.
+    _UsageSpelling(
+        "usage",
+        ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+        ("output_tokens",),
+        cached=(("cache_read_input_tokens",), ("input_tokens_details", "cached_tokens")),
+        cache_write=(("cache_creation_input_tokens",),),
+        reasoning=(
+            ("output_tokens_details", "reasoning_tokens"),
+            ("output_tokens_details", "thinking_tokens"),
+        ),
+    ),
+    _UsageSpelling(
+        "usage",
+        ("prompt_tokens",),
+        ("completion_tokens",),
+        cached=(("prompt_tokens_details", "cached_tokens"), ("prompt_cache_hit_tokens",)),
+        reasoning=(("completion_tokens_details", "reasoning_tokens"),),
+    ),
+    _UsageSpelling(
+        "usage",
+        ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens"),
+        ("outputTokens",),
+        cached=(("cacheReadInputTokens",),),
+        cache_write=(("cacheWriteInputTokens",),),
+    ),
+    _UsageSpelling(
+        "usageMetadata",
+        ("promptTokenCount", "toolUsePromptTokenCount"),
+        ("candidatesTokenCount", "thoughtsTokenCount"),
+        cached=(("cachedContentTokenCount",),),
+        reasoning=(("thoughtsTokenCount",),),
+    ),
+    _UsageSpelling(
+        "usage_metadata",
+        ("prompt_token_count", "tool_use_prompt_token_count"),
+        ("candidates_token_count", "thoughts_token_count"),
+        cached=(("cached_content_token_count",),),
+        reasoning=(("thoughts_token_count",),),
+    ),
+    _UsageSpelling(
+        "usage_metadata",
+        ("input_tokens",),
+        ("output_tokens",),
+        cached=(("input_token_details", "cache_read"),),
+        cache_write=(("input_token_details", "cache_creation"),),
+        reasoning=(("output_token_details", "reasoning"),),
+    ),
+)
+
+
+def tokens_in(response: Any) -> Tokens | None:
+    """Return what a response, or a message with such a field, says it cost; None if it does not."""
+    if isinstance(response, list):
+        found = [tokens for tokens in map(tokens_in, response) if tokens is not None]
+        return found[-1] if found else None
+    if not isinstance(response, dict):
+        return None
+    fields = fields_of(response)
+    for spelling in _USAGES:
+        usage = fields.get(spelling.home)
+        if not isinstance(usage, dict):
+            continue
+        if all(type(usage.get(mark[0])) is not int for mark in (spelling.input, spelling.output)):
+            continue
+        return Tokens(
+            sum(_first(usage, ((name,),)) for name in spelling.input),
+            sum(_first(usage, ((name,),)) for name in spelling.output),
+            _first(usage, spelling.cached),
+            _first(usage, spelling.cache_write),
+            _first(usage, spelling.reasoning),
+        )
+    return None
+
+
+def _first(usage: Fields, paths: tuple[Path, ...]) -> int:
+    counts = (value_at(usage, path) for path in paths)
+    return next((max(count, 0) for count in counts if type(count) is int), 0)

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from msgspec import Struct
 
 from lockstitch.conversation.parts import MEDIA, RESULT, Part, Path
+from lockstitch.dialects.base import value_at
 
 _HEAD = 64 * 1024
 _MAGIC = (
@@ -44,9 +45,7 @@ def images_in(part: Part) -> Iterator[Image]:
         blocks = [((), part.raw)]
     elif part.kind == RESULT and type(part.raw.get("content")) is not str:
         for keys in _RESULT_LISTS:
-            value: Any = part.raw
-            for key in keys:
-                value = value.get(key) if isinstance(value, dict) else None
+            value = value_at(part.raw, keys)
             if isinstance(value, list):
                 blocks += [((*keys, number), block) for number, block in enumerate(value)]
     for path, block in blocks:

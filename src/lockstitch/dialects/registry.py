@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstitch.conversation.parts import UNKNOWN
 from lockstitch.dialects.anthropic import Anthropic
@@ -24,9 +22,6 @@ from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.openai_responses import OpenAIResponses
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import AmbiguousDialect, UsageError
-
-if TYPE_CHECKING:
-    from lockstitch.dialects.exchange import Exchange
 
 _CLASSES = (Anthropic, OpenAIChat, OpenAIResponses, Gemini, Bedrock, LangChain)
 CLASSES: dict[str, type[Dialect]] = {kind.name: kind for kind in _CLASSES}
@@ -57,13 +52,6 @@ _NAME_IT = "name its dialect (--dialect on the command line, dialect= in Python)
 def new_dialect(name: str) -> Dialect:
     """Make a fresh view for a dialect."""
     return CLASSES[name]()
-
-
-@cache
-def exchange_of(name: str) -> Exchange:
-    """Return how a dialect talks to its provider; loaded when asked for, as checks need none."""
-    exchange: Exchange = import_module(f"{CLASSES[name].__module__}.exchange").EXCHANGE
-    return exchange
 
 
 def dialect_of(value: Any) -> str:
@@ -170,3 +158,27 @@ def _foreign_calls(messages: Sequence[Any], view: Dialect) -> str:
     if 2 * sum(verdicts) > len(verdicts):
         return "its calls or results are written in another way"
     return ""
+
+
+def dialect_of_class(value: Any) -> str | None:
+    """Name the dialect of an SDK's object by where its class was defined."""
+    kind: type = type(value)
+    homes = [f"{base.__module__}." for base in kind.__mro__]
+    for view in VIEWS.values():
+        if any(home.startswith(view.sdk_modules) for home in homes):
+            return view.name
+    return next((name for name, view in VIEWS.items() if view.is_sdk_class(kind)), None)
+
+
+def dialect_of_response(value: Any) -> str | None:
+    """Name the dialect of a whole response by its envelope; None if it has none that is known."""
+    if not isinstance(value, dict):
+        return None
+    return next((name for name, view in VIEWS.items() if view.is_response(value)), None)
+
+
+def dialect_of_event(event: Any) -> str | None:
+    """Name the dialect of a stream by one of its events; None if this one does not tell."""
+    if not isinstance(event, dict):
+        return dialect_of_class(event)
+    return next((name for name, view in VIEWS.items() if view.is_event(event)), None)

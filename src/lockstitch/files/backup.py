@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.files import os_files, replace
 from lockstitch.files.read import Folder, folder_at, walk_folders

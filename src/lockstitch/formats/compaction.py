@@ -16,11 +16,10 @@ from msgspec import Struct, structs
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
 from lockstitch.compaction.running import Clock, Progress, Summarizer, run
-from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER, repr_without
+from lockstitch.dialects.exchange import without_reasoning
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.dialects.replies import without_reasoning
 from lockstitch.errors import Unmet, Unreadable
 from lockstitch.formats import repair
 from lockstitch.formats.interface import NEW, Format, History, Sorting, Transcript

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field, structs
 
-from lockstitch.conversation.parts import Path, Place
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import Path, Place, repr_without
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
 from lockstitch.formats.records import Pattern, Record

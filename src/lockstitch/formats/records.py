@@ -20,7 +20,7 @@ from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump, set_value
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 
 JSON = "json"
 DOCUMENT = "document"

@@ -18,8 +18,16 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.conversation import json_text
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, USER, Path, Place
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import (
+    ASSISTANT,
+    CALL,
+    RESULT,
+    TEXT,
+    USER,
+    Path,
+    Place,
+    repr_without,
+)
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect

@@ -17,7 +17,7 @@ from lockstitch.conversation.pairing import FLAT, GROUPED, NOWHERE, pair_message
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, SYSTEM, USER, Message, Part
 from lockstitch.dialects import script
 from lockstitch.dialects.base import Dialect, as_text
-from lockstitch.dialects.exchange import TextResult
+from lockstitch.dialects.exchange import TextResult, call_parts, calls_in, exchange_of, provider_of
 from lockstitch.dialects.placeholders import (
     CANCELLED,
     NOT_STARTED,
@@ -27,9 +27,8 @@ from lockstitch.dialects.placeholders import (
     WAITING,
 )
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import CLASSES, exchange_of, new_dialect
+from lockstitch.dialects.registry import CLASSES, new_dialect
 from lockstitch.dialects.render import is_failed, read_turns
-from lockstitch.dialects.replies import call_parts, calls_in, provider_of
 from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.journal.events import (
     AskedCall,

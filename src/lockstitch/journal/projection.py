@@ -22,12 +22,10 @@ from msgspec import Struct
 from lockstitch.conversation.parts import ASSISTANT, USER
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.exchange import TextResult
+from lockstitch.dialects.exchange import TextResult, exchange_of, messages_in, without_reasoning
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import Profile, Traits, profile_named, same_model, traits_of
-from lockstitch.dialects.registry import exchange_of
 from lockstitch.dialects.render import read_turns, write_turns
-from lockstitch.dialects.replies import messages_in, without_reasoning
 from lockstitch.dialects.script import (
     Ids,
     NeutralCall,

@@ -15,7 +15,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import Damaged, UsageError, Where
 
 DIGEST_SIZE = 16

@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.conversation.message_list import MessageList
-from lockstitch.conversation.parts import MEDIA, Message, sort_parts
+from lockstitch.conversation.parts import MEDIA, Message, MessageList, sort_parts
 from lockstitch.dialects.base import QuickProof, as_text
 from lockstitch.dialects.fast import Excerpt, encoded_size, find_excerpt
 from lockstitch.dialects.media import Image, head_of, images_in, pixels

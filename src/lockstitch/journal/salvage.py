@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import Finished, Noted, Said, entry_of, event_of, text_payload
 from lockstitch.journal.records import (

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
+from lockstitch.dialects.exchange import exchange_of
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import exchange_of
 from lockstitch.journal.events import (
     Approved,
     Compacted,

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 
 REPEATED, SAME, MISSING = "repeated", "same", "missing"

@@ -23,9 +23,9 @@ from lockstitch.conversation.parts import (
     Path,
     Place,
     Placed,
+    repr_without,
 )
-from lockstitch.conversation.reprs import repr_without
-from lockstitch.dialects.base import Dialect, as_json
+from lockstitch.dialects.base import Dialect, as_json, value_at
 from lockstitch.rules.rule import Case, Rule
 
 
@@ -226,13 +226,3 @@ def earlier_forms(repaired: Iterable[RepairedMessage], raw: Sequence[Any]) -> di
             if type(part.value) is dict and old is not part.value and part.value is not one.message:
                 earlier[id(part.value)] = old
     return earlier
-
-
-def value_at(value: Any, path: Path) -> Any:
-    """Return what stands at a path of plain data, None if nothing does."""
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value

@@ -13,8 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, json, structs
 
-from lockstitch.conversation.parts import Path
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import Path, repr_without
 
 INSERT = "insert"
 REPLACE = "replace"

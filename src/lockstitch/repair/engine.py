@@ -13,8 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.conversation.pairing import FLAT
-from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part, repr_without
 from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import narrow
 from lockstitch.repair import content, identity, pairing, reasoning, turns

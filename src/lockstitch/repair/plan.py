@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lockstitch.conversation.message_list import MessageList
+from lockstitch.conversation.parts import MessageList
 from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
 from lockstitch.dialects.fast import Excerpt, narrow
 from lockstitch.dialects.profiles import profile_named, traits_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lockstitch.rules import (
-    checkpoints,
     content,
     identity,
     media,
@@ -34,7 +33,6 @@ __all__ = [
     "Finding",
     "RequestContext",
     "Rule",
-    "checkpoints",
     "content",
     "examine",
     "identity",

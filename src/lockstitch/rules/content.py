@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Any
 
+from lockstitch.conversation.pairing import GROUPED, SINGLE
 from lockstitch.conversation.parts import (
     ASSISTANT,
     BLANK_TEXTS,
@@ -31,14 +32,12 @@ from lockstitch.dialects.base import CALLS_ELSEWHERE, NO_CALLS
 from lockstitch.dialects.langchain import fields_of
 from lockstitch.dialects.openai_chat import OpenAIChat
 from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
-from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import Case, Finding, finder, label, rule
 
 BLOCKS = ("anthropic", "bedrock", "gemini")
 BLANK_TEXT = rule(
     code="LS401",
     name="blank-text",
-    counted=("blank text", "blank texts"),
     dialects=(*BLOCKS, "langchain:anthropic"),
     errors={
         "anthropic": "messages: text content blocks must be non-empty",
@@ -58,7 +57,6 @@ BLANK_TEXT = rule(
 CACHE_MARKER = rule(
     code="LS402",
     name="misplaced-cache-marker",
-    counted=("misplaced cache marker", "misplaced cache markers"),
     dialects=("anthropic",),
     errors={
         "anthropic": "messages.<N>.content.<M>.text: cache_control cannot be set for empty text "
@@ -90,7 +88,6 @@ EMPTY_CONTENT = rule(
     code="LS404",
     name="empty-content",
     counted=("empty message", "empty messages"),
-    dialects=ALL,
     errors={
         "anthropic": "messages.<N>: all messages must have non-empty content except for the "
         "optional final assistant message",
@@ -133,7 +130,6 @@ MALFORMED = rule(
     code="LS414",
     name="malformed",
     counted=("malformed message", "malformed messages"),
-    dialects=ALL,
     lossy=True,
     errors={
         "anthropic": "<place>: Input should be a valid dictionary or object to extract fields from",
@@ -169,7 +165,6 @@ ODD_RESULT = rule(
     code="LS416",
     name="odd-result",
     counted=("malformed tool result", "malformed tool results"),
-    dialects=ALL,
     errors={
         "openai-chat": "Invalid type for 'messages[<N>].content': expected one of a string or "
         "array of objects, but got <kind> instead.",
@@ -193,13 +188,16 @@ _MISPLACED = (
 )
 
 
-@finder("anthropic", "bedrock", "gemini", "langchain", having=(BLANK_TEXTS,))
+@finder(BLANK_TEXT, having=(BLANK_TEXTS, RESULT))
 def blank_texts(case: Case) -> Iterator[Finding]:
-    """LS401."""
+    """LS401, inside results, too."""
     if case.profile.rejects_text == ANYTHING:
         return
     last = len(case.messages) - 1
-    for part in case.parts.texts:
+    for part in case.parts.results if case.profile.rejects_text == BLANK else ():
+        if has_blank_block(part):
+            yield case.find(BLANK_TEXT, part, "a result with a blank text block")
+    for part in case.parts.texts if BLANK_TEXTS in case.parts.signs else ():
         if (part.text and not part.text.isspace()) or not is_blank(part, case.profile):
             continue
         message = case.messages[part.home]
@@ -208,14 +206,6 @@ def blank_texts(case: Case) -> Iterator[Finding]:
         text = f"text of {len(part.text)} blank characters"
         wording = "white space" if part.text else ""
         yield case.find(BLANK_TEXT, part, text, wording=wording)
-
-
-@finder("anthropic", "bedrock", "gemini", "langchain", having=(RESULT,))
-def blank_blocks(case: Case) -> Iterator[Finding]:
-    """LS401 inside results."""
-    for part in case.parts.results if case.profile.rejects_text == BLANK else ():
-        if has_blank_block(part):
-            yield case.find(BLANK_TEXT, part, "a result with a blank text block")
 
 
 def has_blank_block(part: Part) -> bool:
@@ -239,7 +229,7 @@ def is_blank(part: Part, profile: Profile) -> bool:
     return profile.rejects_text != ANYTHING and not part.text
 
 
-@finder("anthropic", having=(MARKED,))
+@finder(CACHE_MARKER, CACHE_MARKERS, having=(MARKED,))
 def cache_markers(case: Case) -> Iterator[Finding]:
     """LS402 and LS403."""
     marked: list[Part] = []
@@ -264,8 +254,11 @@ def cannot_be_marked(part: Part) -> bool:
     return part.kind == REASONING or (part.kind == TEXT and not part.text.strip())
 
 
-@finder("anthropic", "openai-responses", "gemini", "bedrock", having=(EMPTY,))
-@finder("openai-chat", "langchain")
+# where results and calls have messages or fields of their own, content may be missing beside them
+@finder(
+    EMPTY_CONTENT,
+    when=lambda case: case.profile.layout == SINGLE or EMPTY in case.parts.signs,
+)
 def empty_contents(case: Case) -> Iterator[Finding]:
     """LS404."""
     for position, message in enumerate(case.messages):
@@ -314,7 +307,7 @@ def _chat_lacks_content(case: Case, message: Message) -> bool:
     return not message.has(CALL) and not beside
 
 
-@finder(having=(RESULT,))
+@finder(ODD_RESULT, having=(RESULT,))
 def odd_results(case: Case) -> Iterator[Finding]:
     """LS416."""
     payload, is_payload = case.dialect.payload, case.dialect.is_payload
@@ -338,7 +331,7 @@ _JSON_KINDS = {
 }
 
 
-@finder("bedrock")
+@finder(DOCUMENT_TEXT)
 def documents(case: Case) -> Iterator[Finding]:
     """LS415."""
     for message in case.messages:
@@ -351,25 +344,22 @@ def lacks_text_beside_document(message: Message) -> bool:
     return any(part.flavor == "document" for part in message.parts) and not message.has(TEXT)
 
 
-@finder("anthropic", "bedrock", "gemini", having=_MISPLACED)
+@finder(MISPLACED_PART, having=(*_MISPLACED, BROKEN))
 def misplaced_parts(case: Case) -> Iterator[Finding]:
-    """LS413."""
+    """LS413, for calls that are a field of their own and for those that are blocks."""
     parts = case.parts
+    for part in parts.rest:
+        if part.flavor == CALLS_ELSEWHERE:
+            text = f"calls are in a {case.messages[part.home].role} message"
+            yield case.find(MISPLACED_PART, part, text)
+    if case.profile.layout != GROUPED:
+        return
     for part in (*parts.calls, *parts.results, *parts.reasoning, *parts.servers):
         role = case.messages[part.home].role
         if is_misplaced(part, role, case.profile.dialect):
             text = f"a {part.kind} is in a message of the {role}"
             wording = "result" if part.kind == RESULT else ""
             yield case.find(MISPLACED_PART, part, text, wording=wording)
-
-
-@finder("openai-chat", "langchain", having=(BROKEN,))
-def misplaced_calls(case: Case) -> Iterator[Finding]:
-    """LS413 for formats in which the calls of a message are a field of their own."""
-    for part in case.parts.rest:
-        if part.flavor == CALLS_ELSEWHERE:
-            text = f"calls are in a {case.messages[part.home].role} message"
-            yield case.find(MISPLACED_PART, part, text)
 
 
 def is_misplaced(part: Part, role: str, dialect: str) -> bool:
@@ -387,7 +377,7 @@ def owner_of(part: Part, dialect: str) -> str:
     return ""
 
 
-@finder(having=(FLAWED, BROKEN))
+@finder(MALFORMED, having=(FLAWED, BROKEN))
 def malformed(case: Case) -> Iterator[Finding]:
     """LS414."""
     for message in case.messages:

@@ -24,7 +24,6 @@ from lockstitch.conversation.parts import (
 )
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.openai_responses import ID_PREFIXES
-from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, WARNING, Case, Finding, finder, rule, shown
 
 _UNIQUE = {"anthropic": "messages.<N>.content.<M>: `tool_use` ids must be unique"}
@@ -48,7 +47,6 @@ REPEATED_CALL = rule(
     code="LS201",
     name="repeated-call",
     counted=("tool call id used twice", "tool call ids used twice"),
-    dialects=ALL,
     errors=_UNIQUE_IN_TURN,
     summary="two calls of one turn share an id",
     help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
@@ -140,7 +138,6 @@ ID_LENGTH = rule(
 ITEM_ID = rule(
     code="LS206",
     name="bad-item-id",
-    counted=("bad item id", "bad item ids"),
     dialects=("openai-responses",),
     errors={
         "openai-responses": "Duplicate item found with id <id>. Remove duplicate items from your "
@@ -162,7 +159,6 @@ BAD_ARGUMENTS = rule(
     code="LS207",
     name="bad-arguments",
     counted=("tool call with broken arguments", "tool calls with broken arguments"),
-    dialects=ALL,
     lossy=True,
     errors={
         "anthropic": "messages.<N>.content.<M>.tool_use.input: Input should be a valid dictionary",
@@ -222,8 +218,6 @@ TOOLS_MISSING = rule(
 TOOL_NAME = rule(
     code="LS210",
     name="bad-tool-name",
-    counted=("bad tool name", "bad tool names"),
-    dialects=ALL,
     lossy=True,
     errors={
         "anthropic": "messages.<N>.content.<M>.tool_use.name: String should match pattern "
@@ -241,7 +235,7 @@ TOOL_NAME = rule(
 )
 
 
-@finder(having=(CALL,))
+@finder(REPEATED_CALL, REUSED_ID, MISSING_ID, ID_ALPHABET, ID_LENGTH, having=(CALL,))
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
@@ -270,7 +264,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
             yield case.find(ID_ALPHABET, call, text, id=call.id)
 
 
-@finder("anthropic", "bedrock", having=(SERVER_CALL,))
+@finder(REUSED_ID, having=(SERVER_CALL,))
 def server_ids(case: Case) -> Iterator[Finding]:
     """LS202 for tools the provider runs itself."""
     seen: set[str | None] = set()
@@ -282,7 +276,7 @@ def server_ids(case: Case) -> Iterator[Finding]:
             seen.add(part.id)
 
 
-@finder("anthropic", "openai-chat", "openai-responses", "bedrock", "langchain", having=(RESULT,))
+@finder(MISSING_ID, having=(RESULT,))
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""
     pairing = case.paired.pairing
@@ -291,7 +285,7 @@ def result_ids(case: Case) -> Iterator[Finding]:
             yield case.find(MISSING_ID, result, "a result does not name its call")
 
 
-@finder("openai-responses")
+@finder(ITEM_ID)
 def item_ids(case: Case) -> Iterator[Finding]:
     """LS206."""
     seen: set[str] = set()
@@ -342,7 +336,7 @@ def is_reference(message: Message) -> bool:
     return bool(message.parts) and message.parts[0].flavor == "item_reference"
 
 
-@finder(having=(CALL,))
+@finder(BAD_ARGUMENTS, having=(CALL,))
 def arguments(case: Case) -> Iterator[Finding]:
     """LS207."""
     for call in case.parts.calls:
@@ -451,7 +445,7 @@ NAMELESS = (
 )
 
 
-@finder(having=(CALL, RESULT))
+@finder(TOOL_NAME, having=(CALL, RESULT))
 def tool_names(case: Case) -> Iterator[Finding]:
     """LS210."""
     pattern = re.compile(case.profile.name_pattern)
@@ -479,7 +473,7 @@ def unnamed_responses(case: Case) -> list[Part]:
     return [part for part in case.parts.results if not part.name]
 
 
-@finder("anthropic", "bedrock", having=(CALL, RESULT), when=lambda case: case.body is not None)
+@finder(TOOLS_MISSING, having=(CALL, RESULT), when=lambda case: case.body is not None)
 def tools_defined(case: Case) -> Iterator[Finding]:
     """LS209."""
     body = case.body
@@ -493,7 +487,7 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     )
 
 
-@finder("anthropic", when=lambda case: case.body is not None)
+@finder(TOOL_REFERENCE, when=lambda case: case.body is not None)
 def tool_references(case: Case) -> Iterator[Finding]:
     """LS208."""
     tools = (case.body or {}).get("tools")

@@ -17,7 +17,6 @@ from lockstitch.dialects.media import (
     pixels,
     sniff,
 )
-from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import ERROR, NOTE, WARNING, Case, Finding, Rule, finder, rule, word
 
 _LONGEST_PATH = 16
@@ -47,7 +46,6 @@ BAD_IMAGE = rule(
     code="LS502",
     name="bad-image",
     counted=("broken image", "broken images"),
-    dialects=ALL,
     lossy=True,
     errors={
         "anthropic": "<where>.image.source.base64.media_type: Input should be 'image/jpeg', "
@@ -101,7 +99,6 @@ LONE_SURROGATE = rule(
     code="LS505",
     name="lone-surrogate",
     counted=("broken character", "broken characters"),
-    dialects=ALL,
     errors={
         "anthropic": "The request body is not valid JSON: no low surrogate in string: line 1 "
         "column <n> (char <n>)",
@@ -118,7 +115,6 @@ NUL = rule(
     code="LS506",
     name="nul-character",
     counted=("NUL character", "NUL characters"),
-    dialects=ALL,
     errors={
         "anthropic": "The request body is not valid JSON: unexpected end of data: line 1 column "
         "<n> (char <n>)",
@@ -137,7 +133,6 @@ GIANT_RESULT = rule(
     name="giant-result",
     counted=("tool result over 10 MB", "tool results over 10 MB"),
     severity=WARNING,
-    dialects=ALL,
     fixable=False,
     summary="one tool result is larger than 10 MB",
     help="shorten it before it is stored; heal leaves it alone",
@@ -148,7 +143,7 @@ GIANT_RESULT = rule(
 )
 
 
-@finder(having=(MEDIA, RESULT))
+@finder(IMAGE_TOO_LARGE, BAD_IMAGE, having=(MEDIA, RESULT))
 def images(case: Case) -> Iterator[Finding]:
     """LS501 and LS502."""
     found = all_images(case)
@@ -210,7 +205,7 @@ def can_relabel(image: Image, head: bytes) -> bool:
     return sniff(head) in ACCEPTED and is_decodable(image.data)
 
 
-@finder("anthropic", having=(RESULT,))
+@finder(ERROR_MEDIA, having=(RESULT,))
 def error_media(case: Case) -> Iterator[Finding]:
     """LS503."""
     for part in case.parts.results:
@@ -226,7 +221,7 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
-@finder(when=lambda case: 0 < case.profile.max_bytes < case.encoded_size)
+@finder(TOO_MANY_BYTES, when=lambda case: 0 < case.profile.max_bytes < case.encoded_size)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
     limit, size = case.profile.max_bytes, case.encoded_size
@@ -245,7 +240,7 @@ def request_bytes(case: Case) -> Iterator[Finding]:
     )
 
 
-@finder(when=lambda case: case.encoded_size < 0)
+@finder(LONE_SURROGATE, NUL, when=lambda case: case.encoded_size < 0)
 def characters(case: Case) -> Iterator[Finding]:
     """LS505 and LS506."""
     for message in case.messages:
@@ -299,7 +294,7 @@ def unsendable(value: Any) -> list[Rule]:
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
 
 
-@finder(having=(RESULT,), when=lambda case: not 0 <= case.encoded_size <= GIANT)
+@finder(GIANT_RESULT, having=(RESULT,), when=lambda case: not 0 <= case.encoded_size <= GIANT)
 def giant_results(case: Case) -> Iterator[Finding]:
     """LS507."""
     for part in case.parts.results:

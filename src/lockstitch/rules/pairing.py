@@ -19,7 +19,6 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.rules.rule import Case, Finding, finder, label, rule
 
-ALL = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
 BLOCKS = ("anthropic", "bedrock")
 
 _NO_RESULT = {
@@ -82,7 +81,6 @@ ORPHAN_CALL = rule(
     code="LS101",
     name="orphan-call",
     counted=("tool call without a result", "tool calls without results"),
-    dialects=ALL,
     errors=_NO_RESULT,
     summary="a tool call has no result",
     help="heal answers it with a neutral error result right after the call",
@@ -100,7 +98,6 @@ PARTIAL_BATCH = rule(
     code="LS102",
     name="partial-batch",
     counted=("tool call without a result", "tool calls without results"),
-    dialects=ALL,
     errors=_NO_RESULT,
     summary="one of several parallel calls has no result",
     help="heal keeps the real results and answers only the missing ones",
@@ -113,7 +110,6 @@ ORPHAN_RESULT = rule(
     code="LS103",
     name="orphan-result",
     counted=("tool result without a call", "tool results without calls"),
-    dialects=ALL,
     errors=_NO_CALL,
     summary="a tool result answers no call",
     help="heal keeps its content as labelled text",
@@ -127,7 +123,6 @@ DISPLACED_RESULT = rule(
     code="LS104",
     name="displaced-result",
     counted=("tool result in the wrong place", "tool results in the wrong place"),
-    dialects=ALL,
     errors={
         **_NO_RESULT,
         **_EARLY,
@@ -157,7 +152,6 @@ DUPLICATE_RESULT = rule(
     code="LS106",
     name="duplicate-result",
     counted=("tool call with two results", "tool calls with two results"),
-    dialects=ALL,
     errors=_TWICE,
     summary="a call is answered more than once",
     help="heal keeps one result; a second one that says something else stays as labelled text",
@@ -171,7 +165,6 @@ MASKED_RESULT = rule(
     code="LS107",
     name="masked-result",
     counted=("tool result hidden by a placeholder", "tool results hidden by placeholders"),
-    dialects=ALL,
     errors=_TWICE,
     summary="a placeholder answers a call whose real result is in the list",
     help="heal puts the real result in the placeholder's place",
@@ -246,7 +239,7 @@ TWO_RECORDS = rule(
 )
 
 
-@finder(having=(CALL,))
+@finder(ORPHAN_CALL, PARTIAL_BATCH, having=(CALL,))
 def open_calls(case: Case) -> Iterator[Finding]:
     """LS101 and LS102."""
     paired = case.paired
@@ -268,7 +261,7 @@ def open_calls(case: Case) -> Iterator[Finding]:
         yield case.find(kind, place, text, id=call.id, kind=flavor, next=behind)
 
 
-@finder(having=(RESULT,))
+@finder(ORPHAN_RESULT, DUPLICATE_RESULT, MASKED_RESULT, having=(RESULT,))
 def unpaired_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
     pairing = case.paired.pairing
@@ -320,7 +313,7 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
     )
 
 
-@finder(having=(RESULT,))
+@finder(DISPLACED_RESULT, having=(RESULT,))
 def displaced_results(case: Case) -> Iterator[Finding]:
     """LS104 for results outside their zone."""
     paired = case.paired
@@ -341,7 +334,7 @@ def _displaced(case: Case, call: Part, result: Part) -> Finding:
     )
 
 
-@finder("anthropic", "bedrock", "gemini", having=(RESULT,))
+@finder(DISPLACED_RESULT, RESULT_LAYOUT, having=(RESULT,))
 def scattered_results(case: Case) -> Iterator[Finding]:
     """LS104 and LS105 for results inside their zone, but not first and together."""
     if case.profile.layout != GROUPED:
@@ -399,7 +392,7 @@ def first_wedge(messages: list[Message], zone: Zone) -> int:
     return zone.stop
 
 
-@finder("anthropic", "bedrock", having=(SERVER_CALL, SERVER_RESULT))
+@finder(SERVER_PAIR, having=(SERVER_CALL, SERVER_RESULT))
 def server_pairs(case: Case) -> Iterator[Finding]:
     """LS108."""
     for part in lone_server_parts(case.messages):
@@ -462,7 +455,7 @@ def _fits_server(call: Part, result: Part) -> bool:
     return not known or result.flavor == wanted
 
 
-@finder("openai-responses", having=(RESULT,))
+@finder(OUTPUT_KIND, having=(RESULT,))
 def output_kinds(case: Case) -> Iterator[Finding]:
     """LS109."""
     paired = case.paired
@@ -476,7 +469,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
             yield case.find(OUTPUT_KIND, result, text, id=call.id, kind=kind)
 
 
-@finder("anthropic", "bedrock", having=(TEXT_BEHIND_CALL,))
+@finder(TEXT_AFTER_CALL, having=(TEXT_BEHIND_CALL,))
 def text_after_call(case: Case) -> Iterator[Finding]:
     """LS110."""
     seen = NOWHERE
@@ -503,7 +496,7 @@ def text_behind_calls(message: Message) -> list[Part]:
     return late
 
 
-@finder("langchain")
+@finder(TWO_RECORDS)
 def twin_calls(case: Case) -> Iterator[Finding]:
     """LS111."""
     for message in case.messages:

@@ -212,7 +212,6 @@ REASONING_SHAPE = rule(
 THOUGHT_SIGNATURE = rule(
     code="LS311",
     name="missing-thought-signature",
-    counted=("missing thought signature", "missing thought signatures"),
     dialects=("gemini",),
     errors={
         "gemini": "Function call is missing a thought_signature in functionCall parts. This is "
@@ -252,7 +251,7 @@ REASONING_REQUIRED = rule(
 )
 
 
-@finder("anthropic", "bedrock", having=(REASONING,))
+@finder(COLLAPSED_STEPS, having=(REASONING,))
 def collapsed_steps(case: Case) -> Iterator[Finding]:
     """LS301."""
     for message in case.messages:
@@ -273,7 +272,7 @@ def step_starts(message: Message) -> list[int]:
     return starts
 
 
-@finder("anthropic", "bedrock", having=(REASONING,))
+@finder(UNSIGNED_THINKING, EMPTY_THINKING, having=(REASONING,))
 def signatures(case: Case) -> Iterator[Finding]:
     """LS302 and LS303."""
     if not case.profile.signed_reasoning:
@@ -308,7 +307,7 @@ def _filled(value: Any) -> bool:
     return isinstance(value, (str, bytes)) and bool(value)
 
 
-@finder("anthropic", "openai-responses", "bedrock", "langchain", having=(REASONING,))
+@finder(FOREIGN_REASONING, having=(REASONING,))
 def foreign_reasoning(case: Case) -> Iterator[Finding]:
     """LS304."""
     asked = issuer_of(case.model)
@@ -340,7 +339,7 @@ def _model_of(raw: Any) -> Any:
     return raw.get("model")
 
 
-@finder("anthropic", having=(RESULT,))
+@finder(THINKING_FIRST, having=(RESULT,))
 def thinking_first(case: Case) -> Iterator[Finding]:
     """LS305."""
     if not wants_thinking_first(case.body):
@@ -367,7 +366,7 @@ def wants_thinking_first(body: dict[str, Any] | None) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") == "enabled"
 
 
-@finder("anthropic", "bedrock", having=(REASONING,))
+@finder(THINKING_LAST, having=(REASONING,))
 def thinking_last(case: Case) -> Iterator[Finding]:
     """LS306."""
     if not case.profile.signed_reasoning:
@@ -406,7 +405,7 @@ def ends_before(message: Message, *, behind: bool) -> bool:
     return behind if is_thinking else False
 
 
-@finder("openai-responses")
+@finder(LONE_REASONING, STORED_STATE, REASONING_SHAPE)
 def reasoning_items(case: Case) -> Iterator[Finding]:
     """LS307, LS308 and LS310."""
     unstored = (case.body or {}).get("store") is False
@@ -471,7 +470,7 @@ def item_ends_before(message: Message, *, behind: bool) -> bool:
     return message.role != ASSISTANT
 
 
-@finder("gemini", having=(CALL,), when=lambda case: case.traits.thought_signatures)
+@finder(THOUGHT_SIGNATURE, having=(CALL,), when=lambda case: case.traits.thought_signatures)
 def thought_signatures(case: Case) -> Iterator[Finding]:
     """LS311."""
     for part in unsigned_first_calls(case.messages):
@@ -495,9 +494,7 @@ def _is_prompt(message: Message) -> bool:
     return message.role == USER and message.has(TEXT) and not message.has(RESULT)
 
 
-@finder(
-    "openai-chat", "anthropic", having=(CALL,), when=lambda case: case.profile.reasoning_required
-)
+@finder(REASONING_REQUIRED, having=(CALL,), when=lambda case: case.profile.reasoning_required)
 def reasoning_required(case: Case) -> Iterator[Finding]:
     """LS312."""
     for message in case.messages:

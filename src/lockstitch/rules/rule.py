@@ -18,7 +18,7 @@ from lockstitch.conversation.pairing import PairedCalls, pair_messages
 from lockstitch.conversation.parts import Message, Part, Path, Place, Placed, Sorted, sort_parts
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.fast import encoded_size
-from lockstitch.dialects.profiles import Profile, Traits
+from lockstitch.dialects.profiles import DIALECTS, Profile, Traits
 
 # error: the provider refuses it, or a resume of it loses something. warning: its own program copes
 # with it, another version or another reader does not. note: nobody sends anything else for it.
@@ -75,12 +75,22 @@ Find = Callable[["Case"], Iterator[Finding]]
 
 
 def rule(
-    *, counted: tuple[str, str], errors: Mapping[str, str] = MappingProxyType({}), **fields: Any
+    *,
+    counted: tuple[str, str] = ("", ""),
+    errors: Mapping[str, str] = MappingProxyType({}),
+    formats: tuple[str, ...] = (),
+    dialects: tuple[str, ...] = (),
+    **fields: Any,
 ) -> Rule:
-    """Register a rule in the catalogue; ``counted`` is one and several of what it finds."""
-    entry = Rule(errors=tuple(errors.items()), **fields)
+    """Register a rule in the catalogue; one that names neither dialects nor formats is for all.
+
+    ``counted`` is one and several of what it finds, where that is not just its name.
+    """
+    dialects = dialects or (() if formats else DIALECTS)
+    entry = Rule(errors=tuple(errors.items()), formats=formats, dialects=dialects, **fields)
     RULES[entry.code] = entry
-    COUNTED[entry.code] = counted
+    one = entry.name.replace("-", " ")
+    COUNTED[entry.code] = counted if any(counted) else (one, f"{one}s")
     _SAID[entry.code] = errors
     return entry
 
@@ -92,7 +102,7 @@ class Finder(Struct, frozen=True):
     """A function that finds breaches, and where there can be any for it to find."""
 
     find: Find
-    dialects: tuple[str, ...]
+    dialects: frozenset[str]
     having: frozenset[Sign]
     when: Callable[[Case], Any] | None
 
@@ -104,13 +114,14 @@ FINDERS: list[Finder] = []
 
 
 def finder(
-    *dialects: str, having: Iterable[Sign] = (), when: Callable[[Case], Any] | None = None
+    *rules: Rule, having: Iterable[Sign] = (), when: Callable[[Case], Any] | None = None
 ) -> Callable[[Find], Find]:
-    """Register a function that finds breaches, for these dialects (none named: for all).
+    """Register a function that finds breaches of these rules, in the dialects that they are for.
 
     It runs only on a case with one of the signs in ``having`` (a kind of part, a role, a kind in a
     message of a role, something odd; none named: on all), and only ``when`` that says so.
     """
+    dialects = frozenset(name.partition(":")[0] for one in rules for name in one.dialects)
 
     def register(find: Find) -> Find:
         FINDERS.append(Finder(find, dialects, frozenset(having), when))
@@ -145,20 +156,16 @@ def shown(value: object) -> str:
 _ORDER = {ERROR: 0, WARNING: 1, NOTE: 2}
 
 
-def counted(code: str, count: int) -> str:
-    """Return a rule's findings counted in words."""
-    one, several = COUNTED[code]
-    return f"{count} {one if count == 1 else several}"
-
-
 def grouped(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
     """Group findings that read the same, the worst first; each with its words."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[str, tuple[str, str]], list[Finding]] = {}
     for finding in findings:
-        one, _ = COUNTED[finding.code]
-        groups.setdefault((finding.severity, one), []).append(finding)
-    ranked = sorted(groups.values(), key=lambda group: _ORDER[group[0].severity])
-    return [(counted(group[0].code, len(group)), group) for group in ranked]
+        groups.setdefault((finding.severity, COUNTED[finding.code]), []).append(finding)
+    ranked = sorted(groups.items(), key=lambda item: _ORDER[item[0][0]])
+    return [
+        (f"{len(group)} {one if len(group) == 1 else several}", group)
+        for (_, (one, several)), group in ranked
+    ]
 
 
 # What only the provider can count, such as a column; "<nil>" is a word of its own.
@@ -312,7 +319,7 @@ def examine(case: Case) -> list[Finding]:
     findings = [
         finding
         for one in FINDERS
-        if (not one.dialects or dialect in one.dialects)
+        if dialect in one.dialects
         and (not one.having or not one.having.isdisjoint(signs))
         and (one.when is None or one.when(case))
         for finding in one.find(case)

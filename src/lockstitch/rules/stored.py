@@ -3,18 +3,26 @@
 LS7xx: how the records of a session hang together, and what a resume leaves behind.
 
 LS8xx: compactions that cut where they must not, or that were not finished.
+
+LS9xx: checkpoints of a graph, and approvals that are pending in them.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 from lockstitch.rules.rule import NOTE, WARNING, rule
 
 LINES = ("claude-code", "codex", "pi", "gemini-cli", "list")
+TREES = ("claude-code", "pi")
+_line_rule = partial(rule, formats=LINES)
+_tree_rule = partial(rule, formats=TREES)
+_claude_rule = partial(rule, formats=("claude-code",))
+_thread_rule = partial(rule, formats=("langgraph",))
 
 TORN_LINE = rule(
     code="LS601",
     name="torn-line",
-    counted=("torn line", "torn lines"),
     formats=(*LINES, "opencode-export"),
     summary="a line of the file, or the file itself, breaks off in the middle of a record",
     help="repair takes the torn piece out of the file and keeps it with the backup",
@@ -28,11 +36,10 @@ TORN_LINE = rule(
     "as one whose result was never written.",
     failures=("F56", "F60"),
 )
-WELDED = rule(
+WELDED = _line_rule(
     code="LS602",
     name="welded-records",
     counted=("line with records glued together", "lines with records glued together"),
-    formats=LINES,
     summary="two records are on one line",
     help="repair gives every record that is whole a line of its own",
     what="A record was written after another one, often after the torn half of one, without a "
@@ -43,11 +50,10 @@ WELDED = rule(
     "of its own, and what is torn goes to the quarantine.",
     failures=("F57",),
 )
-NUL_RUN = rule(
+NUL_RUN = _line_rule(
     code="LS603",
     name="nul-run",
     counted=("run of NUL bytes", "runs of NUL bytes"),
-    formats=LINES,
     summary="the file holds a run of NUL bytes",
     help="repair takes the NUL bytes out and keeps the records around them",
     what="Zeros are where text should be, at the end of the file or between good records.",
@@ -55,12 +61,10 @@ NUL_RUN = rule(
     repair="The zeros are removed; records before, after and around them keep their bytes.",
     failures=("F58",),
 )
-BYTE_ORDER_MARK = rule(
+BYTE_ORDER_MARK = _line_rule(
     code="LS604",
     name="byte-order-mark",
-    counted=("byte order mark", "byte order marks"),
     severity=WARNING,
-    formats=LINES,
     summary="the file starts with a byte order mark",
     help="repair removes the three bytes",
     what="JSON must not start with one; readers that do not expect it lose the first record. "
@@ -69,11 +73,10 @@ BYTE_ORDER_MARK = rule(
     repair="The mark is removed.",
     failures=("F60",),
 )
-BAD_UTF8 = rule(
+BAD_UTF8 = _line_rule(
     code="LS605",
     name="invalid-encoding",
     counted=("line that is not UTF-8", "lines that are not UTF-8"),
-    formats=LINES,
     summary="a record holds bytes that are not UTF-8",
     help="repair replaces the bytes with U+FFFD and keeps the original ones with the backup",
     what="The record is otherwise whole, but strict readers refuse its line or the file.",
@@ -81,12 +84,11 @@ BAD_UTF8 = rule(
     repair="Each invalid sequence becomes one U+FFFD; the line keeps all its other bytes.",
     failures=("F60",),
 )
-NOT_AN_OBJECT = rule(
+NOT_AN_OBJECT = _line_rule(
     code="LS606",
     name="not-an-object",
     counted=("line that is not a record", "lines that are not records"),
     severity=WARNING,
-    formats=LINES,
     summary="a line is JSON, but not a record",
     help="repair moves the line to the quarantine",
     what="The line holds null, a number, a string or a list. Some versions crash on it.",
@@ -94,12 +96,11 @@ NOT_AN_OBJECT = rule(
     repair="The line goes to the quarantine.",
     failures=("F60",),
 )
-DUPLICATED = rule(
+DUPLICATED = _line_rule(
     code="LS607",
     name="duplicated-record",
     counted=("repeated line", "repeated lines"),
     severity=WARNING,
-    formats=LINES,
     summary="a record is in the file more than once",
     help="repair keeps the first copy",
     what="The same record, with the same id and the same content, was written again.",
@@ -107,12 +108,11 @@ DUPLICATED = rule(
     repair="The first copy stays; the others go. They are equal, so nothing is lost.",
     failures=("F69",),
 )
-MISSING_NEWLINE = rule(
+MISSING_NEWLINE = _line_rule(
     code="LS608",
     name="missing-newline",
     counted=("missing line break", "missing line breaks"),
     severity=NOTE,
-    formats=LINES,
     summary="the last line has no line break",
     help="this harms nobody; a repair for another reason adds it, and so does --notes",
     what="The record is whole, and every program reads it. One that appends without looking may "
@@ -121,11 +121,9 @@ MISSING_NEWLINE = rule(
     repair="A line break is added.",
     failures=("F57",),
 )
-BROKEN_LINE = rule(
+BROKEN_LINE = _line_rule(
     code="LS609",
     name="broken-line",
-    counted=("broken line", "broken lines"),
-    formats=LINES,
     summary="a record holds raw control characters or is spread over several lines",
     help="repair writes it as one line, with the characters escaped",
     what="Text with raw line breaks was written as it was, so that no line of it is JSON.",
@@ -133,11 +131,10 @@ BROKEN_LINE = rule(
     repair="The lines are joined and the characters escaped; nothing is lost.",
     failures=("F59",),
 )
-SPREAD_RECORD = rule(
+SPREAD_RECORD = _line_rule(
     code="LS612",
     name="spread-record",
     counted=("record spread over several lines", "records spread over several lines"),
-    formats=LINES,
     summary="a record is spread over several lines, although nothing in it is broken",
     help="repair writes it on one line",
     what="The record is whole, with line breaks between its tokens. Programs that read one record "
@@ -188,7 +185,6 @@ MALFORMED_RECORD = rule(
 DAMAGED_RECORD = rule(
     code="LS611",
     name="damaged-record",
-    counted=("damaged record", "damaged records"),
     formats=("lockstitch",),
     summary="a store of Lockstitch's own holds other bytes than were written to it",
     help="`lockstitch repair` rewrites the session from all that can be read, and keeps the "
@@ -206,14 +202,11 @@ DAMAGED_RECORD = rule(
 )
 
 
-TREES = ("claude-code", "pi")
-
-DANGLING_PARENT = rule(
+DANGLING_PARENT = _tree_rule(
     code="LS701",
     name="dangling-parent",
     counted=("missing link to an earlier message", "missing links to earlier messages"),
     severity=WARNING,
-    formats=TREES,
     summary="a record names a parent that is not in the file",
     help="repair links it to the record before it",
     what="Claude Code from 2.1.112 on continues from the record before it in the file if that is "
@@ -223,12 +216,11 @@ DANGLING_PARENT = rule(
     repair="The record is linked to the record before it, where healthy files have the parent.",
     failures=("F77",),
 )
-CYCLE = rule(
+CYCLE = _tree_rule(
     code="LS702",
     name="parent-cycle",
     counted=("circular link between messages", "circular links between messages"),
     severity=WARNING,
-    formats=TREES,
     summary="the parents of a record form a circle",
     help="repair links the record that closes the circle to the record before it",
     what="A program that follows the parents without care hangs or runs out of memory.",
@@ -236,11 +228,10 @@ CYCLE = rule(
     repair="The link that closes the circle is replaced; no record is lost.",
     failures=("F80",),
 )
-REPEATED_ID = rule(
+REPEATED_ID = _tree_rule(
     code="LS703",
     name="repeated-uuid",
     counted=("record id used twice", "record ids used twice"),
-    formats=TREES,
     summary="two different records have the same id",
     help="repair gives the second one an id of its own",
     what="A program that keeps records by id loses one of the two: Claude Code the first.",
@@ -263,11 +254,10 @@ CUT_OFF = rule(
     "fewer tokens sent than before. Such a beginning is left alone and noted.",
     failures=("F77",),
 )
-LOST_REPLY = rule(
+LOST_REPLY = _tree_rule(
     code="LS705",
     name="lost-reply",
     counted=("reply a resume would drop", "replies a resume would drop"),
-    formats=TREES,
     summary="a reply of the model is on a side branch",
     help="repair puts it back between the prompt and what follows",
     what="The next turn is attached to a control record, or to what came before a dropped call, "
@@ -277,11 +267,10 @@ LOST_REPLY = rule(
     repair="What follows is attached to the reply; the order of the turns is the order in time.",
     failures=("F78",),
 )
-SECOND_WRITER = rule(
+SECOND_WRITER = _tree_rule(
     code="LS706",
     name="second-writer",
     counted=("branch from a second window", "branches from a second window"),
-    formats=TREES,
     summary="a second window wrote turns that a resume will drop",
     help="repair puts the turns of both into one line",
     what="Two windows continued from the same record. A resume reads one branch and drops the "
@@ -294,11 +283,10 @@ SECOND_WRITER = rule(
     "LINE -o FILE` writes it as a session of its own.",
     failures=("F70",),
 )
-SIDE_CHAIN = rule(
+SIDE_CHAIN = _claude_rule(
     code="LS707",
     name="side-chain-takeover",
     counted=("turn attached to a sub-agent", "turns attached to a sub-agent"),
-    formats=("claude-code",),
     summary="the conversation continues from a sub-agent's record",
     help="repair links it to the last record of the conversation itself",
     what="A resume follows the sub-agent's records to their own beginning and leaves the "
@@ -321,11 +309,10 @@ STRANDED_RESULT = rule(
     repair="The real result is given to the call, marked with nothing: it is what the tool said.",
     failures=("F08", "F13"),
 )
-WRONG_RESULT_ID = rule(
+WRONG_RESULT_ID = _claude_rule(
     code="LS709",
     name="misaddressed-result",
     counted=("result with the wrong address", "results with the wrong address"),
-    formats=("claude-code",),
     summary="a result names no call, but the record says which call it answers",
     help="repair addresses the result to that call",
     what="The result's id fits no call, so that programs drop the result and then the call.",
@@ -333,11 +320,10 @@ WRONG_RESULT_ID = rule(
     repair="The id is taken from the call's own record, which the result's record names.",
     failures=("F04",),
 )
-UNDATED_LEAF = rule(
+UNDATED_LEAF = _claude_rule(
     code="LS710",
     name="undated-leaf",
     counted=("last message without a time", "last messages without a time"),
-    formats=("claude-code",),
     errors={"Claude Code": "No conversation found"},
     summary="the last message has no time that can be read",
     help="repair gives it a time right after the newest one",
@@ -346,12 +332,11 @@ UNDATED_LEAF = rule(
     repair="The record gets the newest time in the file, plus a millisecond.",
     failures=("F101",),
 )
-OVERTAKEN_LEAF = rule(
+OVERTAKEN_LEAF = _claude_rule(
     code="LS711",
     name="overtaken-leaf",
     counted=("last message with an old time", "last messages with an old time"),
     severity=WARNING,
-    formats=("claude-code",),
     summary="an earlier line has a newer time than the last one",
     help="repair gives the last line the newest time",
     what="Claude Code before 2.1.112 continues from the line with the newest time, of several "
@@ -363,11 +348,10 @@ OVERTAKEN_LEAF = rule(
 )
 
 
-TORN_COMPACTION = rule(
+TORN_COMPACTION = _claude_rule(
     code="LS801",
     name="torn-compaction",
     counted=("unfinished compaction", "unfinished compactions"),
-    formats=("claude-code",),
     summary="a compaction cut the conversation but its summary is missing",
     help="repair takes the cut back, so that the whole conversation is there again",
     what="The boundary is on disk, the summary that should replace all before it is not. A resume "
@@ -401,11 +385,10 @@ SPLIT_PAIR = rule(
     repair="The result stays as labelled text; the call before the boundary is left alone.",
     failures=("F87", "F98"),
 )
-LOST_SEGMENT = rule(
+LOST_SEGMENT = _claude_rule(
     code="LS804",
     name="lost-segment",
     counted=("compaction with missing records", "compactions with missing records"),
-    formats=("claude-code",),
     summary="a compaction names records to keep that are not in the file",
     help="repair takes the missing ones off its list, so that the others are sent again",
     what="If one of the records that a compaction keeps is missing, a resume sends none of them.",
@@ -413,11 +396,10 @@ LOST_SEGMENT = rule(
     repair="The ids that lead nowhere are taken off the list; the records themselves are gone.",
     failures=("F84", "F95"),
 )
-LATE_COMPACTION = rule(
+LATE_COMPACTION = _claude_rule(
     code="LS805",
     name="late-compaction",
     counted=("turn lost by a compaction", "turns lost by a compaction"),
-    formats=("claude-code",),
     summary="turns are neither sent nor covered by the summary of a compaction",
     help="repair puts them after the summary",
     what="The summary was made from an earlier state, and turns that were written meanwhile are "
@@ -425,4 +407,140 @@ LATE_COMPACTION = rule(
     cause="A compaction that ran while the conversation went on and was written late.",
     repair="The turns are moved after the summary, before what follows it.",
     failures=("F94", "F98"),
+)
+HIDDEN_RESULT = _thread_rule(
+    code="LS901",
+    name="hidden-result",
+    counted=("tool result the model never sees", "tool results the model never sees"),
+    errors={
+        "LangGraph": "Found AIMessages with tool_calls that do not have a corresponding "
+        "ToolMessage.",
+    },
+    summary="a finished tool's result is stored outside the state, where the model never sees it",
+    help="repair puts the result after its call, in a new checkpoint",
+    what="A tool's result is stored as a pending write of the last checkpoint. A resume without "
+    "input uses it; a new message of the user throws it away, and the call stays open.",
+    cause="The process died, or the run was cancelled, while another tool of the same batch was "
+    "still at work: the results of a batch join the conversation only when all are there.",
+    repair="A new checkpoint after the last one holds the conversation with the real results in "
+    "place. The old checkpoint and its writes stay as they are.",
+    failures=("F106", "F108"),
+)
+UNSAFE_VALUE = _thread_rule(
+    code="LS902",
+    name="unsafe-value",
+    counted=("unsafe stored value", "unsafe stored values"),
+    fixable=False,
+    summary="a stored value names a Python function that LangGraph calls when it loads it",
+    help="do not load this thread with LangGraph's defaults; find out who wrote the value, and "
+    "set LANGGRAPH_STRICT_MSGPACK=true",
+    what="A checkpoint can hold the name of a class with arguments. LangGraph's default loader "
+    "imports any module that is named and calls what is named in it, a shell command too. What is "
+    "named in the standard library, and is none of the harmless types, is an error, and so are a "
+    "function anywhere and a pickle; a class of the application itself is only noted, since its "
+    "owner knows it. It may be in any key of any checkpoint of the thread, in a pending write, in "
+    "metadata, and in the namespace of a subgraph, all of which are loaded at times.",
+    cause="Somebody could write to the database, or a state holds objects of classes of its own.",
+    repair="None: Lockstitch reads such values without importing or calling anything, and leaves "
+    "them where they are.",
+    failures=("F115",),
+)
+MISSING_VALUE = _thread_rule(
+    code="LS903",
+    name="missing-value",
+    counted=("missing stored value", "missing stored values"),
+    fixable=False,
+    summary="the value of a channel is gone from the database",
+    help="go back to an earlier checkpoint of the thread, or restore the row from a backup",
+    what="The checkpoint names a version of a channel whose row is not there. LangGraph joins the "
+    "two tables and gets a state without that channel, without any error: a conversation that "
+    "starts over.",
+    cause="Rows deleted by hand or by a clean-up job, a restore of some tables, a failed copy.",
+    repair="None: what is gone cannot be made up. Nothing is written to such a thread.",
+    failures=("F114", "F115"),
+)
+BROKEN_DELTA = _thread_rule(
+    code="LS904",
+    name="broken-delta",
+    counted=("missing earlier checkpoint", "missing earlier checkpoints"),
+    fixable=False,
+    summary="an earlier checkpoint that a DeltaChannel is computed from is gone",
+    help="restore the rows from a backup; do not prune threads of graphs with a DeltaChannel",
+    what="Such a channel keeps only what changed. Its value is that of an ancestor and all writes "
+    "since; without one of them LangGraph computes a shorter conversation, without any error.",
+    cause="Old checkpoints were pruned, or a thread was copied without its ancestors.",
+    repair="None: what is gone cannot be made up. Nothing is written to such a thread.",
+    failures=("F114", "F117"),
+)
+LOST_TURN = _thread_rule(
+    code="LS905",
+    name="lost-turn",
+    counted=("turn on a lost branch", "turns on lost branches"),
+    severity=WARNING,
+    fixable=False,
+    summary="a turn of another writer is on a checkpoint that the thread does not come from",
+    help="look at the other branch by its checkpoint id; a Guard or a Saver prevents this",
+    what="Two runs started from one checkpoint, and the thread went on from the later one. What "
+    "the other was told and answered is stored, but no longer part of the conversation.",
+    cause="Two processes, or two requests, on one thread at a time. Going back in time on purpose "
+    "looks the same, which is why this is a warning.",
+    repair="None: only a person knows which branch is meant.",
+    failures=("F114",),
+)
+DUPLICATE_MESSAGE_ID = _thread_rule(
+    code="LS906",
+    name="duplicate-message-id",
+    counted=("message id used twice", "message ids used twice"),
+    severity=WARNING,
+    summary="two messages of the state have one id",
+    help="repair gives the later one an id of its own; equal copies become one",
+    what="The state merges messages by id. With two of one id an update or a removal hits the "
+    "wrong one, and the next merge drops one of them.",
+    cause="A list was added with a plain + instead of the reducer, or messages were copied.",
+    repair="Copies that are equal become one. A different message under the same id keeps its "
+    "content and gets an id derived from the old one and its place.",
+    failures=("F16", "F117"),
+)
+UNDECODABLE_VALUE = _thread_rule(
+    code="LS907",
+    name="undecodable-value",
+    counted=("value that cannot be decoded", "values that cannot be decoded"),
+    fixable=False,
+    summary="a stored value cannot be decoded",
+    help="if it is encrypted, repair the thread from inside the application with reconcile",
+    what="The bytes are cut, damaged, encrypted, or written with pickle, which Lockstitch never "
+    "loads because loading it runs code.",
+    cause="Damage, a serializer with encryption, or pickle_fallback=True.",
+    repair="None from outside. If the conversation itself cannot be read, nothing is written to "
+    "the thread; other values keep their bytes.",
+    failures=("F115",),
+)
+HIDDEN_INPUT = _thread_rule(
+    code="LS908",
+    name="hidden-input",
+    counted=("message that was never taken up", "messages that were never taken up"),
+    summary="a message of the user was taken in, but never became part of the conversation",
+    help="repair adds the message to the conversation, in a new checkpoint",
+    what="The input of a run is in the checkpoint, and no node has taken it up. A resume without "
+    "input would; the next message throws it away, without any error.",
+    cause="The process died, or the run was cancelled, right after the start of a turn.",
+    repair="A new checkpoint after the last one holds the conversation with the message at its "
+    "end. The old checkpoint stays as it is.",
+    failures=("F108",),
+)
+UNFINISHED_RUN = _thread_rule(
+    code="LS909",
+    name="unfinished-run",
+    severity=WARNING,
+    fixable=False,
+    summary="finished work of a run that broke off is kept where only that run finds it again",
+    help="resume the run, with invoke(None, config), before anything new is said",
+    what="What a task of a workflow has returned, and what a sub-agent has done whose node makes "
+    "something of its own of it, is stored for the run that it belongs to. A resume without input "
+    "uses it; a new input begins another run, which never sees it.",
+    cause="The process died, or the run was cancelled, in a function with @entrypoint and @task, "
+    "or in a node that calls another graph with messages of its own.",
+    repair="None: only the program knows what it would have made of it. A workflow is left alone, "
+    "so that it can be resumed.",
+    failures=("F108",),
 )

@@ -17,7 +17,6 @@ from lockstitch.conversation.parts import (
     Message,
 )
 from lockstitch.dialects.profiles import Profile
-from lockstitch.rules.pairing import ALL
 from lockstitch.rules.rule import Case, Finding, finder, rule, word
 
 ALTERNATION = rule(
@@ -123,7 +122,6 @@ CALL_TURN = rule(
 MIXED_RESPONSES = rule(
     code="LS410",
     name="mixed-response-turn",
-    counted=("mixed response turn", "mixed response turns"),
     dialects=("gemini",),
     errors={
         "gemini": "Please ensure that the number of function response parts is equal to the "
@@ -162,7 +160,6 @@ WRONG_ROLE = rule(
     code="LS412",
     name="unknown-role",
     counted=("message of an unknown role", "messages of an unknown role"),
-    dialects=ALL,
     errors={
         "anthropic": "messages.<N>.role: Input should be 'user' or 'assistant'",
         "openai-chat": "Invalid value: '<role>'. Supported values are: 'system', 'assistant', "
@@ -181,7 +178,7 @@ WRONG_ROLE = rule(
 )
 
 
-@finder("bedrock", "openai-chat", "langchain", when=lambda case: case.profile.alternates)
+@finder(ALTERNATION, USER_AFTER_TOOL, when=lambda case: case.profile.alternates)
 def alternation(case: Case) -> Iterator[Finding]:
     """LS405 and LS408."""
     profile = case.profile
@@ -220,11 +217,7 @@ def needs_bridge(previous: Message, message: Message, profile: Profile) -> bool:
 
 
 @finder(
-    "anthropic",
-    "gemini",
-    "bedrock",
-    "openai-chat",
-    "langchain",
+    BAD_START,
     having=(ASSISTANT, TOOL),
     when=lambda case: (
         case.profile.starts_with_user and any(m.role != USER for m in case.messages[:1])
@@ -237,9 +230,7 @@ def start(case: Case) -> Iterator[Finding]:
         yield case.find(BAD_START, first, f"the history starts with the {first.role}")
 
 
-@finder(
-    "anthropic", "gemini", "bedrock", "openai-chat", "langchain", when=lambda case: case.is_request
-)
+@finder(BAD_END, when=lambda case: case.is_request)
 def end(case: Case) -> Iterator[Finding]:
     """LS407."""
     if ends_badly(case):
@@ -258,7 +249,7 @@ def ends_badly(case: Case) -> bool:
     return case.profile.ends_with_user or not case.traits.prefill
 
 
-@finder("gemini")
+@finder(CALL_TURN, MIXED_RESPONSES)
 def gemini_turns(case: Case) -> Iterator[Finding]:
     """LS409 and LS410."""
     for position, message in enumerate(case.messages):
@@ -276,7 +267,7 @@ def is_mixed(message: Message) -> bool:
     return kinds == {True, False}
 
 
-@finder("anthropic", "openai-chat", having=(SYSTEM,))
+@finder(SYSTEM_PLACE, having=(SYSTEM,))
 def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
     for position, message in enumerate(case.messages):
@@ -303,7 +294,7 @@ def is_system_misplaced(case: Case, position: int) -> bool:
     return not (before.role == USER or paused) or any(m.role != ASSISTANT for m in behind)
 
 
-@finder(having=(UNKNOWN,))
+@finder(WRONG_ROLE, having=(UNKNOWN,))
 def roles(case: Case) -> Iterator[Finding]:
     """LS412."""
     for message in case.messages:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from lockstitch.dialects.exchange import call_parts, messages_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
-from lockstitch.dialects.replies import call_parts, messages_in
 from lockstitch.errors import Moved, UsageError
 from lockstitch.journal import events
 from lockstitch.journal import state as journal

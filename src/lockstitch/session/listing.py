@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.dialects import LANGCHAIN
 from lockstitch.errors import Damaged, Moved, Unreadable, UsageError
 from lockstitch.journal.events import Finished, Noted, as_stored, entry_of, event_of

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from lockstitch.conversation.message_list import MessageList
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import MessageList, repr_without
 from lockstitch.errors import Damaged, Unreadable, UsageError
 from lockstitch.journal import state as journal
 from lockstitch.journal.events import Event, Noted, Role, about_from, value_of

@@ -22,17 +22,23 @@ from msgspec import Raw, structs
 from lockstitch.conversation import json_text
 from lockstitch.conversation.parts import ASSISTANT
 from lockstitch.conversation.sdk_objects import is_langchain, reader_of, to_plain
-from lockstitch.dialects.exchange import Accumulator, plain_of
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import confirm_dialect, dialect_of, exchange_of, new_dialect
-from lockstitch.dialects.replies import (
+from lockstitch.dialects.exchange import (
+    Accumulator,
     accumulator_for,
     calls_in,
+    exchange_of,
+    messages_in,
+    plain_of,
+    provider_of,
+)
+from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.registry import (
+    confirm_dialect,
+    dialect_of,
     dialect_of_class,
     dialect_of_event,
     dialect_of_response,
-    messages_in,
-    provider_of,
+    new_dialect,
 )
 from lockstitch.errors import AmbiguousDialect, Busy, LockstitchError, UsageError
 from lockstitch.journal.events import (

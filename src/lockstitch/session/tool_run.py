@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct, structs
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.journal.events import Event, Finished, Outcome, Started, Waiting, text_payload
 from lockstitch.journal.state import CallState, JournalState

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import LockstitchError, Unreadable
 from lockstitch.files import read
 from lockstitch.formats import records

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import LockstitchError, Unreadable, UsageError, reason_of
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import replace_with_backup

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from msgspec import Struct, structs
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.errors import Damaged, Held, Moved, UsageError, Where
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name, check_key

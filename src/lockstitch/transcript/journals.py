@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from lockstitch.conversation.pairing import NOWHERE
 from lockstitch.conversation.parts import USER, Part
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.replies import messages_in
+from lockstitch.dialects.exchange import messages_in
 from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import (

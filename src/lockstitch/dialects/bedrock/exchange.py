@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, USER, Part
-from lockstitch.dialects.base import replace_at, same_or
+from lockstitch.dialects.base import replace_at, same_or, value_at
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -371,9 +371,7 @@ class BedrockExchange(Exchange):
 
 def _with_bytes(block: Any) -> Any:
     for path in _BYTES:
-        value = block
-        for step in path:
-            value = value.get(step) if isinstance(value, dict) else None
+        value = value_at(block, path)
         if isinstance(value, str):
             with suppress(ValueError):
                 return replace_at(block, path, b64decode(value, validate=True))

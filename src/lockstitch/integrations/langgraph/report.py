@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from lockstitch.conversation.reprs import repr_without
+from lockstitch.conversation.parts import repr_without
 from lockstitch.rules import Finding
 
 if TYPE_CHECKING:

@@ -14,9 +14,15 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.parts import TEXT, USER
+from lockstitch.dialects.exchange import (
+    accumulator_for,
+    calls_in,
+    exchange_of,
+    messages_in,
+    provider_of,
+)
 from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import VIEWS, exchange_of, new_dialect
-from lockstitch.dialects.replies import accumulator_for, calls_in, messages_in, provider_of
+from lockstitch.dialects.registry import VIEWS, new_dialect
 from lockstitch.errors import Held, Moved, Unreadable, UsageError
 from lockstitch.journal import events as about
 from lockstitch.journal.events import (
