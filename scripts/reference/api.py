@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import dataclasses
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -43,7 +46,7 @@ MODULES = {
     "lockstitch.stored": (
         "stored.md",
         "Stores from outside",
-        "What the commands do to a store of Lockstitch's own that no program of yours has open. "
+        "What the commands do to a Lockstitch store that no program of yours has open. "
         "A target is the address of a store or its path. An agent itself uses `lockstitch.open`.",
     ),
     "lockstitch.integrations.langgraph": (
@@ -170,7 +173,10 @@ def _class(public: str, value: type) -> Iterator[str]:
 def _member(name: str, member: _Member, owner: type) -> str:
     if isinstance(member, property) or not inspect.isfunction(member):
         getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
-        kind = getattr(getter, "__annotations__", {}).get("return", "")
+        kind = ""
+        if getter is not None:
+            returns = getter.__annotations__.get("return", "")
+            kind = _annotation(returns, sys.modules[getter.__module__])
         return f"```python\n{name}: {kind}\n```\n\n{prose(getattr(getter, '__doc__', ''))}"
     described = _contract(name, owner) or "As LangGraph's `BaseCheckpointSaver` has it."
     return f"```python\n{signature(name, member)}\n```\n\n{described}"
@@ -186,7 +192,7 @@ def _contract(name: str, owner: type) -> str:
 
 
 def fields_of(value: type) -> list[tuple[str, str, str]]:
-    """The fields of a struct or a dataclass: name, type and default."""
+    """Return the fields of a struct, a dataclass or a typed dictionary: name, type and default."""
     if issubclass(value, msgspec.Struct):
         names, defaults = value.__struct_fields__, value.__struct_defaults__
         filled = [msgspec.NODEFAULT] * (len(names) - len(defaults)) + [*defaults]
@@ -194,9 +200,11 @@ def fields_of(value: type) -> list[tuple[str, str, str]]:
             (name, _shown(value, name), _default(default, getattr(default, "factory", None)))
             for name, default in zip(names, filled, strict=True)
         ]
+    if typing.is_typeddict(value):
+        return [(name, _shown(value, name), "left out") for name in value.__annotations__]
     if dataclasses.is_dataclass(value):
         return [
-            (one.name, str(one.type), _default(one.default, one.default_factory))
+            (one.name, _shown(value, one.name), _default(one.default, one.default_factory))
             for one in dataclasses.fields(value)
             if not one.name.startswith("_")
         ]
@@ -206,7 +214,7 @@ def fields_of(value: type) -> list[tuple[str, str, str]]:
 def _shown(value: type, name: str) -> str:
     for base in value.__mro__:
         if name in getattr(base, "__annotations__", {}):
-            return str(base.__annotations__[name])
+            return _annotation(base.__annotations__[name], sys.modules[base.__module__])
     return ""
 
 
@@ -249,6 +257,7 @@ def members_of(value: type) -> Iterator[tuple[str, _Member]]:
 def signature(name: str, function: Any) -> str:
     """Write a signature as in the source, a parameter a line if it is long."""
     found = inspect.signature(function)
+    home = sys.modules[function.__module__]
     returns = found.return_annotation
     parts: list[str] = []
     star = False
@@ -258,8 +267,8 @@ def signature(name: str, function: Any) -> str:
         if one.kind is one.KEYWORD_ONLY and not star:
             parts.append("*")
         star = star or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
-        parts.append(_parameter(one))
-    arrow = "" if returns is inspect.Signature.empty else f" -> {_annotation(returns)}"
+        parts.append(_parameter(one, home))
+    arrow = "" if returns is inspect.Signature.empty else f" -> {_annotation(returns, home)}"
     lead = "async def" if inspect.iscoroutinefunction(function) else "def"
     line = f"{lead} {name}({', '.join(parts)}){arrow}"
     if len(line) <= 96:  # noqa: PLR2004 - the width of a page
@@ -267,16 +276,55 @@ def signature(name: str, function: Any) -> str:
     return "\n".join([f"{lead} {name}(", *(f"    {part}," for part in parts), f"){arrow}"])
 
 
-def _parameter(one: inspect.Parameter) -> str:
+def _parameter(one: inspect.Parameter, home: ModuleType) -> str:
     stars = "**" if one.kind is one.VAR_KEYWORD else "*" * (one.kind is one.VAR_POSITIONAL)
-    kind = "" if one.annotation is one.empty else f": {_annotation(one.annotation)}"
+    kind = "" if one.annotation is one.empty else f": {_annotation(one.annotation, home)}"
     if one.default is one.empty:
         return f"{stars}{one.name}{kind}"
     return f"{one.name}{kind}{' = ' if kind else '='}{_value(one.default)}"
 
 
-def _annotation(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+def _annotation(annotation: Any, home: ModuleType) -> str:
+    """Write a type in names that can be looked up: public ones, and no aliases of a module."""
+    annotation = getattr(annotation, "__forward_arg__", annotation)
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:lockstitch|typing|collections)\.(?:[a-z_]+\.)*(?=[A-Z])", "", text)
+
+    def spelled(found: re.Match[str]) -> str:
+        name = found.group()
+        value = _meaning(name, home)
+        if inspect.isclass(value):
+            return _public_names().get(value, name)
+        return name if typing.get_origin(value) is None else _annotation(value, home)
+
+    return re.sub(r"(?<![.'\w])[A-Z]\w+(?!')\b", spelled, text)
+
+
+def _meaning(name: str, home: ModuleType) -> Any:
+    """Return what a name stands for in a module, also where only a type checker imports it."""
+    if name in vars(home):
+        return vars(home)[name]
+    source, original = _imports_of(home).get(name, ("", ""))
+    if not source.startswith("lockstitch"):
+        return None
+    return getattr(import_module(source), original, None)
+
+
+@cache
+def _imports_of(home: ModuleType) -> dict[str, tuple[str, str]]:
+    return {
+        one.asname or one.name: (node.module or "", one.name)
+        for node in ast.walk(ast.parse(inspect.getsource(home)))
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+
+
+@cache
+def _public_names() -> dict[type, str]:
+    """Return the name under which each class of ours can be imported."""
+    values = [(getattr(one, name), name) for one in documented().values() for name in one.__all__]
+    return {value: name for value, name in values if inspect.isclass(value)}
 
 
 def returned_by(module: ModuleType) -> set[type]:

@@ -95,9 +95,9 @@ class Checked(_Shape):
         int, says("How many turns a resume would leave behind without saying so.")
     ]
     findings: Annotated[list[Finding], says("What is wrong.")]
-    records: Annotated[
-        int | UnsetType, says("How many records; only of a store of Lockstitch's own.")
-    ] = UNSET
+    records: Annotated[int | UnsetType, says("How many records; only of a Lockstitch store.")] = (
+        UNSET
+    )
     project: Annotated[str | UnsetType | None, says("The folder in which its program worked.")] = (
         UNSET
     )
@@ -401,7 +401,7 @@ class Copied(_Shape):
 
 
 class Migrate(_Shape, rename={"from_": "from"}):
-    """What `migrate --json` prints between stores of Lockstitch's own."""
+    """What `migrate --json` prints between Lockstitch stores."""
 
     version: Literal[1]
     from_: Annotated[str, says("The source, without its password.")]

@@ -38,6 +38,7 @@ from lockstitch.rules import RULES, Finding, Rule
 if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
     from lockstitch.compaction.plan import Cost
+    from lockstitch.compaction.running import CompactOptions
     from lockstitch.dialects.exchange import Tokens
     from lockstitch.journal.events import About, Event
     from lockstitch.journal.queries import Match, Spent, Usage
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from lockstitch.session.replies import Stream
     from lockstitch.session.session import Session
     from lockstitch.session.store import Store
-    from lockstitch.session.tool_run import CurrentCall, Later, Result, Tool, current_call
+    from lockstitch.session.tool_run import Abort, CurrentCall, Later, Result, Tool, current_call
     from lockstitch.session.writing import handle_sigterm
     from lockstitch.stores.base import Listed
 
@@ -66,6 +67,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "RULES",
+    "Abort",
     "About",
     "AmbiguousDialect",
     "AsyncReader",
@@ -77,6 +79,7 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Closed",
+    "CompactOptions",
     "Compaction",
     "Conflict",
     "Copy",
@@ -140,6 +143,7 @@ __all__ = [
 
 # Healing a list needs none of these, so they are loaded when somebody asks.
 _LATER = {
+    "Abort": "session.tool_run",
     "About": "journal.events",
     "AsyncReader": "session.async_session",
     "AsyncSession": "session.async_session",
@@ -147,6 +151,7 @@ _LATER = {
     "Audited": "session.maintenance",
     "Call": "session.decisions",
     "Checkpoint": "journal.state",
+    "CompactOptions": "compaction.running",
     "Compaction": "compaction.ladder",
     "Copy": "session.copying",
     "Cost": "compaction.plan",

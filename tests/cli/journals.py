@@ -1,4 +1,4 @@
-"""Stores of Lockstitch's own for the commands to look at."""
+"""Lockstitch stores for the commands to look at."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_other_programs_sessions_are_told_apart(
     path.write_text(json.dumps({"type": "user", "uuid": "1", "sessionId": "2"}) + "\n")
     done = here(words[0], path, *words[1:])
     assert done.returncode == 2
-    assert b"is not a store of Lockstitch's own" in done.stderr
+    assert b"is not a Lockstitch store" in done.stderr
     assert b"repair --branch" in done.stderr
 
 

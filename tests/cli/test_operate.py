@@ -87,7 +87,7 @@ def test_another_programs_file_is_not_deleted(here: Run, tmp_path: Path) -> None
         words = [command, path, *(["sqlite:///x.db"] if command == "migrate" else [])]
         done = here(*words)
         assert done.returncode == 2
-        assert b"not a store of Lockstitch's own" in done.stderr
+        assert b"not a Lockstitch store" in done.stderr
 
 
 def test_vacuum_leaves_nothing_of_what_was_said(here: Run, url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Commands that look at stores of Lockstitch's own: what they say, and that they change nothing."""
+"""Commands that look at Lockstitch stores: what they say, and that they change nothing."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
         assert done.returncode == 2
         assert b"no program that is known" in done.stderr or b"JSON" in done.stderr
     forced = here("check", tmp_path / "other.db", "--format", "lockstitch")
-    assert b"is not a store of Lockstitch's own" in forced.stderr
+    assert b"is not a Lockstitch store" in forced.stderr
 
 
 def test_a_store_of_a_later_version(here: Any, store: str) -> None:

@@ -322,7 +322,7 @@ def replied(text: str, *calls: tuple[str, str, Json]) -> Json:
 
 
 def store(path: Path, sessions: int = 12) -> str:
-    """A store of our own, as :func:`filled` fills it; gives its address."""
+    """A Lockstitch store, as :func:`filled` fills it; gives its address."""
     return filled(f"sqlite:///{path}", sessions)
 
 

@@ -47,6 +47,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # No module stands at the root of the package but these.
 ROOT = {"__init__", "__main__", "errors", "heal", "testing"}
 PUBLIC = [
+    "Abort",
     "About",
     "AmbiguousDialect",
     "AsyncReader",
@@ -58,6 +59,7 @@ PUBLIC = [
     "Change",
     "Checkpoint",
     "Closed",
+    "CompactOptions",
     "Compaction",
     "Conflict",
     "Copy",

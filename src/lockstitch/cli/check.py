@@ -212,7 +212,7 @@ def check_own_store(
     target: str,
     request: CheckRequest = CheckRequest(),  # noqa: B008 - frozen
 ) -> Iterator[Report]:
-    """Check a store of Lockstitch's own, with a progress bar; an error is a report, too."""
+    """Check a Lockstitch store, with a progress bar; an error is a report, too."""
     from lockstitch import stored
 
     session, names = request.session, {"dialect": request.dialect, "model": request.model}
@@ -276,7 +276,7 @@ COMMAND = Command(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, "
         "OpenClaw, Gemini CLI, opencode, goose, OpenAI Agents), folders of them, the id of a "
         "session on this machine, JSON (a list of messages, or a request body that holds one) "
-        "and JSONL. Of a store of Lockstitch's own (sqlite:///, postgresql://, jsonl:///) it "
+        "and JSONL. Of a Lockstitch store (sqlite:///, postgresql://, jsonl:///) it "
         "reads every byte and verifies the checksums and the request that each session makes, "
         "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
         "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "

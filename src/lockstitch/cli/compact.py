@@ -367,7 +367,7 @@ COMMAND = Command(
     run=run,
     bundle=CompactRequest,
     details=(
-        "For sessions of Claude Code and Codex, message lists, and stores of Lockstitch's own. "
+        "For sessions of Claude Code and Codex, message lists, and Lockstitch stores. "
         "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "
         "compacted copy instead. A summary takes the place of the first turns: that of "
         "--model-command, which gets a prompt on its stdin for each part and prints the summary, "

@@ -125,7 +125,7 @@ def _say_healed(changes: int) -> None:
 
 
 def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> int:
-    """Export a session of a store of Lockstitch's own; what is damaged is left out and said."""
+    """Export a session of a Lockstitch store; what is damaged is left out and said."""
     from lockstitch import stored
 
     if request.raw and wanted:
@@ -281,7 +281,7 @@ COMMAND = Command(
         "provider or in another one (--to). --to markdown and --to html write a document to read: "
         "the page has no scripts and loads nothing, and all that was said is text in it. "
         "--raw leaves the messages as they are stored; of a session in "
-        "a store of Lockstitch's own it prints the events, one a line.\n\n"
+        "a Lockstitch store it prints the events, one a line.\n\n"
         "--redact replaces secrets by placeholders, the same one everywhere for the same secret; "
         "the list stays valid. It finds keys by their form (of some sixty services, JWTs, private "
         "keys, hashes of passwords), what a name or its place says to be secret (variables, "

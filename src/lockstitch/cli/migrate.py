@@ -1,4 +1,4 @@
-"""``lockstitch migrate`` and ``import``: sessions copied into a store of Lockstitch's own.
+"""``lockstitch migrate`` and ``import``: sessions copied into a Lockstitch store.
 
 From another one, from LangGraph's savers, or from another program.
 """
@@ -60,7 +60,7 @@ def run_migrate(  # noqa: PLR0913 - one keyword an option
     return _copy_sessions(require_store(source), target, session, name, as_json=as_json)
 
 
-# Between stores of Lockstitch's own
+# Between Lockstitch stores
 
 
 def _copy_sessions(
@@ -247,7 +247,7 @@ MIGRATE = Command(
     name="migrate",
     run=run_migrate,
     details=(
-        "For stores of Lockstitch's own, of any two kinds; TO is made if it is not there. Records "
+        "For Lockstitch stores, of any two kinds; TO is made if it is not there. Records "
         "keep their keys and times, large values, titles, tags and metadata go with them, and the "
         "checksums are verified on both sides. Each session is there as a whole or not at all, and "
         "one that was copied before is left alone, so the command can be repeated after "
@@ -299,9 +299,7 @@ def run_import(  # noqa: PLR0913 - one keyword an option
     target, store = names
     done: list[tuple[Source, Taken | str]]
     if is_own_store(target, form):
-        raise UsageError(
-            f"{public(target)} is a store of Lockstitch's own: `lockstitch migrate` copies it"
-        )
+        raise UsageError(f"{public(target)} is a Lockstitch store: `lockstitch migrate` copies it")
     with naming_target(target):
         found = find_sessions(target, form, session)
     if found is None:
@@ -400,9 +398,9 @@ IMPORT = Command(
         "TARGET is a file, a database, a folder or the id of a session of any program that is "
         "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "
         "in, healed, and projects to the same conversation in every dialect; calls at its end "
-        "without a result are left open with an unknown outcome. STORE is the address of a store "
-        "of Lockstitch's own, made if it is not there. The same session again is left alone; "
-        "another one of that name is never touched. TARGET is only read. With --json: to, and "
+        "without a result are left open with an unknown outcome. STORE is the address of a "
+        "Lockstitch store, made if it is not there. The same session again is left alone; another "
+        "one of that name is never touched. TARGET is only read. With --json: to, and "
         '"sessions", each with target, format, source, session, dialect, messages, records, new, '
         "healed and unknown, or with an error."
     ),

@@ -145,7 +145,7 @@ def run(request: RepairRequest) -> int:
     work = list(_find_work(request))
     if any(isinstance(found, Source) and found.kind == OWN for _, found in work):
         if len(targets) > 1:
-            raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
+            raise UsageError("a Lockstitch store is repaired alone: give one target")
         return _repair_store(targets[0], request)
     return _repair_sessions(work, request)
 
@@ -583,7 +583,7 @@ COMMAND = Command(
         "LangGraph's "
         "checkpoints, a repair adds one more checkpoint to a thread and changes none; a thread "
         "that goes on meanwhile is left alone. What was added is noted in a table "
-        "lockstitch_repairs in the same schema. A damaged session in a store of Lockstitch's own "
+        "lockstitch_repairs in the same schema. A damaged session in a Lockstitch store "
         "is written anew from all that can be read, with a note in the place of what cannot; the "
         "damaged one is kept beside it. -o copies all that can be read into a new store."
     ),

@@ -130,10 +130,10 @@ def run(request: ScanRequest) -> int:
 
 
 def _scan_database(url: str, scope: ThreadScope) -> Iterator[Report]:
-    """Check all that a PostgreSQL holds: a store of our own, threads of LangGraph, or both."""
+    """Check all that a PostgreSQL holds: a Lockstitch store, threads of LangGraph, or both."""
     try:
         known = look_into(url)
-        # A store of our own is not divided: it goes with the first shard.
+        # A Lockstitch store is not divided: it goes with the first shard.
         if known.is_own and scope.shard.number == 1:
             yield from check_own_store(url)
         if known.homes:
@@ -433,10 +433,10 @@ COMMAND = Command(
         "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
         "goose keep their sessions, reads every file on all cores and changes nothing. "
         "Says of each session that is not healthy what is wrong, and the command that repairs it. "
-        "PATH may be the address of a PostgreSQL: then it looks through a store of Lockstitch's "
-        "own there, and through the checkpoints that LangGraph keeps in it, of all schemas or of "
-        "the one that ?schema=NAME names. Tables of other roles than the one that connects, and "
-        "than superusers, are read if ?owner=ROLE names them: their code could run with its rights."
+        "PATH may be the address of a PostgreSQL: then it looks through a Lockstitch store there, "
+        "and through the checkpoints that LangGraph keeps in it, of all schemas or of the one that "
+        "?schema=NAME names. Tables of other roles than the one that connects, and than "
+        "superusers, are read if ?owner=ROLE names them: their code could run with its rights."
     ),
     examples=(
         "lockstitch scan",

@@ -132,7 +132,7 @@ COMMAND = Command(
         "WORDS are one argument, in quotes if there are several: one message must contain all "
         "of them, in any case. Looks at what users, models and tools said. Without a TARGET it "
         "looks through the sessions of all known programs on this machine, as a resume would "
-        "send them; a TARGET may also be a store of Lockstitch's own, in which what was rewound "
+        "send them; a TARGET may also be a Lockstitch store, in which what was rewound "
         "is found, too. Prints the record or message and a little of the text around; a "
         "terminal shows the title, the project and the age of its session above. With --json: "
         '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '

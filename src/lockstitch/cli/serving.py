@@ -350,7 +350,7 @@ UI = Command(
     run=run_ui,
     details=(
         "Shows the sessions of this machine, or those of TARGET: a file, a folder, the id of a "
-        "session, a store of Lockstitch's own (sqlite:///, jsonl:///, postgresql://) or a "
+        "session, a Lockstitch store (sqlite:///, jsonl:///, postgresql://) or a "
         "database of LangGraph's. A session is shown as a timeline in which each call stands with "
         "its result and what a resume would drop is marked. Everything that changes a session "
         "says first what it will change, and asks. The page is served on 127.0.0.1 only, to the "

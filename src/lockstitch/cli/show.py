@@ -363,7 +363,7 @@ def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator
 
 
 def _show_journal(target: str, session: str | None, width: int, request: ShowRequest) -> int:
-    """Show a session of a store of our own, every call with what became of it."""
+    """Show a session of a Lockstitch store, every call with what became of it."""
     from lockstitch import stored
     from lockstitch.transcript.journals import (
         JournalTranscript,
@@ -399,7 +399,7 @@ COMMAND = Command(
     bundle=ShowRequest,
     details=(
         "Shows what a resume would send, and marks broken places with their code. In a session "
-        "of a store of Lockstitch's own, every call is shown with what became of it, and the "
+        "of a Lockstitch store, every call is shown with what became of it, and the "
         "checkpoints are marked. On a terminal it goes through a pager. Control characters in "
         "the content are made harmless."
     ),

@@ -1,4 +1,4 @@
-"""Commands for stores of Lockstitch's own: back to earlier places of a session, and out for good.
+"""Commands for Lockstitch stores: back to earlier places of a session, and out for good.
 
 ``lockstitch rewind`` goes on from a place, ``fork`` makes a new session of it, and ``checkpoints``
 lists them; none of these deletes anything. ``retain``, ``delete`` and ``vacuum`` do.
@@ -83,7 +83,7 @@ REWIND = Command(
     name="rewind",
     run=run_rewind,
     details=(
-        "For sessions in stores of Lockstitch's own. Says what leaves the conversation and asks; "
+        "For sessions in Lockstitch stores. Says what leaves the conversation and asks; "
         "--yes does not ask. The rewind is one more record, and --undo takes it back. If a program "
         "has the session open, the command says which; --wait waits for it."
     ),
@@ -128,7 +128,7 @@ FORK = Command(
     name="fork",
     run=run_fork,
     details=(
-        "For sessions in stores of Lockstitch's own. The new session holds the records up to --at, "
+        "For sessions in Lockstitch stores. The new session holds the records up to --at, "
         "or all of them, in the same store. The old one is only read, so it may be in use."
     ),
     examples=(
@@ -180,7 +180,7 @@ CHECKPOINTS = Command(
     name="checkpoints",
     run=run_checkpoints,
     details=(
-        "A session in a store of Lockstitch's own has one before every batch of tool calls, one at "
+        "A session in a Lockstitch store has one before every batch of tool calls, one at "
         "the end of every turn, and those that were named. The number is what `lockstitch rewind` "
         "and `lockstitch fork` take. Times are in UTC."
     ),
@@ -320,7 +320,7 @@ RETAIN = Command(
     name="retain",
     run=run_retain,
     details=(
-        "For stores of Lockstitch's own. Shows which sessions would go and asks; --yes does not "
+        "For Lockstitch stores. Shows which sessions would go and asks; --yes does not "
         "ask, and --dry-run only shows. Either rule is enough for a session to go. One that "
         "somebody holds stays, and so does one whose turn is open or waits for somebody, unless "
         "--including-open. Every removal is written down in the store first, with the name, the "
@@ -391,7 +391,7 @@ DELETE = Command(
     name="delete",
     run=run_delete,
     details=(
-        "For sessions in stores of Lockstitch's own. Says what goes and asks; --yes does not ask. "
+        "For sessions in Lockstitch stores. Says what goes and asks; --yes does not ask. "
         "Its records go, and large values that no other session uses. If a program has the session "
         "open, the command says which; --wait waits for it. With --reason the name, the time and "
         "the reason stay in the store's audit. With --json: session, records and companions."
@@ -427,7 +427,7 @@ VACUUM = Command(
     name="vacuum",
     run=run_vacuum,
     details=(
-        "For stores of Lockstitch's own. Sessions can be used meanwhile, but in a large store "
+        "For Lockstitch stores. Sessions can be used meanwhile, but in a large store "
         'their writers may have to wait. With --json: "freed", how many bytes were freed, as far '
         "as that is known."
     ),

@@ -50,7 +50,7 @@ _SHOWN = 4
 
 
 def is_own_store(target: str | None, form: str | None) -> bool:
-    """Whether a target is a store of Lockstitch's own, a folder of one, or a session's file."""
+    """Whether a target is a Lockstitch store, a folder of one, or a session's file."""
     if target is None:
         return False
     if form is None and os.path.isdir(target):  # noqa: PTH112 - start-up time
@@ -71,7 +71,7 @@ def naming_target(target: str) -> Iterator[None]:
 
 
 def require_own_session(target: str | None) -> str:
-    """Return a target that is a store of our own; raise with a hint for another program's."""
+    """Return a target that is a Lockstitch store; raise with a hint for another program's."""
     if target is None:
         raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
     return require_store(
@@ -83,13 +83,13 @@ def require_own_session(target: str | None) -> str:
 
 
 def require_store(target: str | None, purpose: str = "this command is for") -> str:
-    """Return a target that is a store of our own, for a command that looks after those."""
+    """Return a target that is a Lockstitch store, for a command that looks after those."""
     if target is None:
         raise UsageError("give the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
         if "://" not in target and not os.path.lexists(target):
             raise Unreadable("no such file").about(public(target))
-        error = f"it is not a store of Lockstitch's own, which {purpose}"
+        error = f"it is not a Lockstitch store, which {purpose}"
         raise UsageError(error).about(public(target))
     return target
 
@@ -127,7 +127,7 @@ def _files_of(target: str) -> list[str | int]:
 
 
 def own_stores_below(folder: str) -> list[str]:
-    """Return the stores of Lockstitch's own among the files below a folder."""
+    """Return the Lockstitch stores among the files below a folder."""
     return [path for path in files_below(folder) if may_be(path) and place_of(path)]
 
 

@@ -74,7 +74,7 @@ def run_undo(request: UndoRequest) -> int:
         return migrate.undo(targets[0], session, run_id, as_json=request.as_json)
     if any(map(_is_repaired_store, targets)) and not request.listing:
         if len(targets) > 1:
-            raise UsageError("a store of Lockstitch's own is repaired alone: give one target")
+            raise UsageError("a Lockstitch store is repaired alone: give one target")
         return _undo_store(request)
     if any(map(is_postgres, targets)):
         if request.force or len(targets) > 1:
@@ -99,7 +99,7 @@ def run_undo(request: UndoRequest) -> int:
 
 
 def _is_repaired_store(target: str) -> bool:
-    """Whether a target is a store of Lockstitch's own to take a repair back in.
+    """Whether a target is a Lockstitch store to take a repair back in.
 
     A PostgreSQL may hold LangGraph's checkpoints as well, and their repairs.
     """
@@ -300,7 +300,7 @@ UNDO = Command(
         "LangGraph's "
         "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
         "--run NAME, or of one thread (--session). A thread that has continued since its repair is "
-        "left alone and reported. In a store of Lockstitch's own, the damaged session is back "
+        "left alone and reported. In a Lockstitch store, the damaged session is back "
         "under its name, and what the repair and its program made of it is kept. The --run "
         "that `migrate` printed takes away the threads it copied, but for those in use since."
     ),

@@ -214,7 +214,7 @@ class Placed(Struct, frozen=True, kw_only=True, dict=True):
         return Place.parse(self.place)  # type: ignore[attr-defined]
 
     def but(self, **changes: Any) -> Self:
-        """Return a copy with other fields."""
+        """Internal: return a copy with other fields."""
         return structs.replace(self, **{"place": self.at, **changes})
 
 

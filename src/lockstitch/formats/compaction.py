@@ -16,13 +16,13 @@ from msgspec import Struct, structs
 from lockstitch.compaction.ladder import Compaction, CompactionTask, Steps, ladder
 from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, size_of
 from lockstitch.compaction.running import Clock, Progress, Summarizer, run
-from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER, repr_without
+from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
 from lockstitch.dialects.exchange import without_reasoning
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import Unmet, Unreadable
 from lockstitch.formats import repair
-from lockstitch.formats.interface import NEW, Format, History, Sorting, Transcript
+from lockstitch.formats.interface import NEW, Format, History, Shortened, Sorting, Transcript
 from lockstitch.formats.repair import RepairOptions, RepairPlan
 from lockstitch.journal.events import (
     Compacted,
@@ -100,27 +100,6 @@ ItemOwner = tuple[int, str]
 _LEAST, _MOST = 0.25, 4.0
 _ENOUGH = 2000
 _TWO = 2
-
-
-class Shortened(Struct, frozen=True):
-    """What is left of a history: messages in front, then the summary, then what is kept.
-
-    ``kept`` has messages of the history with their numbers, the same objects where all of a
-    message is kept. ``text`` is None if there is no summary, and ``turns`` counts what it is for.
-    """
-
-    setup: list[int]
-    text: str | None
-    kept: list[tuple[int, Any]]
-    turns: int
-    done: Compaction
-
-    __repr__ = repr_without("text", "kept")
-
-    @property
-    def summary(self) -> str:
-        """The summary, labelled as data."""
-        return f"{SUMMARY}\n{self.text}"
 
 
 class Story:
@@ -245,35 +224,35 @@ class Story:
         before = self._cost(self.history.messages)
         if done.event is None:
             same = structs.replace(done, before=before, after=before)
-            return Shortened([], None, [*enumerate(self.history.messages)], 0, same)
+            everything = self.history.messages
+            return Shortened([], None, [*enumerate(everything)], everything, 0, same)
         view = JournalState().snapshot(*self._events, done.event)
         kept = [*self._kept_messages(view)]
-        text = None
+        summary = None
         if done.event.through:
             value = value_of(done.event.payload)
-            text = value if isinstance(value, str) else ""
+            summary = f"{SUMMARY}\n{value if isinstance(value, str) else ''}"
         first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
-        out = Shortened(
-            setup=[n for n in sorted(self.setup) if n < first],
-            text=text,
-            kept=[(n, message) for n, message in kept if n >= first],
-            turns=sum(isinstance(item, Spoken) and view.hides(item.seq) for item in view.items),
-            done=done,
-        )
-        after = self._cost(self.listed(out))
+        setup = [n for n in sorted(self.setup) if n < first]
+        kept = [(n, message) for n, message in kept if n >= first]
+        messages = [self.history.messages[n] for n in setup]
+        messages += [] if summary is None else [self.said(summary)]
+        messages += [message for _, message in kept]
+        after = self._cost(messages)
         is_less = after.tokens < before.tokens or (budget.bytes and after.bytes < before.bytes)
         if not is_less or not budget.holds(after):
             raise Unmet(
                 f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that"
                 f" can be left out {after.tokens} and {after.bytes}; the budget is {budget}"
             )
-        return structs.replace(out, done=structs.replace(done, before=before, after=after))
-
-    def listed(self, out: Shortened) -> list[Any]:
-        """Return the messages that are left, the summary among them as words of the user."""
-        front = [self.history.messages[n] for n in out.setup]
-        summary = [] if out.text is None else [self.said(out.summary)]
-        return [*front, *summary, *(message for _, message in out.kept)]
+        return Shortened(
+            setup=setup,
+            summary=summary,
+            kept=kept,
+            messages=messages,
+            turns=sum(isinstance(item, Spoken) and view.hides(item.seq) for item in view.items),
+            done=structs.replace(done, before=before, after=after),
+        )
 
     def said(self, text: str) -> Any:
         """Make a message of the user's."""
@@ -354,7 +333,7 @@ def run_compaction(
     before = draft.repaired.after
     if left.done.event is None:
         return Condensed(draft, left, before)
-    records = draft.form.compacted(before, draft.story, left)
+    records = draft.form.compacted(before, left)
     after = draft.form.parse(records, before.context)
     known_before = frozenset(finding.code for finding in draft.repaired.remaining)
     found = repair.findings_in(draft.form, after)

@@ -28,6 +28,7 @@ from lockstitch.rules import ERROR, RULES, WARNING, Finding
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lockstitch.compaction.ladder import Compaction
     from lockstitch.formats.records import DecodeLine
     from lockstitch.journal.records import JournalRecord
     from lockstitch.session.listing import ThreadConversation
@@ -299,6 +300,25 @@ class Sorting(Struct, frozen=True):
     shortens: bool = False
 
 
+class Shortened(Struct, frozen=True):
+    """What a compaction leaves of a history: messages in front, the summary, what is kept.
+
+    ``setup`` has the numbers of the messages in front, and ``kept`` the rest with their numbers,
+    the same objects where all of a message is kept. ``summary`` is labelled as data, or None if
+    there is none, and ``turns`` counts the turns that it is for. ``messages`` has all of these in
+    order, with the summary as a message of the user.
+    """
+
+    setup: list[int]
+    summary: str | None
+    kept: list[tuple[int, Any]]
+    messages: list[Any]
+    turns: int
+    done: Compaction
+
+    __repr__ = repr_without("summary", "kept", "messages")
+
+
 class Format(ABC):
     """One program's way to keep sessions.
 
@@ -430,10 +450,10 @@ class Format(ABC):
         """Return what of a history is nobody's words, for a compaction."""
         raise UsageError(
             f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
-            "message lists, and stores of Lockstitch's own can"
+            "message lists, and Lockstitch stores can"
         )
 
-    def compacted(self, transcript: Transcript, story: Any, out: Any) -> list[Record]:
+    def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
         """Return the records with a compaction, written as the program writes its own."""
         raise NotImplementedError
 
@@ -516,7 +536,7 @@ def format_named(name: str) -> Format:
 def read_thread(
     records: Iterable[JournalRecord], fetch: Callable[[list[str]], dict[str, bytes]]
 ) -> ThreadConversation:
-    """Read the conversation of a thread that LangGraph keeps in a store of our own."""
+    """Read the conversation of a thread that LangGraph keeps in a Lockstitch store."""
     module = import_module("lockstitch.formats.langgraph.journal")
     found: ThreadConversation = module.read_conversation(records, fetch)
     return found

@@ -11,7 +11,7 @@ show; those that show none are read as the others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -36,6 +36,7 @@ from lockstitch.formats.interface import (
     Context,
     Format,
     History,
+    Shortened,
     Sorting,
     SourcedMessage,
     Transcript,
@@ -45,9 +46,6 @@ from lockstitch.formats.records import BOM, Record, amend_record, record_bytes
 from lockstitch.formats.write_back import MessageHome, enter_message, place_messages, value_at
 from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.repair.plan import plan_stored
-
-if TYPE_CHECKING:
-    from lockstitch.formats.compaction import Shortened, Story
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
@@ -130,12 +128,12 @@ class PlainList(Format):
                 return Sorting(summary=number, previous=texts[0], shortens=True)
         return Sorting(summary=NEW, shortens=True)
 
-    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+    def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
         """Return the shorter list, in which what is kept keeps its bytes."""
         history = transcript.history
-        summary = [] if out.text is None else [None]
-        numbers = [*out.setup, *summary, *(number for number, _ in out.kept)]
-        made = plan_stored(story.listed(out), history.dialect, history.model, repair.LOSSY)
+        summary = [] if left.summary is None else [None]
+        numbers = [*left.setup, *summary, *(number for number, _ in left.kept)]
+        made = plan_stored(left.messages, history.dialect, history.model, repair.LOSSY)
         kept = [
             RepairedMessage(one.message, None if one.origin is None else numbers[one.origin])
             for one in made.repaired

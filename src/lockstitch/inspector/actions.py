@@ -64,7 +64,7 @@ def require_showable(target: str | None) -> None:
 
 
 def is_store(target: str | None) -> bool:
-    """Whether a target is a store of our own."""
+    """Whether a target is a Lockstitch store."""
     if target is None or not (places.may_be(target) or Path(target).is_dir()):
         return False
     return places.place_of(target) is not None

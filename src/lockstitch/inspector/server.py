@@ -233,7 +233,7 @@ class Inspector:
     async def _store(self, _: web.Request) -> web.Response:
         if not self.catalog.is_store:
             raise UsageError(
-                "the page does not show a store of Lockstitch's own, so there is nothing to sum up"
+                "the page does not show a Lockstitch store, so there is nothing to sum up"
             )
         return _json(await self._alone(describe_store, str(self.catalog.target)))
 

@@ -88,7 +88,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
 
 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
-    """Yield a session of a store of our own, or what of it stands behind a record."""
+    """Yield a session of a Lockstitch store, or what of it stands behind a record."""
     items, facts = journal.view.items, journal.state.facts
     for place, between, pieces in JournalTranscript(journal, PartsLayout()).pieces():
         item = items[place] if place < len(items) else None
@@ -220,7 +220,7 @@ def _rows(history: History, transcript: Transcript) -> list[Row]:
 
 
 def journal_timeline(journal: Journal) -> Timeline:
-    """Return the timeline of a session of a store of our own, with what rewinds left."""
+    """Return the timeline of a session of a Lockstitch store, with what rewinds left."""
     main = list(journal_as_rows(journal))
     hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
     if hidden:

@@ -186,7 +186,7 @@ DAMAGED_RECORD = rule(
     code="LS611",
     name="damaged-record",
     formats=("lockstitch",),
-    summary="a store of Lockstitch's own holds other bytes than were written to it",
+    summary="a Lockstitch store holds other bytes than were written to it",
     help="`lockstitch repair` rewrites the session from all that can be read, and keeps the "
     "damaged one next to it; `show` and `export` read what comes after the damage, too",
     what="Every record carries a checksum over itself and the one before it, and every large "

@@ -9,16 +9,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from lockstitch.compaction.running import CompactLimits
 from lockstitch.files.backup import Backup, Manifest, Undone
 from lockstitch.files.replace import Snapshot
 from lockstitch.formats.compaction import Condensed
 from lockstitch.formats.interface import Format, Transcript
-from lockstitch.formats.langgraph.postgres import UndoneThread
+from lockstitch.formats.langgraph.postgres import Shard, UndoneThread
 from lockstitch.formats.repair import RepairOptions as Options
 from lockstitch.formats.repair import RepairPlan as Mended
 from lockstitch.journal.queries import SearchWords
+from lockstitch.sources import listing, operations
 from lockstitch.sources.compaction import BUDGET, compact
 from lockstitch.sources.compaction import plan_compaction as condensed
 from lockstitch.sources.compaction import preview_compaction as shorter
@@ -26,7 +30,6 @@ from lockstitch.sources.compaction import write_compaction as shortened
 from lockstitch.sources.listing import (
     Difference,
     Summaries,
-    differences,
     search,
 )
 from lockstitch.sources.listing import SessionSummary as Summary
@@ -48,16 +51,13 @@ from lockstitch.sources.operations import (
     undo_threads,
 )
 from lockstitch.sources.operations import describe as described
-from lockstitch.sources.operations import encode_copy as copied
 from lockstitch.sources.operations import encode_messages as encoded
 from lockstitch.sources.operations import examine as examined
 from lockstitch.sources.operations import export as exported
 from lockstitch.sources.operations import find_undoable as undoable
 from lockstitch.sources.operations import open_source as opened
 from lockstitch.sources.operations import plan_session as planned
-from lockstitch.sources.operations import preview_plan as outlook
 from lockstitch.sources.operations import remove_secrets as without_secrets
-from lockstitch.sources.operations import write_plan as applied
 from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
@@ -70,6 +70,7 @@ __all__ = [
     "BUDGET",
     "COPY",
     "Backup",
+    "CompactLimits",
     "Condensed",
     "Difference",
     "Format",
@@ -81,6 +82,7 @@ __all__ = [
     "Repaired",
     "Report",
     "SearchWords",
+    "Shard",
     "Shorter",
     "Snapshot",
     "Source",
@@ -124,6 +126,28 @@ __all__ = [
     "undoable",
     "without_secrets",
 ]
+
+
+_Parameters = ParamSpec("_Parameters")
+_Outcome = TypeVar("_Outcome")
+
+
+def _also_mended(function: Callable[_Parameters, _Outcome]) -> Callable[_Parameters, _Outcome]:
+    """Return a function that also takes its ``plan`` under the name it once had, ``mended``."""
+
+    @wraps(function)
+    def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Outcome:
+        if "mended" in kwargs:
+            kwargs["plan"] = kwargs.pop("mended")
+        return function(*args, **kwargs)
+
+    return called
+
+
+applied = _also_mended(operations.write_plan)
+copied = _also_mended(operations.encode_copy)
+differences = _also_mended(listing.differences)
+outlook = _also_mended(operations.preview_plan)
 
 
 def __getattr__(name: str) -> Any:

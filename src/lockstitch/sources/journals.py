@@ -1,4 +1,4 @@
-"""Sessions in stores of Lockstitch's own, from outside: read, verified, salvaged."""
+"""Sessions in Lockstitch stores, from outside: read, verified, salvaged."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
     """Open an existing store."""
     place = place_of(target)
     if place is None:
-        raise Unreadable("it is not a store of Lockstitch's own")
+        raise Unreadable("it is not a Lockstitch store")
     return open_backend(place.url, create=False), place
 
 
@@ -438,7 +438,7 @@ def _judge(
 
 
 class StoreSource(Source, frozen=True):
-    """A session in a store of Lockstitch's own; its path is the address or the path of that.
+    """A session in a Lockstitch store; its path is the address or the path of that.
 
     It is read as the request that it makes. Without an id it is the only session of its store.
     ``repair_store`` writes what can be read of it anew and keeps the damaged one beside it, which

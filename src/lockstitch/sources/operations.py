@@ -63,7 +63,7 @@ from lockstitch.sources.targets import (
 from lockstitch.stores import addresses
 
 if TYPE_CHECKING:
-    from lockstitch.formats.langgraph.postgres import UndoneThread
+    from lockstitch.formats.langgraph.postgres import Shard, UndoneThread
     from lockstitch.redaction import Redaction
 
 
@@ -88,10 +88,10 @@ def scan(
             yield from (report for report in found if not report.is_unknown)
 
 
-def scan_database(url: str, **how: Any) -> Iterator[Report]:
-    """Check the sessions in a PostgreSQL: those of a store of our own, and threads of LangGraph.
+def scan_database(url: str, *, workers: int = 1, shard: Shard | None = None) -> Iterator[Report]:
+    """Check the sessions in a PostgreSQL: those of a Lockstitch store, and threads of LangGraph.
 
-    ``how`` may say ``workers``, and which ``shard`` of the threads.
+    Threads are read by so many ``workers``; with a ``shard``, only those in it.
     """
     try:
         known = look_into(url)
@@ -99,8 +99,9 @@ def scan_database(url: str, **how: Any) -> Iterator[Report]:
             yield from _check_store(url)
         from lockstitch.sources import threads  # noqa: PLC0415 - needs an extra
 
-        for task in threads.schema_tasks(url, addresses.public, known=known, **how):
-            for page in threads.work_through(task, how.get("workers", 1)):
+        part = {} if shard is None else {"shard": shard}
+        for task in threads.schema_tasks(url, addresses.public, known=known, **part):
+            for page in threads.work_through(task, workers):
                 yield from (outcome.report for outcome in page)
     except LockstitchError as error:
         yield Report(addresses.public(url), error=error.message_with_session)
@@ -250,17 +251,22 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
     return Repaired(report, plan.remaining, plan.changes, plan.quarantine)
 
 
-def write_plan(session: Opened, plan: RepairPlan, run: str, **facts: Any) -> Repaired:
-    """Write a planned repair, with a backup that says what it was for, and other ``facts``."""
+def write_plan(session: Opened, plan: RepairPlan, run: str) -> Repaired:
+    """Write a planned repair, with a backup that says what it was for."""
+    return write_changes(session, plan, run, {})
+
+
+def write_changes(session: Opened, plan: RepairPlan, run: str, details: dict[str, Any]) -> Repaired:
+    """Write what is planned, whatever it is for; the backup notes the ``details``, too."""
     done = preview_plan(session, plan)
     if plan.changed:
-        details = {
+        noted = {
             "codes": sorted({finding.code for finding in plan.findings}),
             "changes": msgspec.to_builtins(plan.changes),
             "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
-            **facts,
+            **details,
         }
-        done.backup, done.carried = session.source.write(session, plan, run, details)
+        done.backup, done.carried = session.source.write(session, plan, run, noted)
     return done
 
 

@@ -1,8 +1,8 @@
-"""One session in whatever holds it: a file, rows of a database, a thread, a store of our own.
+"""One session in whatever holds it: a file, rows of a database, a thread, a Lockstitch store.
 
 ``Source`` is the interface that all of them share, and a file's own way. A source is opened,
 which reads and parses it once; what was opened is checked, repaired and written by the functions
-of ``operations``, which need not know what they have in hand. A store of Lockstitch's own is known
+of ``operations``, which need not know what they have in hand. A Lockstitch store is known
 by its address, or by the path of what it is kept in (``place_of``).
 """
 
@@ -58,7 +58,7 @@ _BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
 COPY = ", or give -o FILE to write a copy"
-# The format of sessions in stores of Lockstitch's own.
+# The format of sessions in Lockstitch stores.
 OWN = "lockstitch"
 # The states of a session that its program resumes with all that was said.
 HEALTHY = ("ok", "notes")
@@ -73,8 +73,8 @@ class Report(Struct):
 
     ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
     behind. ``notes`` says what was left on purpose, ``records`` counts those of a session in a
-    store of Lockstitch's own. ``is_unknown`` says of a file that no program is known that writes
-    such ones, so that there may be no session in it at all.
+    Lockstitch store. ``is_unknown`` says of a file that no program is known that writes such ones,
+    so that there may be no session in it at all.
     """
 
     target: str

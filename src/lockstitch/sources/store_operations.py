@@ -1,4 +1,4 @@
-"""Stores of Lockstitch's own, looked after from outside.
+"""Lockstitch stores, looked after from outside.
 
 A session goes back, branches off, is made shorter, removed, searched, copied, or taken in.
 """

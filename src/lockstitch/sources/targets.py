@@ -43,7 +43,7 @@ from lockstitch.stores.addresses import public
 SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 OWN_FOLDER = ".lockstitch"
 LANGGRAPH = "langgraph"
-# What a target may be: sessions of programs, a store of our own, LangGraph's in a PostgreSQL.
+# What a target may be: sessions of programs, a Lockstitch store, LangGraph's in a PostgreSQL.
 SESSIONS, STORE, THREADS = "sessions", "store", "threads"
 _BOM = b"\xef\xbb\xbf"
 _HEAD = 1 << 18
@@ -51,7 +51,7 @@ _HEAD_LINES = 40
 # So many sessions are named of those that an id may mean.
 _LISTED = 5
 _OWN = (
-    "it is a store of Lockstitch's own: name one session of it with lockstitch.stored; check, "
+    "it is a Lockstitch store: name one session of it with lockstitch.stored; check, "
     "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
 )
 
@@ -162,7 +162,7 @@ def classify(target: str, form: str | None = None) -> str:
     if place_of(target) is not None:
         return STORE
     if form is not None:
-        raise Unreadable("it is not a store of Lockstitch's own")
+        raise Unreadable("it is not a Lockstitch store")
     return SESSIONS
 
 
@@ -174,7 +174,7 @@ def look_into(url: str) -> Any:
         known = database.look_into(url)
     if not known.homes and not known.is_own:
         raise UnknownFormat(
-            "it holds neither a store of Lockstitch's own nor checkpoints of LangGraph"
+            "it holds neither a Lockstitch store nor checkpoints of LangGraph"
         ).about(public(url))
     return known
 
@@ -191,7 +191,7 @@ def resolve(  # noqa: PLR0913 - options, all by name
     """Return the sessions that a target names, whatever holds them.
 
     A target is a file, a folder, an id or its beginning, or the address of a store. A database may
-    hold millions of sessions; ``most`` limits how many are listed. A store of Lockstitch's own is
+    hold millions of sessions; ``most`` limits how many are listed. A Lockstitch store is
     one source, which stands for all of its sessions unless one of them is named.
     """
     where = os.environ if environ is None else environ
@@ -200,7 +200,7 @@ def resolve(  # noqa: PLR0913 - options, all by name
         if place is not None:
             return [own_source(target, session or place.session)]
         if format == OWN:
-            raise Unreadable("it is not a store of Lockstitch's own")
+            raise Unreadable("it is not a Lockstitch store")
     path = target.removeprefix("sqlite:///")
     if target.startswith(POSTGRES):
         with psycopg_hint():
@@ -238,7 +238,7 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
 ) -> list[Source]:
     """Return the sessions of other programs that a target names, as :func:`resolve` does.
 
-    Raises ``UsageError`` for a store of Lockstitch's own.
+    Raises ``UsageError`` for a Lockstitch store.
     """
     found = resolve(target, format=format, session=session, home=home, environ=environ, most=most)
     if any(one.kind == OWN for one in found):
@@ -247,7 +247,7 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
 
 
 def own_source(target: str, session: str | None) -> Source:
-    """Return the source that is a store of Lockstitch's own, or one session of it."""
+    """Return the source that is a Lockstitch store, or one session of it."""
     from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
 
     return StoreSource(target, OWN, OWN, session)
@@ -256,7 +256,7 @@ def own_source(target: str, session: str | None) -> Source:
 def sources_of_file(
     path: str, name: str | None = None, environ: Mapping[str, str] | None = None
 ) -> list[Source]:
-    """Return the sessions in one file, or the store of Lockstitch's own that is kept in it.
+    """Return the sessions in one file, or the Lockstitch store that is kept in it.
 
     A database is asked first whether it is ours; a file of lines is ours only if it is of no
     program that is known, so that most files are opened once.

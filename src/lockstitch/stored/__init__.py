@@ -1,4 +1,4 @@
-"""Sessions in stores of Lockstitch's own, for people who look at them from outside.
+"""Sessions in Lockstitch stores, for people who look at them from outside.
 
 >>> from lockstitch import stored
 >>> for report in stored.check("sqlite:///agent.db"):      # reads everything, changes nothing

@@ -140,4 +140,4 @@ def test_an_empty_database_holds_nothing(dsn: str) -> None:
     assert stage.run("scan", dsn).status == 0
     nothing = stage.run("scan", shared().fresh())
     assert nothing.status == 2
-    assert "neither a store of Lockstitch's own nor checkpoints of LangGraph" in nothing.out
+    assert "neither a Lockstitch store nor checkpoints of LangGraph" in nothing.out

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from os.path import basename, splitext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -62,6 +62,7 @@ from lockstitch.formats.interface import (
     HealthProof,
     History,
     Quick,
+    Shortened,
     Sorting,
     SourcedMessage,
     Transcript,
@@ -73,9 +74,6 @@ from lockstitch.formats.interface import LOST as AGAINST_WILL
 from lockstitch.formats.records import DecodeLine, Record, as_str, read_json
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-
-if TYPE_CHECKING:
-    from lockstitch.formats.compaction import Shortened, Story
 
 _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")
@@ -288,8 +286,8 @@ class ClaudeCode(Format):
     def sorting(self, transcript: Transcript) -> Sorting:
         return write_back.sorting(transcript, transcript.state.chain)
 
-    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
-        writer = write_back.CompactionWriter(transcript, transcript.state.chain, out)
+    def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
+        writer = write_back.CompactionWriter(transcript, transcript.state.chain, left)
         return [*transcript.records, *writer.records()]
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:

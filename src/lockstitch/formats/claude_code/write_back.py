@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -40,7 +40,14 @@ from lockstitch.formats.claude_code.chain import (
     time_of,
 )
 from lockstitch.formats.claude_code.unreachable import OffBranch
-from lockstitch.formats.interface import NEW, Sorting, SourcedMessage, Transcript, parts_of
+from lockstitch.formats.interface import (
+    NEW,
+    Shortened,
+    Sorting,
+    SourcedMessage,
+    Transcript,
+    parts_of,
+)
 from lockstitch.formats.records import Record, amend_record, can_be_key, new_record
 from lockstitch.formats.write_back import (
     Earlier,
@@ -48,9 +55,6 @@ from lockstitch.formats.write_back import (
     group_unsent,
     lay_records,
 )
-
-if TYPE_CHECKING:
-    from lockstitch.formats.compaction import Shortened
 
 # What a new record takes over from its neighbour, in the order in which the program writes it.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -49,6 +49,7 @@ from lockstitch.formats.interface import (
     Format,
     Glimpse,
     History,
+    Shortened,
     Sorting,
     SourcedMessage,
     Transcript,
@@ -72,9 +73,6 @@ from lockstitch.formats.write_back import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
-
-if TYPE_CHECKING:
-    from lockstitch.formats.compaction import Shortened, Story
 
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
@@ -233,14 +231,14 @@ class Codex(Format):
             usage=tuple(_usage(thread)),
         )
 
-    def compacted(self, transcript: Transcript, story: Story, out: Shortened) -> list[Record]:
+    def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
         """Return the rollout with one more record, which lists all that is sent from then on."""
         records = list(transcript.records)
-        text = f"{PREFIX}\n{out.summary}"
+        text = f"{PREFIX}\n{left.summary}"
         blocks = [{"type": "input_text", "text": text}]
-        front = [transcript.history.messages[number] for number in out.setup]
+        front = [transcript.history.messages[number] for number in left.setup]
         summary = {"type": "message", "role": "user", "content": blocks}
-        items = [*front, summary, *(message for _, message in out.kept)]
+        items = [*front, summary, *(message for _, message in left.kept)]
         payload = {"message": text, "replacement_history": items}
         # the last record that has a time
         values = (record.value for record in reversed(records) if record.is_record)

@@ -1,4 +1,4 @@
-// A store of Lockstitch's own at a glance.
+// A Lockstitch store at a glance.
 
 import { get } from "./api.js";
 import { h, replace, s } from "./dom.js";

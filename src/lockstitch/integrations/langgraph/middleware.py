@@ -17,7 +17,9 @@ from lockstitch.integrations.langgraph.hooks import (
 )
 
 if TYPE_CHECKING:
+    from langchain.agents.middleware import AgentState, ModelResponse
     from langchain_core.messages import AnyMessage, BaseMessage
+    from langgraph.runtime import Runtime
 
 
 class HealMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -43,26 +45,30 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         """Show what it was made with."""
         return f"{type(self).__name__}(dialect={self.dialect!r}, model={self.model!r})"
 
-    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+    def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         search = ResultSearch(state["messages"])
         search.look()
         return _changed(search)
 
-    async def abefore_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+    async def abefore_model(
+        self, state: AgentState[Any], runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
         search = ResultSearch(state["messages"])
         await search.alook()
         return _changed(search)
 
     def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
-    ) -> Any:
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any]:
         return handler(self._healed(request))
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[Any]],
-    ) -> Any:
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
         return await handler(self._healed(request))
 
     def _healed(self, request: ModelRequest[Any]) -> ModelRequest[Any]:

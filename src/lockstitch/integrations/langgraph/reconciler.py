@@ -53,6 +53,7 @@ from lockstitch.integrations.langgraph.saver_steps import (
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
+    from langgraph.pregel import Pregel
 
 _LOG = logging.getLogger("lockstitch.langgraph")
 _RECENT = 1000
@@ -62,7 +63,7 @@ StoreCheckpoint = Callable[[PutCheckpoint], Steps["RunnableConfig"]]
 
 
 def reconcile(
-    graph_or_saver: Any,
+    graph_or_saver: Pregel[Any, Any, Any, Any] | BaseCheckpointSaver[Any],
     config: RunnableConfig,
     messages: Sequence[Any] | None = None,
     force_cleanup: bool = False,
@@ -90,7 +91,7 @@ def run_reconciler(task: Reconciler, messages: Sequence[Any] | None = None) -> R
 
 
 async def areconcile(
-    graph_or_saver: Any,
+    graph_or_saver: Pregel[Any, Any, Any, Any] | BaseCheckpointSaver[Any],
     config: RunnableConfig,
     messages: Sequence[Any] | None = None,
     force_cleanup: bool = False,
@@ -116,7 +117,7 @@ class Reconciler:
 
     def __init__(  # noqa: PLR0913 - by name
         self,
-        graph_or_saver: Any,
+        graph_or_saver: Pregel[Any, Any, Any, Any] | BaseCheckpointSaver[Any],
         config: RunnableConfig,
         *,
         channel: str | None,

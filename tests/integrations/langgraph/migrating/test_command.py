@@ -59,7 +59,7 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
     [
         (("--session", "nothing"), "there is no thread nothing"),
         (("--session", "a", "--as", "b"), "keeps its id"),
-        (("--format", "lockstitch"), "is not a store of Lockstitch's own"),
+        (("--format", "lockstitch"), "is not a Lockstitch store"),
     ],
 )
 def test_what_the_command_refuses(

@@ -105,7 +105,7 @@ def parse_options(url: str) -> DatabaseOptions:
     found = addresses.parsed(url)
     if found is None:
         raise UsageError(addresses.UNREAD).about(addresses.public(url))
-    # A lease is for a store of our own in the same database; nonsense in it is refused here, too.
+    # A lease is for a Lockstitch store in the same database; nonsense in it is refused here, too.
     try:
         lease = float(found.last("lease") or 1)
     except ValueError:
@@ -280,7 +280,7 @@ class LangGraphSchema(Struct, frozen=True):
 
 
 class DatabaseContent(Struct, frozen=True):
-    """What a database holds: a store of Lockstitch's own, schemas of LangGraph, or both."""
+    """What a database holds: a Lockstitch store, schemas of LangGraph, or both."""
 
     is_own: bool
     homes: tuple[LangGraphSchema, ...]
