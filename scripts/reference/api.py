@@ -289,6 +289,7 @@ def _annotation(annotation: Any, home: ModuleType) -> str:
     annotation = getattr(annotation, "__forward_arg__", annotation)
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\b(?:lockstitch|typing|collections)\.(?:[a-z_]+\.)*(?=[A-Z])", "", text)
+    text = text.replace("'", '"')
 
     def spelled(found: re.Match[str]) -> str:
         name = found.group()
@@ -297,7 +298,7 @@ def _annotation(annotation: Any, home: ModuleType) -> str:
             return _public_names().get(value, name)
         return name if typing.get_origin(value) is None else _annotation(value, home)
 
-    return re.sub(r"(?<![.'\w])[A-Z]\w+(?!')\b", spelled, text)
+    return re.sub(r'(?<![."\w])[A-Z]\w+(?!")\b', spelled, text)
 
 
 def _meaning(name: str, home: ModuleType) -> Any:
