@@ -38,6 +38,21 @@ def test_the_new_content_is_in_place(session: Path, swapping: str) -> None:
     assert leftovers(session.parent) == []
 
 
+@pytest.mark.parametrize(
+    ("size", "rest"), [(0, b""), (0, NEW), (10, b""), (8, b"!"), (8, NEW), (9, NEW), (16, b"")]
+)
+def test_content_that_begins_alike_has_its_own_digest(
+    session: Path, monkeypatch: pytest.MonkeyPatch, size: int, rest: bytes
+) -> None:
+    monkeypatch.setattr(os_files, "CHUNK", 8)
+    session.write_bytes(b"0123456789abcdef")
+    before = replace.snapshot(session)
+    data = before.data[:size] + rest
+    assert before.digest_of(data) == replace.digest_of(data)
+    assert before.digest_of(data, MORE) == replace.digest_of(data + MORE)
+    assert before.digest == replace.digest_of(before.data)
+
+
 @pytest.mark.parametrize("wanted", [0o644, 0o600, 0o640, 0o444])
 def test_the_mode_is_kept(session: Path, wanted: int) -> None:
     session.chmod(wanted)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -134,11 +134,9 @@ class Replacement(Struct, kw_only=True):
                 self._require_beginning()
                 self._require_at(self.old.name, self.inode)
             tail = os_files.read_from(self.new.handle, len(self.data))
-            digest = hashlib.sha256(self.data)
-            digest.update(tail)
             return Replaced(
                 path=self.before.path,
-                digest=digest.hexdigest(),
+                digest=self.before.digest_of(self.data, tail),
                 size=len(self.data) + len(tail),
                 carried=len(tail),
                 device=self.before.device,
@@ -308,7 +306,7 @@ _REPLACED = "it was replaced while it was looked at; nothing was written"
 _EXISTS = "it exists; nothing was written: give another name to -o, or --force to overwrite it"
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(Struct, frozen=True, dict=True):
     """What was read, once: the bytes and the status of the very same open file."""
 
     path: str
@@ -316,7 +314,6 @@ class Snapshot(Struct, frozen=True):
     device: int
     inode: int
     size: int
-    digest: str
     mode: int
     uid: int
     gid: int
@@ -325,6 +322,34 @@ class Snapshot(Struct, frozen=True):
     def __repr__(self) -> str:
         """Name the file without its content."""
         return f"Snapshot({self.path!r}, {self.size} bytes)"
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the content."""
+        return self._hashes[-1].hexdigest()
+
+    @cached_property
+    def _hashes(self) -> list[hashlib._Hash]:
+        """The running hash: before the first chunk, and behind each."""
+        hashes = [hashlib.sha256()]
+        view = memoryview(self.data)
+        for start in range(0, self.size, os_files.CHUNK):
+            hashes.append(hashes[-1].copy())
+            hashes[-1].update(view[start : start + os_files.CHUNK])
+        return hashes
+
+    def digest_of(self, data: bytes, behind: bytes = b"") -> str:
+        """Return the digest of other content, and of what stands behind it.
+
+        As far as the content begins like this one, it is not hashed once more.
+        """
+        size, start = os_files.CHUNK, 0
+        while start < self.size and data[start : start + size] == self.data[start : start + size]:
+            start += size
+        found = self._hashes[start // size].copy()
+        found.update(memoryview(data)[start:])
+        found.update(behind)
+        return found.hexdigest()
 
 
 def snapshot(
@@ -352,7 +377,6 @@ def snapshot(
         device=found.st_dev,
         inode=found.st_ino,
         size=len(data),
-        digest=hashlib.sha256(data).hexdigest(),
         mode=stat.S_IMODE(found.st_mode),
         uid=found.st_uid,
         gid=found.st_gid,

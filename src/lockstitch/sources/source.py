@@ -274,7 +274,8 @@ def paused_collection() -> Iterator[None]:
     """Let Python's collector wait.
 
     What is read of a session has no circles in it, and looking for them time and again, as ever
-    more objects are made, takes a quarter of the time that a large session does.
+    more objects are made, takes a quarter of the time that a large session does. What was made
+    meanwhile counts as old then, so that it is not all looked at the moment that this ends.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -282,6 +283,9 @@ def paused_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():  # what the program froze itself has to stay frozen
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
