@@ -27,7 +27,7 @@ from lockstitch.formats.records import read_json
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
 from lockstitch.transcript import several
-from lockstitch.transcript.messages import MessageTranscript, PartsLayout, join_results
+from lockstitch.transcript.messages import MessageTranscript, join_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -184,7 +184,7 @@ def write_document(
     kind: str, title: str, facts: str, messages: Sequence[Any], dialect: str
 ) -> bytes:
     """Return a conversation as a document of a kind, every call with its result."""
-    parts = join_results(MessageTranscript(messages, dialect, {}, PartsLayout()).body())
+    parts = join_results(MessageTranscript(messages, dialect, {}).body())
     write = _markdown if kind == "markdown" else _html
     return "".join(write(title, facts, parts)).encode("utf-8", "backslashreplace")
 

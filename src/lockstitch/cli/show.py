@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -32,11 +32,18 @@ from lockstitch.rules.rule import is_broken
 from lockstitch.sources import operations
 from lockstitch.sources.source import OWN, Opened
 from lockstitch.transcript import several, size
-from lockstitch.transcript.messages import Marks, MessageTranscript, last_turns, turns_around
+from lockstitch.transcript.messages import (
+    JournalTranscript,
+    MessageTranscript,
+    journal_turns_around,
+    last_journal_turns,
+    last_turns,
+    turns_around,
+)
 
 if TYPE_CHECKING:
     from lockstitch.rules import Finding
-    from lockstitch.transcript.messages import MarginNote
+    from lockstitch.transcript.messages import Marks, ShownPart
 
 
 # How many rows of each are shown before the rest is only counted.
@@ -72,24 +79,52 @@ def choose_glyphs(stream: TextIO | None) -> Glyphs:
 
 
 class TerminalLayout:
-    """Lays out pieces of a transcript, one row at a time."""
+    """Lays the parts of a transcript out, one row at a time."""
 
-    def __init__(self, width: int, full: bool, stream: TextIO | None, glyphs: Glyphs) -> None:
-        self.width = width
+    def __init__(self, width: int, full: bool, stream: TextIO | None) -> None:
+        self.width = max(width, 20)
         self.full = full
-        self.stream = stream
-        self.glyphs = glyphs
+        self.stream = sys.stdout if stream is None else stream
+        self.glyphs = choose_glyphs(self.stream)
         self.last = ""
 
-    def paint(self, text: str, *styles: str) -> str:
+    def rows(self, parts: Iterable[ShownPart]) -> Iterator[str]:
+        """Yield the rows of parts as they come, with an empty one between blocks."""
+        for part in parts:
+            kind = part["kind"]
+            if kind not in ("answer", "mark"):
+                block = _CALL_BLOCK if kind in ("call", "result") else _TEXT_BLOCK
+                # calls stand close together
+                if self.last and not self.last == block == _CALL_BLOCK:
+                    yield ""
+                self.last = block
+            yield from self._rows_of(part)
+
+    def _rows_of(self, part: ShownPart) -> Iterator[str]:
+        rule = self.glyphs.rule
+        match part["kind"]:
+            case "turn":
+                title = f"{rule * 2} turn {part['number']} {rule * 2} {part['place']} "
+                yield self._paint(title + rule * max(2, min(self.width, 72) - len(title)), "dim")
+            case "left out":
+                yield self._paint(f"{self.glyphs.more} {part['text']}", "dim")
+            case "text":
+                yield from self._said(part["text"], part["role"])
+            case "note":
+                style = "yellow" if part["is_warning"] else "dim"
+                yield from self._block(part["text"], _OF_A_NOTE, "  ", style)
+            case "checkpoint":
+                yield self._paint(f"{rule * 2} {escape_controls(part['text'])}", "cyan")
+            case "call":
+                yield from self._call(part)
+            case "answer" | "result":
+                yield from self._result(part)
+            case "mark" if not part["is_in_title"]:
+                yield from self._mark(part["found"], part["indent"])
+
+    def _paint(self, text: str, *styles: str) -> str:
         """Paint a harmless text for this page's stream."""
         return paint(text, *styles, stream=self.stream) if styles and text else text
-
-    def _apart(self, kind: str) -> Iterator[str]:
-        """Leave a row empty between blocks; calls stand close together."""
-        if self.last and not self.last == kind == _CALL_BLOCK:
-            yield ""
-        self.last = kind
 
     def _block(
         self, text: str, limit: int, indent: str, *styles: str, first: str = "", prose: bool = True
@@ -99,46 +134,29 @@ class TerminalLayout:
         room = max(1, self.width - len(indent))
         lead = first or indent
         for row in wrap_rows(text, room, most, prose=prose, more=self.glyphs.more):
-            yield f"{lead}{self.paint(row, *styles)}"
+            yield f"{lead}{self._paint(row, *styles)}"
             lead = indent
 
-    def turn(self, number: int, place: str) -> Iterator[str]:
-        """Head a turn."""
-        yield from self._apart(_TEXT_BLOCK)
-        rule = self.glyphs.rule
-        title = f"{rule * 2} turn {number} {rule * 2} {place} "
-        yield self.paint(title + rule * max(2, min(self.width, 72) - len(title)), "dim")
-
-    def left_out(self, what: str) -> Iterator[str]:
-        """Yield a row on what is not shown."""
-        yield from self._apart(_TEXT_BLOCK)
-        yield self.paint(f"{self.glyphs.more} {what}", "dim")
-
-    def said(self, text: str, role: str) -> Iterator[str]:
+    def _said(self, text: str, role: str) -> Iterator[str]:
         """Yield words: a prompt with its mark, the model's plain, others with who said them."""
-        yield from self._apart(_TEXT_BLOCK)
         if role == USER:
-            mark = self.paint(self.glyphs.prompt, "bold", "cyan")
+            mark = self._paint(self.glyphs.prompt, "bold", "cyan")
             yield from self._block(text, _OF_TEXT, "  ", first=f"{mark} ")
         elif role == ASSISTANT:
             yield from self._block(text, _OF_TEXT, "")
         else:
             yield from self._block(f"[{role}] {text}", _OF_A_NOTE, "", "dim")
 
-    def note(self, note: MarginNote) -> Iterator[str]:
-        """Yield what stands beside the conversation."""
-        yield from self._apart(_TEXT_BLOCK)
-        yield from self._block(note.text, _OF_A_NOTE, "  ", note.style)
-
-    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[str]:
+    def _call(self, part: ShownPart) -> Iterator[str]:
         """Open a call: in one row if it fits, else an argument a row."""
-        yield from self._apart(_CALL_BLOCK)
-        head, name = self.glyphs.top, escape_controls(name)
+        head, name, arguments = self.glyphs.top, escape_controls(part["tool"]), part["arguments"]
+        by = part.get("by", "")
+        by = f"{'  ' if by.startswith('attempt') else ' '}{by}" if by else ""
         line = self._in_line(arguments, self.width - len(head) - len(name) - len(by) - 3)
         if line is not None:
-            yield f"{head} {self.paint(name, 'bold')}({line}){self.paint(by, 'dim')}"
+            yield f"{head} {self._paint(name, 'bold')}({line}){self._paint(by, 'dim')}"
             return
-        yield f"{head} {self.paint(name[: self.width], 'bold')}{self.paint(by, 'dim')}"
+        yield f"{head} {self._paint(name[: self.width], 'bold')}{self._paint(by, 'dim')}"
         yield from self._arguments(arguments)
 
     def _in_line(self, arguments: dict[str, Any] | str, room: int) -> str | None:
@@ -177,56 +195,34 @@ class TerminalLayout:
             else:
                 yield f"{side}{name}: {escape_controls(text.expandtabs(4))}"
 
-    def result(
-        self,
-        title: str,
-        text: str,
-        pictures: Sequence[str] = (),
-        where: str = "",
-        *,
-        failed: bool = False,
-    ) -> Iterator[str]:
-        """Close a call: what came back, its measure, and its first rows."""
-        word = title.replace("result", "error result", 1) if failed else title
-        yield f"{self.glyphs.bottom} {word} ({_measure(text, pictures)}{escape_controls(where)})"
-        if text.strip():
-            yield from self._block(text, _OF_AN_OUTPUT, "     ", prose=False)
-        for picture in pictures:
+    def _result(self, part: ShownPart) -> Iterator[str]:
+        """Yield what came back, its measure and its first rows, or what is known instead."""
+        title, state, broken = escape_controls(part["title"]), part["state"], part.get("broken")
+        if part.get("failed"):
+            title = title.replace("result", "error result", 1)
+        if broken is not None:
+            # the mark of something broken, and the code if one was found
+            mark = f"{self.glyphs.cross} {escape_controls(broken)}".rstrip()
+            title = f"{self._paint(mark, 'bold', 'red')} {title}"
+        if state == "open":
+            name = escape_controls(part["call"] or "")[: self.width]
+            title += f"  {self._paint(name, 'dim')}" if name else ""
+        elif state == "closed":
+            title = self._paint(title, "yellow")
+        else:
+            measure = _measure(part["text"], part["pictures"])
+            title += f" ({measure}{escape_controls(part['where'])})"
+        yield f"{self.glyphs.bottom} {title}"
+        if part["text"].strip():
+            yield from self._block(part["text"], _OF_AN_OUTPUT, "     ", prose=False)
+        for picture in part.get("pictures", ()):
             yield from self._block(picture, 2, "     ", prose=False)
 
-    def set_apart(self) -> Iterator[str]:
-        """Set a result apart that stands under no call."""
-        yield from self._apart(_CALL_BLOCK)
-
-    def named(self, name: str) -> str:
-        """Return a name from the conversation, fit to stand in a title."""
-        return escape_controls(name)
-
-    def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Return a title with the mark of something broken, and the code if one was found."""
-        code = f" {escape_controls(found[0].code)}" if found else ""
-        return f"{self.paint(self.glyphs.cross + code, 'bold', 'red')} {title}"
-
-    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[str]:
-        """Close a call that nothing came back for."""
-        title = self.broken("no result", found) if found else "no result"
-        name = f"  {self.paint(escape_controls(call)[: self.width], 'dim')}" if call else ""
-        yield f"{self.glyphs.bottom} {title}{name}"
-
-    def closed(self, word: str) -> Iterator[str]:
-        """Close a call with what is known instead of a result."""
-        yield f"{self.glyphs.bottom} {self.paint(word, 'yellow')}"
-
-    def checkpoint(self, text: str) -> Iterator[str]:
-        """Mark a place to go back to."""
-        yield from self._apart(_TEXT_BLOCK)
-        yield self.paint(f"{self.glyphs.rule * 2} {escape_controls(text)}", "cyan")
-
-    def mark(self, found: Finding, indent: str) -> Iterator[str]:
+    def _mark(self, found: Finding, indent: str) -> Iterator[str]:
         """Mark a broken place: the code, what is wrong, and where."""
         self.last = self.last or _TEXT_BLOCK
         colour = COLOURS.get(found.severity, "red")
-        mark = self.paint(f"{self.glyphs.cross} {escape_controls(found.code)}", "bold", colour)
+        mark = self._paint(f"{self.glyphs.cross} {escape_controls(found.code)}", "bold", colour)
         text = f"{found.message} ({found.place})"
         hanging = f"{indent}{' ' * (len(found.code) + 3)}"
         yield from self._block(text, _OF_TEXT, hanging, colour, first=f"{indent}{mark} ")
@@ -255,13 +251,8 @@ def message_lines(  # noqa: PLR0913 - two by keyword
     (see `last_turns` and `turns_around`), all unless given. Long texts are shortened unless
     ``full``. Colours and box characters are those that ``stream`` (stdout unless given) can show.
     """
-    layout = _new_layout(width, full, stream)
-    yield from MessageTranscript(messages, dialect, marks, layout).lines(chosen)
-
-
-def _new_layout(width: int, full: bool, stream: TextIO | None = None) -> TerminalLayout:
-    stream = sys.stdout if stream is None else stream
-    return TerminalLayout(max(width, 20), full, stream, choose_glyphs(stream))
+    parts = MessageTranscript(messages, dialect, marks).lines(chosen)
+    yield from TerminalLayout(width, full, stream).rows(parts)
 
 
 # The command
@@ -308,10 +299,10 @@ def run(request: ShowRequest) -> int:
     marks: dict[str, list[Finding]] = {}
     for found in findings_in_history(form, transcript):
         marks.setdefault(found.place, []).append(found)
-    messages = MessageTranscript(
-        history.messages, history.dialect, marks, _new_layout(width, request.full)
+    lines = message_lines(
+        history.messages, history.dialect, marks, width, chosen=chosen, full=request.full
     )
-    page_lines(chain(_head_lines(stored, findings, marks), messages.lines(chosen)))
+    page_lines(chain(_head_lines(stored, findings, marks), lines))
     return FINDINGS if is_broken(findings) else CLEAN
 
 
@@ -365,11 +356,6 @@ def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator
 def _show_journal(target: str, session: str | None, width: int, request: ShowRequest) -> int:
     """Show a session of a Lockstitch store, every call with what became of it."""
     from lockstitch import stored
-    from lockstitch.transcript.journals import (
-        JournalTranscript,
-        journal_turns_around,
-        last_journal_turns,
-    )
 
     with naming_target(target):
         journal = stored.read(target, session)
@@ -388,8 +374,8 @@ def _show_journal(target: str, session: str | None, width: int, request: ShowReq
     if journal.fault is not None:
         name = render.session_name(target, OWN, journal.session)
         head.append(render.describe_finding(name, journal.dialect, journal.fault, sys.stdout))
-    layout = _new_layout(width, request.full)
-    page_lines(chain(head, [""], JournalTranscript(journal, layout).lines(chosen)))
+    parts = JournalTranscript(journal).lines(chosen)
+    page_lines(chain(head, [""], TerminalLayout(width, request.full, None).rows(parts)))
     return FINDINGS if journal.fault else CLEAN
 
 

@@ -147,7 +147,7 @@ FORK = Command(
 def run_checkpoints(*, target: str | None, session: str | None, as_json: bool) -> int:
     """List the checkpoints of one session, and return the exit status."""
     target = require_own_session(target)
-    from lockstitch.transcript.journals import describe_checkpoint
+    from lockstitch.transcript.messages import describe_checkpoint
 
     with naming_target(target):
         journal = stored.read(target, session)

@@ -24,8 +24,12 @@ from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
 from lockstitch.stored import Journal
 from lockstitch.transcript import several
-from lockstitch.transcript.journals import JournalTranscript
-from lockstitch.transcript.messages import MessageTranscript, PartsLayout, join_results, turn_starts
+from lockstitch.transcript.messages import (
+    JournalTranscript,
+    MessageTranscript,
+    join_results,
+    turn_starts,
+)
 
 Row = dict[str, Any]
 Part = dict[str, Any]
@@ -45,7 +49,7 @@ def messages_as_rows(
     history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
 ) -> Iterator[PlacedRow]:
     """Return the messages of a history; one that holds nothing but answers is with its calls."""
-    show = MessageTranscript(history.messages, history.dialect, marks, PartsLayout())
+    show = MessageTranscript(history.messages, history.dialect, marks)
     starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
     call = result = 0
     for position, message in enumerate(show.view):
@@ -77,7 +81,7 @@ def _role(message: Message) -> str:
     return "tool" if message.role != ASSISTANT and message.has(RESULT) else message.role
 
 
-def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> bool:
+def _is_folded(show: MessageTranscript, message: Message, result: int) -> bool:
     """Whether a message is nothing but answers, which stand with their calls."""
     if message.flaw or not message.parts:
         return False
@@ -90,7 +94,7 @@ def _is_folded(show: MessageTranscript[Part], message: Message, result: int) -> 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
     """Yield a session of a Lockstitch store, or what of it stands behind a record."""
     items, facts = journal.view.items, journal.state.facts
-    for place, between, pieces in JournalTranscript(journal, PartsLayout()).pieces():
+    for place, between, pieces in JournalTranscript(journal).pieces():
         item = items[place] if place < len(items) else None
         is_meant = item is None or item.seq > behind
         marks = join_results(between)

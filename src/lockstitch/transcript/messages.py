@@ -1,16 +1,21 @@
-"""A history for a person to read: turn by turn, every call joined with its result.
+"""A history for a person to read, as parts: turn by turn, every call joined with its result.
 
-A layout says what each piece looks like; what the parts of a message say is made plain text here.
+A part is a plain value with a ``kind``: ``turn``, ``left out``, ``text`` (what somebody said),
+``note`` (what stands beside the conversation), ``call``, ``checkpoint``, ``mark`` (what is wrong
+with the part before it). Behind a call comes the ``answer`` that closes it; a ``result`` stands
+under no call. Names and texts are as they were written: whoever shows a part makes it safe.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.pairing import ANSWER, NOWHERE, ORPHAN, PairedCalls, pair_messages
@@ -31,13 +36,49 @@ from lockstitch.conversation.parts import (
     Place,
 )
 from lockstitch.dialects.base import Dialect, as_json, as_text
+from lockstitch.dialects.exchange import messages_in
 from lockstitch.dialects.media import images_in
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.script import TextPiece
 from lockstitch.errors import UsageError
+from lockstitch.journal.events import (
+    Compacted,
+    Denied,
+    Ended,
+    Event,
+    Finished,
+    Forked,
+    Interrupted,
+    Noted,
+    Partial,
+    Rewound,
+)
+from lockstitch.journal.messages import (
+    answer_in,
+    answer_to,
+    known,
+    late_pieces,
+    said_as,
+    with_results,
+)
+from lockstitch.journal.salvage import DAMAGED, MISSING
+from lockstitch.journal.state import (
+    CHECKPOINT,
+    CallState,
+    Checkpoint,
+    Fact,
+    Item,
+    Late,
+    ModelReply,
+    Spoken,
+)
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
-from lockstitch.transcript import size
+from lockstitch.transcript import several, size, utc_time
+
+if TYPE_CHECKING:
+    from lockstitch.stored import Journal
 
 # Where reasoning is kept in words, and where it is kept for the provider only.
 _WORDS = (
@@ -52,24 +93,49 @@ _NOT_ARGUMENTS = frozenset(
     {"type", "id", "call_id", "name", "status", "execution", "toolUseId", "cache_control"}
 )
 _DEEPEST = 4
+# What a part has for a terminal only: where a result came from, the code of what is broken in a
+# title, the id of a call, a finding, how far it is indented, and whether it was said before.
+_HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title"})
+
+ShownPart = dict[str, Any]
 
 
-class MarginNote(Struct, frozen=True):
-    """Something said beside the conversation proper."""
-
-    text: str
-    style: str
+def note_part(text: str, *, is_warning: bool = False) -> ShownPart:
+    """Return something said beside the conversation proper."""
+    return {"kind": "note", "text": text, "is_warning": is_warning}
 
 
-def describe_call(dialect: Dialect, part: Part) -> tuple[str, dict[str, Any] | str]:
-    """Return the name of a call and its arguments: by name, or as the text they are."""
+def text_part(text: str, role: str) -> ShownPart:
+    """Return words, and who said them."""
+    return {"kind": "text", "text": text, "role": role}
+
+
+def call_part(dialect: Dialect, part: Part, by: str = "") -> ShownPart:
+    """Return a call with its arguments: by name, or as the text they are."""
     arguments = dialect.arguments(part)
     if arguments is UNSET or arguments in (None, ""):
         arguments = _own_fields(part)
     if isinstance(arguments, str):
         arguments = _decode(arguments)
-    name = part.name or part.flavor or "call"
-    return name, arguments if isinstance(arguments, (dict, str)) else as_json(arguments)
+    arguments = arguments if isinstance(arguments, (dict, str)) else as_json(arguments)
+    call: ShownPart = {"kind": "call", "tool": part.name or part.flavor or "call"}
+    call |= {"arguments": arguments, "state": "open"}
+    return {**call, "by": by} if by else call
+
+
+def answer_part(
+    title: str, text: str, pictures: Sequence[str] = (), where: str = "", *, failed: bool = False
+) -> ShownPart:
+    """Return what came back for the call before it."""
+    state = "late" if where or title.startswith("late") else "answered"
+    answer: ShownPart = {"kind": "answer", "state": state, "title": title, "where": where}
+    return {**answer, "text": text, "pictures": [*pictures], "failed": failed}
+
+
+def mark_part(found: Finding, indent: str = "", *, is_in_title: bool = False) -> ShownPart:
+    """Mark a broken place; ``is_in_title`` says that the title before it has the code already."""
+    mark = {"code": found.code, "severity": found.severity, "message": found.message}
+    return {"kind": "mark", **mark, "found": found, "indent": indent, "is_in_title": is_in_title}
 
 
 def _own_fields(part: Part) -> Any:
@@ -89,15 +155,13 @@ def _decode(text: str) -> Any:
     return value if isinstance(value, dict) else text
 
 
-def describe_reasoning(raw: Any) -> MarginNote:
+def describe_reasoning(raw: Any) -> str:
     """Return reasoning as its words, or as its size where only the provider can read it."""
     words = "\n\n".join(_readable_words(raw, _DEEPEST))
     if words.strip():
-        return MarginNote(words, "dim")
+        return words
     sealed = sum(len(as_text(found)) for found in _values_of(raw, _SEALED, _DEEPEST))
-    return MarginNote(
-        f"[reasoning, sealed, {size(sealed)}]" if sealed else "[reasoning, empty]", "dim"
-    )
+    return f"[reasoning, sealed, {size(sealed)}]" if sealed else "[reasoning, empty]"
 
 
 def _readable_words(value: Any, depth: int) -> Iterator[str]:
@@ -151,7 +215,7 @@ def describe_other(part: Part) -> str:
     return f"[{part.flavor or 'block'}, {size(len(as_json(raw)))}]"
 
 
-def margin_notes(message: Message) -> Iterator[MarginNote]:
+def margin_notes(message: Message) -> Iterator[ShownPart]:
     """Yield what a message says outside of its content: reasoning, a refusal, an older call."""
     raw = message.raw if isinstance(message.raw, dict) else {}
     for envelope in ("data", "kwargs"):
@@ -161,72 +225,13 @@ def margin_notes(message: Message) -> Iterator[MarginNote]:
     for fields in (raw, more if isinstance(more, dict) else {}):
         for key in ("reasoning_content", "reasoning"):
             if isinstance(fields.get(key), str) and fields[key]:
-                yield MarginNote(fields[key], "dim")
+                yield note_part(fields[key])
         if isinstance(fields.get("refusal"), str) and fields["refusal"]:
-            yield MarginNote(f"[refusal] {fields['refusal']}", "yellow")
+            yield note_part(f"[refusal] {fields['refusal']}", is_warning=True)
         if isinstance(fields.get("function_call"), dict):
-            yield MarginNote(f"[function_call] {as_json(fields['function_call'])}", "dim")
+            yield note_part(f"[function_call] {as_json(fields['function_call'])}")
 
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class TranscriptLayout(Protocol[T_co]):
-    """The pieces of a conversation, each as whatever it is shown with: a row, an element.
-
-    What closes a call (``result``, ``no_result``, ``closed``) comes right behind it, unless
-    ``set_apart`` said that a result stands under no call; a ``mark`` is for what came before it.
-    """
-
-    def turn(self, number: int, place: str) -> Iterator[T_co]:
-        """Head a turn."""
-
-    def left_out(self, what: str) -> Iterator[T_co]:
-        """Return what of the history is not shown."""
-
-    def said(self, text: str, role: str) -> Iterator[T_co]:
-        """Return words, and who said them."""
-
-    def note(self, note: MarginNote) -> Iterator[T_co]:
-        """Return what stands beside the conversation."""
-
-    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[T_co]:
-        """Return a call."""
-
-    def result(
-        self,
-        title: str,
-        text: str,
-        pictures: Sequence[str] = (),
-        where: str = "",
-        *,
-        failed: bool = False,
-    ) -> Iterator[T_co]:
-        """Close a call with what came back, or give a result that stands alone."""
-
-    def set_apart(self) -> Iterator[T_co]:
-        """Set a result apart that stands under no call."""
-
-    def named(self, name: str) -> str:
-        """Return a name from the conversation, fit to stand in a title."""
-
-    def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Return a title with the mark of something broken, and the code if one was found."""
-
-    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[T_co]:
-        """Close a call that nothing came back for."""
-
-    def closed(self, word: str) -> Iterator[T_co]:
-        """Close a call with what is known instead of a result."""
-
-    def checkpoint(self, text: str) -> Iterator[T_co]:
-        """Mark a place to go back to."""
-
-    def mark(self, found: Finding, indent: str) -> Iterator[T_co]:
-        """Mark a broken place."""
-
-
-T = TypeVar("T")
 Marks = Mapping[str, Sequence[Finding]]
 _NO_RESULT = (ORPHAN_CALL.code, PARTIAL_BATCH.code)
 _TWINS = ("twin", "raw-twin")
@@ -236,29 +241,38 @@ def last_turns(messages: Sequence[Any], dialect: str, count: int) -> range:
     """Choose the messages of the last turns."""
     if count < 0:
         raise UsageError("the number of turns cannot be negative")
-    starts = turn_starts(new_dialect(profile_named(dialect).dialect).read(messages))
-    start = len(messages) if count == 0 else starts[max(0, len(starts) - count)]
-    return range(start, len(messages))
+    return _last(_starts_in(messages, dialect), len(messages), count)
 
 
 def turns_around(messages: Sequence[Any], dialect: str, place: str | int, turns: int = 1) -> range:
     """Choose the turn at a place (or message number), and some turns on both sides of it."""
-    at = _number(place)
+    number = next((step for step in str(place).split(".")[:2] if is_index(step)), None)
+    if number is None:
+        raise UsageError("a place starts with the number of a message: messages.29.content.1")
+    at = int(number)
     if not 0 <= at < len(messages):
         raise UsageError(f"no message {at}: there are {len(messages)}, counted from 0")
-    starts = turn_starts(new_dialect(profile_named(dialect).dialect).read(messages))
-    turn = bisect_right(starts, at) - 1
+    return _around(_starts_in(messages, dialect), len(messages), at, turns)
+
+
+def _starts_in(messages: Sequence[Any], dialect: str) -> list[int]:
+    return turn_starts(new_dialect(profile_named(dialect).dialect).read(messages))
+
+
+def _last(starts: Sequence[int], total: int, count: int) -> range:
+    return range(starts[max(0, len(starts) - count)] if count and starts else total, total)
+
+
+def _around(starts: Sequence[int], total: int, at: int, turns: int) -> range:
+    turn = max(bisect_right(starts, at) - 1, 0)
     behind = turn + turns + 1
-    stop = starts[behind] if behind < len(starts) else len(messages)
+    stop = starts[behind] if behind < len(starts) else total
     return range(starts[max(0, turn - turns)], stop)
 
 
-def _number(place: str | int) -> int:
-    steps = str(place).split(".")
-    number = next((step for step in steps[:2] if is_index(step)), None)
-    if number is None:
-        raise UsageError("a place starts with the number of a message: messages.29.content.1")
-    return int(number)
+def _left_out(starts: Sequence[int], left: range, word: str, least: int = 0) -> list[ShownPart]:
+    turns = max(least, sum(start in left for start in starts))
+    return [{"kind": "left out", "text": several(turns, f"{word} turn")}] if turns else []
 
 
 def turn_starts(view: Sequence[Message]) -> list[int]:
@@ -274,17 +288,14 @@ def turn_starts(view: Sequence[Message]) -> list[int]:
     return starts
 
 
-class MessageTranscript(Generic[T]):
+class MessageTranscript:
     """One list being shown: its view, its pairing, and what was found in it."""
 
-    def __init__(
-        self, messages: Sequence[Any], dialect: str, marks: Marks, page: TranscriptLayout[T]
-    ) -> None:
+    def __init__(self, messages: Sequence[Any], dialect: str, marks: Marks) -> None:
         profile = profile_named(dialect)
         self.dialect: Dialect = new_dialect(profile.dialect)
         self.view = self.dialect.read(messages)
         self.key = profile.list_key
-        self.page = page
         self.paired: PairedCalls = pair_messages(
             self.view,
             profile.layout,
@@ -292,48 +303,50 @@ class MessageTranscript(Generic[T]):
             self.dialect.is_placeholder,
             self.dialect.same_result,
         )
-        self.by_message, self.elsewhere = _sort_marks(marks, len(self.view))
+        self.by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
+        # marks that are in no message
+        self.elsewhere: list[Finding] = []
+        for where, found in marks.items():
+            at = Place.parse(where)
+            if at.message is not None and at.message < len(self.view):
+                self.by_message.setdefault(at.message, []).append((at.path, found))
+            else:
+                self.elsewhere.extend(found)
         self.chosen = range(len(self.view))
 
-    def lines(self, chosen: range | None) -> Iterator[T]:
+    def lines(self, chosen: range | None) -> Iterator[ShownPart]:
         """Return the chosen messages, turn by turn, with what lies before and behind them."""
         self.chosen = self.chosen if chosen is None else chosen
         for found in self.elsewhere:
-            yield from self.page.mark(found, "")
+            yield mark_part(found)
         starts = turn_starts(self.view)
-        yield from self._left_out(starts, range(self.chosen.start), "earlier")
+        before, behind = range(self.chosen.start), range(self.chosen.stop, len(self.view))
+        yield from _left_out(starts, before, "earlier", bool(before))
         turns = {start: number for number, start in enumerate(starts, 1)}
         yield from self.body(turns)
-        yield from self._left_out(starts, range(self.chosen.stop, len(self.view)), "later")
+        yield from _left_out(starts, behind, "later", bool(behind))
 
-    def body(self, turns: Mapping[int, int] | None = None) -> Iterator[T]:
+    def body(self, turns: Mapping[int, int] | None = None) -> Iterator[ShownPart]:
         """Return the chosen messages; ``turns`` numbers those before which a turn is headed."""
         call = result = 0
         for position, message in enumerate(self.view):
             if position in self.chosen:
                 if turns and position in turns:
                     place = str(Place.in_list(self.key, position))
-                    yield from self.page.turn(turns[position], place)
+                    yield {"kind": "turn", "number": turns[position], "place": place}
                 yield from self.message(message, call, result)
             call += sum(part.kind == CALL for part in message.parts)
             result += sum(part.kind == RESULT for part in message.parts)
 
-    def _left_out(self, starts: list[int], left: range, word: str) -> Iterator[T]:
-        if left:
-            turns = max(1, sum(start in left for start in starts))
-            yield from self.page.left_out(f"{turns} {word} turn{'s' * (turns != 1)}")
-
-    def message(self, message: Message, call: int, result: int) -> Iterator[T]:
+    def message(self, message: Message, call: int, result: int) -> Iterator[ShownPart]:
         """Yield one message; ``call`` and ``result`` number its first ones in the whole list."""
         marks = self._marks(message)
-        page = self.page
         notes = list(margin_notes(message))
+        yield from notes
         if message.flaw:
-            notes.append(MarginNote(f"[malformed message: {message.flaw}]", "yellow"))
+            yield note_part(f"[malformed message: {message.flaw}]", is_warning=True)
         elif not message.parts and not notes:
-            notes.append(MarginNote("[empty message]", "dim"))
-        for note in notes:
-            yield from page.note(note)
+            yield note_part("[empty message]")
         for part in message.parts:
             found = marks.pop(part.at, [])
             if part.kind == CALL:
@@ -344,9 +357,9 @@ class MessageTranscript(Generic[T]):
                 result += 1
             else:
                 yield from self._part(message, part, is_marked=bool(found))
-                yield from self._found(found, "")
+                yield from map(mark_part, found)
         for left in marks.values():
-            yield from self._found(left, "")
+            yield from map(mark_part, left)
 
     def _marks(self, message: Message) -> dict[tuple[Any, ...], list[Finding]]:
         """Return what was found in a message by the part it belongs to, the deepest that fits."""
@@ -357,72 +370,70 @@ class MessageTranscript(Generic[T]):
             marks.setdefault((None,) if home is None else home, []).extend(findings)
         return marks
 
-    def _found(self, found: Sequence[Finding], indent: str) -> Iterator[T]:
-        for finding in found:
-            yield from self.page.mark(finding, indent)
-
-    def _part(self, message: Message, part: Part, *, is_marked: bool) -> Iterator[T]:
-        page = self.page
+    def _part(self, message: Message, part: Part, *, is_marked: bool) -> Iterator[ShownPart]:
         if part.kind == TEXT and part.text.strip():
-            yield from page.said(part.text, message.role)
+            yield text_part(part.text, message.role)
         elif part.kind == TEXT:
-            yield from page.note(MarginNote("[empty text]", "dim")) if is_marked else ()
+            yield from [note_part("[empty text]")] if is_marked else ()
         elif part.kind == REASONING:
-            yield from page.note(describe_reasoning(part.raw))
+            yield note_part(describe_reasoning(part.raw))
         elif part.kind == MEDIA:
-            yield from page.said(describe_media(part), message.role)
+            yield text_part(describe_media(part), message.role)
         elif part.kind == SERVER_CALL:
-            yield from page.call(*describe_call(self.dialect, part), by=" by the provider")
+            yield call_part(self.dialect, part, "by the provider")
         elif part.kind == SERVER_RESULT:
             inner = part.raw.get("toolResult", part.raw)
             text = as_text(inner.get("content") if isinstance(inner, dict) else inner)
-            yield from page.result("result by the provider", text)
+            yield answer_part("result by the provider", text)
         elif part.kind == BROKEN:
-            yield from page.note(MarginNote(f"[unreadable: {part.flavor}]", "yellow"))
+            yield note_part(f"[unreadable: {part.flavor}]", is_warning=True)
         elif part.flavor not in _TWINS:
-            yield from page.said(describe_other(part), message.role)
+            yield text_part(describe_other(part), message.role)
         elif any(part is twin for twin in unlisted_twins(message)):
-            yield from page.call(*describe_call(self.dialect, part))
+            yield call_part(self.dialect, part)
 
-    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
-        yield from self.page.call(*describe_call(self.dialect, part))
+    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
+        yield call_part(self.dialect, part)
         answer = self.paired.pairing.answers[number]
         if answer == NOWHERE:
             codes = [finding for finding in found if finding.code in _NO_RESULT]
-            yield from self.page.no_result(codes, part.id)
-            yield from self._found([one for one in found if one not in codes], "   ")
+            broken = codes[0].code if codes else None
+            more = {"broken": broken, "call": part.id}
+            yield {"kind": "answer", "state": "open", "title": "no result", "text": "", **more}
+            yield from (mark_part(one, is_in_title=True) for one in codes)
+            yield from (mark_part(one, "   ") for one in found if one not in codes)
             return
         result = self.paired.results[answer]
         where = ""
         if answer in self.paired.pairing.displaced:
             where = f", from {Place.in_list(self.key, result.home, result.at)}"
         home = self._marks(self.view[result.home]).get(result.at, [])
-        yield from self._answer(result, "result", where)
-        yield from self._found([*found, *home], "   ")
+        yield self._answer(result, "result", where)
+        yield from (mark_part(one, "   ") for one in (*found, *home))
 
-    def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[T]:
+    def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
         """Yield a result that stands under no call shown here."""
         pairing = self.paired.pairing
         verdict, owner = pairing.verdicts[number], pairing.owners[number]
         call = self.paired.calls[owner] if owner != NOWHERE else None
         if verdict == ANSWER and call is not None and call.home in self.chosen:
             return
-        name = self.page.named(call.name if call and call.name else "a call")
+        name = call.name if call and call.name else "a call"
+        broken = found[0].code if found else None
         if verdict == ANSWER:
-            title = f"result of {name}, called elsewhere"
+            state, title, broken = "elsewhere", f"result of {name}, called elsewhere", None
         elif verdict == ORPHAN:
-            title = "result without a call"
-            title = self.page.broken(title, found) if found else title
+            state, title = "orphan", "result without a call"
         else:
-            title = self.page.broken(f"second result of {name}", found)
-        yield from self.page.set_apart()
-        yield from self._answer(part, title, "")
-        yield from self._found(found, "   ")
+            state, title, broken = "duplicate", f"second result of {name}", broken or ""
+        alone = {"kind": "result", "state": state, "broken": broken}
+        yield {**self._answer(part, title, ""), **alone}
+        yield from (mark_part(one, "   ") for one in found)
 
-    def _answer(self, part: Part, title: str, where: str) -> Iterator[T]:
-        text = self.dialect.result_text(part)
+    def _answer(self, part: Part, title: str, where: str) -> ShownPart:
         pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
-        yield from self.page.result(title, text, pictures, where, failed=_has_failed(part.raw))
+        text, failed = self.dialect.result_text(part), _has_failed(part.raw)
+        return answer_part(title, text, pictures, where, failed=failed)
 
 
 def _has_failed(raw: Any) -> bool:
@@ -435,108 +446,6 @@ def _has_failed(raw: Any) -> bool:
     )
 
 
-def _sort_marks(
-    marks: Marks, total: int
-) -> tuple[dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]], list[Finding]]:
-    """Sort marks by the message they are in; what is in none comes apart."""
-    by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
-    elsewhere: list[Finding] = []
-    for place, found in marks.items():
-        at = Place.parse(place)
-        if at.message is not None and at.message < total:
-            by_message.setdefault(at.message, []).append((at.path, found))
-        else:
-            elsewhere.extend(found)
-    return by_message, elsewhere
-
-
-ShownPart = dict[str, Any]
-
-
-class PartsLayout:
-    """A layout that gathers parts as plain values, each call with what closes it."""
-
-    def __init__(self) -> None:
-        self.stands_alone = False
-
-    def turn(self, number: int, place: str) -> Iterator[ShownPart]:
-        """Head a turn."""
-        yield {"kind": "turn", "number": number, "place": place}
-
-    def left_out(self, what: str) -> Iterator[ShownPart]:
-        """Return what is not shown."""
-        yield {"kind": "note", "text": what}
-
-    def said(self, text: str, role: str) -> Iterator[ShownPart]:
-        """Return words, and who said them."""
-        yield {"kind": "text", "text": text, "role": role}
-
-    def note(self, note: MarginNote) -> Iterator[ShownPart]:
-        """Return what stands beside the conversation."""
-        yield {"kind": "note", "text": note.text, "is_warning": note.style == "yellow"}
-
-    def call(self, name: str, arguments: dict[str, Any] | str, by: str = "") -> Iterator[ShownPart]:
-        """Return a call."""
-        part: ShownPart = {"kind": "call", "tool": name, "arguments": arguments, "state": "open"}
-        yield {**part, "by": by.strip()} if by else part
-
-    def result(
-        self,
-        title: str,
-        text: str,
-        pictures: Sequence[str] = (),
-        where: str = "",
-        *,
-        failed: bool = False,
-    ) -> Iterator[ShownPart]:
-        """Close a call, or return a result that stands alone."""
-        state = "late" if where or title.startswith("late") else "answered"
-        fields = {"title": title + where, "text": text, "pictures": [*pictures], "failed": failed}
-        if self.stands_alone:
-            self.stands_alone = False
-            yield {"kind": "result", "state": _state_alone(title), **fields}
-        else:
-            yield {"kind": "answer", "state": state, **fields}
-
-    def set_apart(self) -> Iterator[ShownPart]:
-        """Set the next result apart."""
-        self.stands_alone = True
-        yield from ()
-
-    def named(self, name: str) -> str:
-        """Return a name as it is: whoever shows it makes it safe."""
-        return name
-
-    def broken(self, title: str, found: Sequence[Finding]) -> str:
-        """Return the title; what was found is marked beside it."""
-        return title
-
-    def no_result(self, found: Sequence[Finding], call: str | None) -> Iterator[ShownPart]:
-        """Close a call that nothing came back for."""
-        yield {"kind": "answer", "state": "open", "title": "no result", "text": ""}
-        for one in found:
-            yield from self.mark(one, "")
-
-    def closed(self, word: str) -> Iterator[ShownPart]:
-        """Close a call with what is known instead of a result."""
-        yield {"kind": "answer", "state": "closed", "title": word, "text": ""}
-
-    def checkpoint(self, text: str) -> Iterator[ShownPart]:
-        """Mark a place to go back to."""
-        yield {"kind": "checkpoint", "text": text}
-
-    def mark(self, found: Finding, indent: str) -> Iterator[ShownPart]:
-        """Mark a broken place."""
-        mark = {"code": found.code, "severity": found.severity, "message": found.message}
-        yield {"kind": "mark", **mark}
-
-
-def _state_alone(title: str) -> str:
-    if "second result" in title or "another result" in title:
-        return "duplicate"
-    return "orphan" if "without a call" in title else "elsewhere"
-
-
 def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
     """Put what closes a call into it, and marks to what they are of."""
     found: list[ShownPart] = []
@@ -545,12 +454,247 @@ def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
         if part["kind"] == "answer" and last is not None and last["kind"] == "call":
             last["state"] = part.pop("state")
             del part["kind"]
-            last["result"] = part
+            last["result"] = _without_hints(part)
         elif part["kind"] == "mark":
             if last is None:
-                found.append({"kind": "note", "text": "", "marks": [part]})
-            else:
-                last.setdefault("marks", []).append(part)
+                last = {"kind": "note", "text": ""}
+                found.append(last)
+            last.setdefault("marks", []).append(_without_hints(part))
         else:
-            found.append(part)
+            found.append(_without_hints(part))
     return found
+
+
+def _without_hints(part: ShownPart) -> ShownPart:
+    """Return a part without what only says how a terminal lays it out."""
+    if part.get("where"):
+        part["title"] += part["where"]
+    return {key: value for key, value in part.items() if key not in _HINTS}
+
+
+# Sessions of a store of our own
+
+_OPEN = {
+    "waiting": "waits for approval",
+    "approved": "approved, not started yet",
+    "started": "running",
+    "open": "not started",
+}
+_CONCLUDED = {
+    "cancelled": "cancelled",
+    "timed-out": "timed out",
+    "unknown": "outcome unknown: it ran when its process ended",
+    "not-started": "never started",
+}
+_HOLES = {
+    DAMAGED: "is damaged: it is left out here, and kept in the store",
+    MISSING: "is missing",
+}
+_CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
+
+
+def describe_checkpoint(checkpoint: Checkpoint) -> str:
+    """Return what a checkpoint is: its kind, and its label where it has one."""
+    return checkpoint.label or _CHECKPOINTS.get(checkpoint.kind, "")
+
+
+def last_journal_turns(journal: Journal, count: int) -> range:
+    """Choose the items of the last turns."""
+    items = journal.view.items
+    return _last(_journal_starts(items), len(items), count)
+
+
+def journal_turns_around(journal: Journal, seq: int) -> range:
+    """Choose the turn of a record, and one on each side."""
+    items = journal.view.items
+    if not 0 < seq <= journal.state.seq or not items:
+        raise UsageError(f"no record {seq}: there are {journal.state.seq}, counted from 1")
+    at = max((n for n, item in enumerate(items) if item.seq <= seq), default=0)
+    return _around(_journal_starts(items), len(items), at, 1)
+
+
+def _journal_starts(items: Sequence[Item]) -> list[int]:
+    """Return where the turns start: at a prompt, once the turn before it has a reply."""
+    starts: list[int] = []
+    is_answered = True
+    for number, item in enumerate(items):
+        if isinstance(item, Spoken) and is_answered:
+            starts.append(number)
+            is_answered = False
+        is_answered = is_answered or isinstance(item, ModelReply)
+    return starts or [0] * bool(items)
+
+
+class JournalTranscript:
+    """One journal being shown, item by item, with what lies between."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        line = journal.line()
+        self.marks = deque(fact for fact in line if _is_mark(fact.event))
+        self.checkpoints = {one.seq: one for one in journal.view.checkpoints}
+        self.replaced = {
+            (fact.event.reply, fact.event.index)
+            for fact in line
+            if isinstance(fact.event, Finished) and fact.event.synthetic
+        }
+
+    def lines(self, chosen: range | None) -> Iterator[ShownPart]:
+        """Yield the chosen items with what lies between, and say what is left out on both sides."""
+        items = self.journal.view.items
+        chosen = range(len(items)) if chosen is None else chosen
+        starts = _journal_starts(items)
+        yield from _left_out(starts, range(chosen.start), "earlier")
+        for place, between, pieces in self.pieces():
+            if place in chosen or place == len(items) <= chosen.stop:
+                yield from between
+                yield from pieces
+        yield from _left_out(starts, range(chosen.stop, len(items)), "later")
+
+    def pieces(self) -> Iterator[tuple[int, Iterator[ShownPart], Iterator[ShownPart]]]:
+        """Yield each item by its place, with what lies before it; at last what lies behind all."""
+        items = self.journal.view.items
+        turns = {start: number for number, start in enumerate(_journal_starts(items), 1)}
+        # A reply stands before what was said while it was under way, so numbers may go back.
+        firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
+        for place, first in enumerate(firsts):
+            between = self._show_between(self._due(first))
+            yield place, between, self._show_item(items[place], turns.get(place))
+        yield len(items), self._show_between(self.marks), iter(())
+
+    def _due(self, seq: int) -> list[Fact]:
+        """Take the marks that stand before a record."""
+        due: list[Fact] = []
+        while self.marks and self.marks[0].seq < seq:
+            due.append(self.marks.popleft())
+        return due
+
+    def _show_item(self, item: Item, turn: int | None) -> Iterator[ShownPart]:
+        if turn is not None:
+            yield {"kind": "turn", "number": turn, "place": f"record {item.seq}"}
+        if isinstance(item, Spoken):
+            content, name = self.journal.value(item.event), known(item.event.dialect)
+            if not name or content is None or isinstance(content, str):
+                yield text_part(as_text(content), USER)
+            else:
+                yield from MessageTranscript([said_as(name, content)], name, {}).body()
+        elif isinstance(item, ModelReply):
+            yield from self._show_reply(item)
+        else:
+            yield from self._show_late(item)
+
+    def _show_reply(self, item: ModelReply) -> Iterator[ShownPart]:
+        checkpoint = self.checkpoints.get(item.seq)
+        if checkpoint is not None:
+            yield _checkpoint_part(checkpoint)
+        if isinstance(item.event, Partial):
+            yield note_part("[the reply broke off here]", is_warning=True)
+        name = known(item.event.dialect)
+        if not name:
+            yield note_part("[a reply that this version cannot read]", is_warning=True)
+            return
+        value = self.journal.value(item.event)
+        messages = messages_in(name, value) if value is not None else []
+        outcomes = [call.outcome.fact if call.outcome else None for call in item.calls]
+        payloads = [self.journal.value(fact) if fact else None for fact in outcomes]
+        answers = [answer_to(*pair) for pair in zip(item.calls, payloads, strict=True)]
+        said = (
+            with_results(name, messages, [call.id for call in item.calls], answers)
+            if answers
+            else messages
+        )
+        yield from _ReplyTranscript(said, name, item.calls, self.replaced).body()
+
+    def _show_late(self, item: Late) -> Iterator[ShownPart]:
+        outcome = item.call.outcome
+        if outcome is not None and outcome.seq == item.seq:
+            return
+        answer = answer_in(item.fact, self.journal.value(item.fact))
+        said = late_pieces(item.call, answer)[1:]
+        words = [piece.text if isinstance(piece, TextPiece) else piece.note for piece in said]
+        title = f"another result of {item.call.name or 'a call'}, record {item.seq}"
+        part = answer_part(title, "\n".join(words), failed=answer.failed)
+        yield {**part, "kind": "result", "state": "duplicate"}
+
+    def _show_between(self, marks: Iterable[Fact]) -> Iterator[ShownPart]:
+        for fact in marks:
+            checkpoint = self.checkpoints.get(fact.seq)
+            if checkpoint is not None:
+                yield _checkpoint_part(checkpoint)
+            else:
+                yield note_part(f"[{_describe_event(fact.event)}]", is_warning=True)
+
+
+def _checkpoint_part(checkpoint: Checkpoint) -> ShownPart:
+    text = f"checkpoint {checkpoint.seq}  {describe_checkpoint(checkpoint)}"
+    return {"kind": "checkpoint", "text": f"{text}  {utc_time(checkpoint.at)}"}
+
+
+class _ReplyTranscript(MessageTranscript):
+    """One reply with its calls, each closed by what became of it."""
+
+    def __init__(
+        self,
+        messages: Sequence[Any],
+        dialect: str,
+        calls: Sequence[CallState],
+        replaced: set[tuple[int, int]],
+    ) -> None:
+        super().__init__(messages, dialect, {})
+        self.calls = calls
+        self.replaced = replaced
+
+    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
+        call = self.calls[number] if number < len(self.calls) else None
+        if call is None:
+            yield from super()._call(part, number, found)
+            return
+        attempts = f"attempt {call.attempts}" if call.attempts > 1 else ""
+        yield call_part(self.dialect, part, attempts)
+        word = describe_end(call)
+        answer = self.paired.pairing.answers[number]
+        if word or answer == NOWHERE:
+            closed = {"title": word or "no result", "text": ""}
+            yield {"kind": "answer", "state": "closed", **closed}
+            return
+        late = (call.reply, call.index) in self.replaced
+        title = "late result" if late else "result"
+        yield self._answer(self.paired.results[answer], title, "")
+
+
+def describe_end(call: CallState) -> str:
+    """Return what became of a call, in words; "" if it has a result of its own."""
+    if call.outcome is None:
+        return _OPEN.get(call.status, "not started")
+    fact = call.outcome.fact
+    if isinstance(fact, Denied):
+        return "denied"
+    if isinstance(fact, Finished) and not fact.blob and bytes(fact.payload) == b"null":
+        word = _CONCLUDED.get(fact.outcome, "")
+        return f"{word}; it runs again" if word and call.is_running else word
+    return ""
+
+
+def _is_mark(event: Event) -> bool:
+    if isinstance(event, Noted):
+        return event.name in {CHECKPOINT, *_HOLES}
+    return not isinstance(event, Finished) and bool(_describe_event(event))
+
+
+def _describe_event(event: Event) -> str:
+    """Return what a fact says that is neither speech nor a call."""
+    match event:
+        case Interrupted():
+            return f"interrupted: {event.reason}" if event.reason else "interrupted"
+        case Compacted():
+            return f"a summary replaces everything up to record {event.through}"
+        case Rewound():
+            return f"went back to record {event.to}"
+        case Ended():
+            return "end of the turn"
+        case Noted() if event.name in _HOLES:
+            return f"{event.label} {_HOLES[event.name]}"
+        case Forked():
+            return f"forked from {event.source} at record {event.at}"
+        case _:
+            return ""
