@@ -17,8 +17,7 @@ from time import time
 from typing import Any
 
 from lockstitch.heal import check, detect
-from lockstitch.provider import environment, load_server
-from lockstitch.provider.replies import (
+from lockstitch.provider import (
     DeliveryEnd,
     Faults,
     FunctionScript,
@@ -26,10 +25,12 @@ from lockstitch.provider.replies import (
     InjectedFault,
     Reply,
     Script,
+    environment,
     faults_in,
+    needing_aiohttp,
     reply_of,
 )
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.service import ACCEPTED, RequestEntry, Service, choose_rules
 from lockstitch.rules import ERROR, Finding
 
@@ -173,7 +174,9 @@ def provider(
     request. ``fault`` is what goes wrong with answers, ``profiles`` are the rules to judge by, as
     in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
     """
-    server = load_server()
+    with needing_aiohttp("the provider", "provider"):
+        from lockstitch.provider import server  # noqa: PLC0415 - an extra
+
     first = replies[0] if len(replies) == 1 else None
     script = FunctionScript(first) if callable(first) else Script(map(reply_of, replies))
     faults = Faults(faults_in(fault))

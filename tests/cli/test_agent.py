@@ -14,8 +14,8 @@ from typing import Any
 
 from lockstitch import stored
 from lockstitch.errors import LockstitchError
-from lockstitch.provider.replies import Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Service, choose_rules
 

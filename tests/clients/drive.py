@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lockstitch.provider.replies import Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import (
     ReceivedRequest,

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 
 from .seat import Seat, Window, word
 

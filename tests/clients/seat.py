@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from lockstitch.provider.replies import OK, Incoming, Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import OK, Incoming, Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, choose_rules
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import lockstitch
-from lockstitch.provider.replies import Reply
+from lockstitch.provider import Reply
+from lockstitch.proxy import Settings
+from lockstitch.proxy import Upstream as Target
 from lockstitch.proxy.server import recorder_at, running
-from lockstitch.proxy.settings import Settings
-from lockstitch.proxy.settings import Upstream as Target
 from tests.recording.talking import spelled
 
 from .conftest import needs

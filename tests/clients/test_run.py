@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.files import os_files
-from lockstitch.provider.replies import Reply
+from lockstitch.provider import Reply
 
 from .conftest import EVERYTHING, needs
 from .drive import PROMPT, ClaudeCode, Client, Codex, Pi, Place

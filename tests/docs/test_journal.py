@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lockstitch import errors
-from lockstitch.provider.replies import Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Service, choose_rules
 from tests.docs.pages import DOCS, blocks, run_page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.provider.replies import Incoming, fault_in, faults_in, script_in
+from lockstitch.provider import Incoming, fault_in, faults_in, script_in
 from tests.docs.pages import DOCS, blocks
 
 pytest_plugins = "pytester"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.launch import clients
-from lockstitch.launch.clients import (
+from lockstitch import launch
+from lockstitch.launch import (
     NAMED,
     NEWEST,
     NOTHING,
@@ -100,7 +100,7 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS | st.text(max_size=4), max_size=8))
 def test_no_command_line_is_too_odd(words: list[str]) -> None:
     found = find_known_command(words)
-    for client in clients.CLIENTS:
+    for client in launch.CLIENTS:
         kind = find_resumed(client, words).kind
         assert kind in (NOTHING, NEWEST, NAMED, PICKED)
     assert found is None or 0 < found.at <= len(words)

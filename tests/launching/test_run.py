@@ -17,7 +17,7 @@ import pytest
 from lockstitch import stored
 from lockstitch.files import os_files
 from lockstitch.launch.processes import RunningProxy
-from lockstitch.provider.replies import Script
+from lockstitch.provider import Script
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from tests.inprocess import LOCKSTITCH

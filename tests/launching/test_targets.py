@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.launch import clients
-from lockstitch.launch.clients import NAMED, NEWEST, PICKED, Client, Resume, find_resumable
+from lockstitch import launch
+from lockstitch.launch import NAMED, NEWEST, PICKED, Client, Resume, find_resumable
 from tests.formats.codex_files import CASES as CODEX
 from tests.formats.databases import CASES as DATABASES
 from tests.formats.gemini_files import CASES as GEMINI
@@ -24,10 +24,10 @@ def folder_of(client: Client, home: Path, work: Path) -> Path:
     """Where a program keeps the sessions of a working directory."""
     real = os.path.realpath(work)
     places = {
-        clients.CLAUDE: f".claude/projects/{re.sub('[^a-zA-Z0-9]', '-', real)}",
-        clients.CODEX: ".codex/sessions/2026/09/01",
-        clients.PI: f".pi/agent/sessions/--{real.strip('/').replace('/', '-')}--",
-        clients.GEMINI: f".gemini/tmp/{sha256(real.encode()).hexdigest()}/chats",
+        launch.CLAUDE: f".claude/projects/{re.sub('[^a-zA-Z0-9]', '-', real)}",
+        launch.CODEX: ".codex/sessions/2026/09/01",
+        launch.PI: f".pi/agent/sessions/--{real.strip('/').replace('/', '-')}--",
+        launch.GEMINI: f".gemini/tmp/{sha256(real.encode()).hexdigest()}/chats",
     }
     return home / places[client]
 
@@ -37,16 +37,16 @@ def session_of(client: Client, home: Path, work: Path, number: int) -> Path:
     folder = folder_of(client, home, work)
     folder.mkdir(parents=True, exist_ok=True)
     own = ID.format(number)
-    if client == clients.CLAUDE:
+    if client == launch.CLAUDE:
         chat = Chat(folder / f"{own}.jsonl")
         chat.turns(2)
         return chat.path
     names = {
-        clients.CODEX: f"rollout-2026-09-01T00-00-0{number}-{own}.jsonl",
-        clients.PI: f"2026-09-01T00-00-0{number}_{own}.jsonl",
-        clients.GEMINI: f"session-2026-09-01T00-0{number}-{own[:7]}{number}.jsonl",
+        launch.CODEX: f"rollout-2026-09-01T00-00-0{number}-{own}.jsonl",
+        launch.PI: f"2026-09-01T00-00-0{number}_{own}.jsonl",
+        launch.GEMINI: f"session-2026-09-01T00-0{number}-{own[:7]}{number}.jsonl",
     }
-    cases = {clients.CODEX: CODEX, clients.PI: PI, clients.GEMINI: GEMINI}[client]
+    cases = {launch.CODEX: CODEX, launch.PI: PI, launch.GEMINI: GEMINI}[client]
     path = folder / names[client]
     cases[0].write(path)
     data = path.read_bytes()
@@ -54,7 +54,7 @@ def session_of(client: Client, home: Path, work: Path, number: int) -> Path:
     return path
 
 
-FILES = [clients.CLAUDE, clients.CODEX, clients.PI, clients.GEMINI]
+FILES = [launch.CLAUDE, launch.CODEX, launch.PI, launch.GEMINI]
 
 
 @pytest.mark.parametrize("client", FILES, ids=lambda client: client.format)
@@ -82,12 +82,12 @@ def test_the_session_that_was_used_last_in_the_folder_is_found(
     assert found(Resume()) == []
 
 
-@pytest.mark.parametrize("client", [clients.OPENCODE, clients.GOOSE], ids=lambda one: one.format)
+@pytest.mark.parametrize("client", [launch.OPENCODE, launch.GOOSE], ids=lambda one: one.format)
 def test_a_session_in_a_database_is_found(client: Client, tmp_path: Path) -> None:
     case = next(case for case in DATABASES if case.format == client.format)
     place = {
-        clients.OPENCODE: "opencode/opencode.db",
-        clients.GOOSE: "goose/sessions/sessions.db",
+        launch.OPENCODE: "opencode/opencode.db",
+        launch.GOOSE: "goose/sessions/sessions.db",
     }[client]
     path = tmp_path / ".local" / "share" / place
     path.parent.mkdir(parents=True)
@@ -100,8 +100,8 @@ def test_a_session_in_a_database_is_found(client: Client, tmp_path: Path) -> Non
 
 
 def test_a_moved_folder_is_looked_into(tmp_path: Path) -> None:
-    path = session_of(clients.CLAUDE, tmp_path, tmp_path, 1)
+    path = session_of(launch.CLAUDE, tmp_path, tmp_path, 1)
     environ = {"CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")}
     nobody = tmp_path / "nobody"
-    found = find_resumable(clients.CLAUDE, Resume(NEWEST), str(tmp_path), nobody, environ)
+    found = find_resumable(launch.CLAUDE, Resume(NEWEST), str(tmp_path), nobody, environ)
     assert [one.path for one in found] == [str(path)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.launch.clients import CommandLine, ProxyWay, fill_way, find_known_command, find_way
+from lockstitch.launch import CommandLine, ProxyWay, fill_way, find_known_command, find_way
 
 URL = "http://127.0.0.1:8484"
 

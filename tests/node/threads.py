@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstitch.provider.replies import Reply
+from lockstitch.provider import Reply
 
 from .drive import Act, Json, called
 

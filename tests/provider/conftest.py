@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.replies import DeliveryEnd, Faults, Reply, Script, faults_in
+from lockstitch.provider import DeliveryEnd, Faults, Reply, Script, faults_in
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.errors import UsageError
-from lockstitch.provider.replies import (
+from lockstitch.provider import (
     DeliveryEnd,
     InjectedFault,
     Reply,
@@ -30,7 +30,7 @@ from lockstitch.provider.replies import (
     fault_in,
     faults_in,
 )
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running
 from tests.provider.test_google_amazon import CLAUDE, bedrock_client
@@ -219,6 +219,21 @@ class TestEveryRoute:
         assert wire is not None
         assert (answer[0], answer[1]["retry-after"]) == (status, "7")
         assert wire.failure(status) in json.dumps(answer[2])
+
+    @pytest.mark.parametrize("status", [408, 502])
+    def test_a_status_of_a_gateway_has_the_kind_that_belongs_to_it(
+        self, provider: Start, path: str, status: int
+    ) -> None:
+        kinds = {
+            408: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+            502: ("api_error", "UNAVAILABLE", "ServiceUnavailableException"),
+        }
+        _, headers, body = send(provider(fault=f"status={status}"), path, BODIES[path])
+        said = f"{headers.get('x-amzn-errortype')} {json.dumps(body)}"
+        is_named = [kind in said for kind in kinds[status]]
+        place = {"/v1/messages": 0, "/v1beta": 1, "/model": 2}
+        own = next((place[one] for one in place if path.startswith(one)), None)
+        assert is_named == [number == own for number in range(3)]
 
     def test_a_broken_request_is_refused_whatever_else_happens(
         self, provider: Start, path: str

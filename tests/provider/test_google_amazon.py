@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from google import genai
 from google.genai import errors, types
 
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 from tests.provider.conftest import BASH, Running
 from tests.provider.test_http import JSON, WORDS, send
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.service import wire_at
 from tests.provider.conftest import Running
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstitch.provider.apis import STREAM, RequestAddress, Wire
-from lockstitch.provider.replies import (
+from lockstitch.provider import (
     DeliveryEnd,
     Faults,
     Reply,
@@ -18,7 +17,8 @@ from lockstitch.provider.replies import (
     delivery_steps,
     faults_in,
 )
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import ScriptedCall as Call
+from lockstitch.provider.apis import STREAM, RequestAddress, Wire
 from lockstitch.provider.service import WIRES, RequestEntry, Service, choose_rules
 from tests.conftest import EXAMPLES
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lockstitch.errors import Unreadable
-from lockstitch.provider.replies import FunctionScript, Incoming, Reply, Script, script_in
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import FunctionScript, Incoming, Reply, Script, script_in
+from lockstitch.provider import ScriptedCall as Call
 from tests.provider.conftest import BASH, Running
 from tests.provider.test_http import BODIES, WORDS, send
 

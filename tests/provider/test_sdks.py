@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 from tests.provider.conftest import BASH, Running
 
 Start = Callable[..., Running]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from lockstitch.proxy import Settings
+from lockstitch.proxy import Upstream as Target
 from lockstitch.proxy.forwarding import ProxyEvent
 from lockstitch.proxy.server import Connect, running
-from lockstitch.proxy.settings import Settings
-from lockstitch.proxy.settings import Upstream as Target
 from tests.provider.conftest import provider
 from tests.proxy.upstream import Upstream, listening
 

@@ -19,9 +19,9 @@ from random import Random
 from urllib.parse import urlsplit
 
 from lockstitch.heal import check
+from lockstitch.proxy import Settings
+from lockstitch.proxy import Upstream as Target
 from lockstitch.proxy.server import running
-from lockstitch.proxy.settings import Settings
-from lockstitch.proxy.settings import Upstream as Target
 from tests.kinds_of_break.conversations import Ask
 from tests.kinds_of_break.render import FORMS
 from tests.oracles import problems

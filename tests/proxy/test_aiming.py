@@ -152,7 +152,7 @@ def test_a_server_with_rules_of_its_own(proxy: Start, provider: Any) -> None:
 
 
 def test_named_rules_need_no_refusal(proxy: Start, provider: Any) -> None:
-    from lockstitch.proxy.settings import Upstream as Target
+    from lockstitch.proxy import Upstream as Target
 
     strict: Running = provider(profiles=("openai-chat:mistral",))
     named = (Target(url=strict.url, profile="openai-chat:mistral"),)

@@ -217,9 +217,9 @@ def test_bodies_that_are_none_pass_as_they_are(proxy: Start, upstream: Upstream,
 @pytest.fixture(scope="module")
 def standing() -> Any:
     """A proxy and its upstream for all of the module: a body is sent faster than they start."""
+    from lockstitch.proxy import Settings
+    from lockstitch.proxy import Upstream as Target
     from lockstitch.proxy.server import running
-    from lockstitch.proxy.settings import Settings
-    from lockstitch.proxy.settings import Upstream as Target
     from tests.proxy.upstream import listening
 
     with listening() as upstream:

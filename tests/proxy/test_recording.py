@@ -278,9 +278,9 @@ def test_a_recorder_that_fails(
 
 
 def test_the_recorder_is_closed_at_the_end(upstream: Upstream, memory: Memory) -> None:
+    from lockstitch.proxy import Settings
+    from lockstitch.proxy import Upstream as Target
     from lockstitch.proxy.server import running
-    from lockstitch.proxy.settings import Settings
-    from lockstitch.proxy.settings import Upstream as Target
 
     made = Settings(port=0, upstreams=(Target(url=upstream.url),))
     with running(made, connect=connect(memory)):  # type: ignore[arg-type]

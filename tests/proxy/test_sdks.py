@@ -14,8 +14,8 @@ import pytest
 from google import genai
 from google.genai import types
 
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 from tests.provider.conftest import BASH, Running
 from tests.provider.test_google_amazon import CLAUDE, GEMINI, TOOLS, bedrock_client
 from tests.proxy.conftest import Start

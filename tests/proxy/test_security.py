@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.proxy.settings import Settings, Upstream, check_settings
+from lockstitch.proxy import Settings, Upstream, check_settings
 from tests.kinds_of_break.conversations import HEALTHY
 from tests.proxy import upstream as servers
 from tests.proxy.bodies import CASES

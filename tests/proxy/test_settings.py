@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.errors import UsageError
-from lockstitch.proxy.http import NAMES, is_sound, route_of
-from lockstitch.proxy.settings import (
+from lockstitch.proxy import (
     DIALECTS,
     VENDORS,
     Settings,
@@ -18,6 +17,7 @@ from lockstitch.proxy.settings import (
     upstream_for,
     without_prefix,
 )
+from lockstitch.proxy.http import NAMES, is_sound, route_of
 from tests.inprocess import command
 from tests.kinds_of_break.conversations import BROKEN
 from tests.proxy import upstream as servers

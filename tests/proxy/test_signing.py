@@ -11,9 +11,9 @@ from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials as Theirs  # type: ignore[import-untyped]
 
 from lockstitch.errors import UsageError
+from lockstitch.proxy import Credentials, Settings, credentials_in, region_of, sign
+from lockstitch.proxy import Upstream as Target
 from lockstitch.proxy.server import running
-from lockstitch.proxy.settings import Credentials, Settings, credentials_in, region_of, sign
-from lockstitch.proxy.settings import Upstream as Target
 from tests.kinds_of_break.conversations import BROKEN
 from tests.proxy.bodies import CASES
 from tests.proxy.sending import send

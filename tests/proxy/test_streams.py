@@ -214,9 +214,9 @@ def test_what_nobody_knows_passes_both_ways(proxy: Start, upstream: Upstream) ->
 
 
 def test_a_stream_that_runs_when_the_proxy_is_told_to_stop_is_finished(upstream: Upstream) -> None:
+    from lockstitch.proxy import Settings
+    from lockstitch.proxy import Upstream as Target
     from lockstitch.proxy.server import running
-    from lockstitch.proxy.settings import Settings
-    from lockstitch.proxy.settings import Upstream as Target
 
     go = threading.Event()
 

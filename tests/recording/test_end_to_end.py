@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import lockstitch
+from lockstitch.proxy import Settings
+from lockstitch.proxy import Upstream as Target
 from lockstitch.proxy.server import recorder_at, running
-from lockstitch.proxy.settings import Settings
-from lockstitch.proxy.settings import Upstream as Target
 from tests.inprocess import command
 from tests.proxy.sending import JSON, send
 from tests.proxy.upstream import Upstream, Wire, listening

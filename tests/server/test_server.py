@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockstitch.integrations.langgraph import Saver
-from lockstitch.provider.replies import Reply
+from lockstitch.provider import Reply
 from tests.integrations.langgraph.agents import (
     Provider,
     finished_tasks,

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from lockstitch.provider.replies import Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from lockstitch.session.store import Store

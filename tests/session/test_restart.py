@@ -14,8 +14,8 @@ import pytest
 
 import lockstitch
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
-from lockstitch.provider.replies import Incoming, Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Incoming, Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import (
     ProviderAnswer,

@@ -20,8 +20,8 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from lockstitch.dialects.exchange import Accumulator, accumulator_for, plain_of
 from lockstitch.dialects.registry import dialect_of_event
-from lockstitch.provider.replies import Reply
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply
+from lockstitch.provider import ScriptedCall as Call
 from tests.conftest import EXAMPLES
 from tests.provider.conftest import BASH, Running, provider  # noqa: F401 - a fixture
 

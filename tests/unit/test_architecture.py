@@ -137,7 +137,7 @@ SAME_WORD = {
     "lockstitch.formats.gemini_cli.write_back",
     "lockstitch.formats.opencode.history",
     "lockstitch.integrations.langgraph",
-    "lockstitch.launch.clients",
+    "lockstitch.launch",
 }
 # Only a program's package knows the program. Rules say for which programs they hold, and `launch`
 # is about starting programs.

@@ -14,7 +14,7 @@ from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from lockstitch.formats.repair import RepairPlan
-    from lockstitch.launch.clients import KnownCommand
+    from lockstitch.launch import KnownCommand
     from lockstitch.sources.source import Opened, Source
 
 # So long a request that is under way when the program ends is let finish, in seconds.
@@ -30,13 +30,13 @@ def run(
     record: str | None,
 ) -> int:
     """Repair what the command is about to resume, run it, and return its exit status."""
-    from lockstitch.launch import clients
+    from lockstitch import launch
 
     if not words:
         raise UsageError("run needs a command: lockstitch run -- claude --continue")
     if no_proxy and (upstream is not None or record is not None):
         raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
-    known = clients.find_known_command(words)
+    known = launch.find_known_command(words)
     if known is None:
         terminal.note(
             f"{terminal.escape_controls(words[0])} is not a program that is known: no session is "
@@ -53,12 +53,12 @@ def run(
 
 def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> None:
     """Repair the sessions that a program is about to resume, if a person agrees."""
-    from lockstitch.launch import clients
+    from lockstitch import launch
 
-    resume = clients.find_resumed(known.client, words[known.at :])
-    if resume.kind == clients.NOTHING:
+    resume = launch.find_resumed(known.client, words[known.at :])
+    if resume.kind == launch.NOTHING:
         return
-    found = clients.find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
+    found = launch.find_resumable(known.client, resume, os.getcwd(), home, os.environ)  # noqa: PTH109
     if not found:
         named = f" {render.target_name(resume.name)}" if resume.name else ""
         terminal.note(
@@ -120,22 +120,22 @@ def _behind_proxy(
     from lockstitch.launch import processes
 
     processes.require_proxy()
-    from lockstitch.launch import clients
-    from lockstitch.proxy.settings import Settings, check_settings
+    from lockstitch import launch
+    from lockstitch.proxy import Settings, check_settings
 
     at = known.at if known is not None else 1
-    asked = clients.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
-    way = clients.find_way(known, asked, upstream)
+    asked = launch.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
+    way = launch.find_way(known, asked, upstream)
     if way.why:
         client = known.client if known is not None else None
-        terminal.note(f"{clients.program_title(client, words)} goes without the proxy: {way.why}.")
+        terminal.note(f"{launch.program_title(client, words)} goes without the proxy: {way.why}.")
         return processes.run_program(words, os.environ)
     settings = Settings(port=0, upstreams=way.upstreams, record=record or "", grace=_GRACE)
     with processes.start_proxy(check_settings(settings)) as proxy:
         with TemporaryDirectory(prefix="lockstitch-") as folder:
-            led, more = clients.fill_way(way, proxy.url, folder)
+            led, more = launch.fill_way(way, proxy.url, folder)
             for name, content in way.files.items():
-                Path(folder, name).write_text(content.replace(clients.HERE, proxy.url), "utf-8")
+                Path(folder, name).write_text(content.replace(launch.HERE, proxy.url), "utf-8")
             status = processes.run_program(led, {**os.environ, **more})
         done = proxy.activity()
     # only now, since the program has left the terminal

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -35,27 +35,12 @@ from lockstitch.files.read import read_file
 from lockstitch.transcript import several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from lockstitch.provider.replies import Script
+    from lockstitch.provider import Script
     from lockstitch.provider.service import RequestEntry
+    from lockstitch.proxy import Settings
     from lockstitch.proxy.forwarding import ProxyEvent
     from lockstitch.proxy.server import Connect
-    from lockstitch.proxy.settings import Settings
-    from lockstitch.watch.watcher import Notice, WatchStart
-
-
-@contextmanager
-def _needing_aiohttp(what: str, extra: str) -> Iterator[None]:
-    """Say what to install if a package is missing that an import in the block needs."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "lockstitch":
-            raise
-        raise UsageError(
-            f"{what} needs aiohttp, which is not installed: pip install 'lockstitch[{extra}]'"
-        ) from error
+    from lockstitch.watch import Notice, WatchStart
 
 
 def run_provider(  # noqa: PLR0913 - one argument an option
@@ -68,11 +53,11 @@ def run_provider(  # noqa: PLR0913 - one argument an option
     as_json: bool,
 ) -> int:
     """Serve until interrupted, and return the exit status."""
-    from lockstitch.provider import load_server
-    from lockstitch.provider.replies import Faults, faults_in
+    from lockstitch.provider import Faults, faults_in, needing_aiohttp
     from lockstitch.provider.service import Records, Service, choose_rules
 
-    server = load_server()
+    with needing_aiohttp("the provider", "provider"):
+        from lockstitch.provider import server
     service = Service(
         choose_rules(profiles),
         _load_script(reply),
@@ -86,7 +71,7 @@ def run_provider(  # noqa: PLR0913 - one argument an option
 
 
 def _load_script(path: str | None) -> Script:
-    from lockstitch.provider.replies import Script, script_in
+    from lockstitch.provider import Script, script_in
 
     if path is None:
         return Script()
@@ -195,7 +180,9 @@ def run_proxy(  # noqa: PLR0913 - one keyword an option
         "fail_closed": fail_closed or None,
         "retry": False if no_retry else None,
     }
-    with _needing_aiohttp("the proxy", "proxy"):
+    from lockstitch.provider import needing_aiohttp
+
+    with needing_aiohttp("the proxy", "proxy"):
         from lockstitch.proxy import server
     settings = _settings(config, upstream, token_file, chosen)
     log, ready = (print_request, print_url) if as_json else (_log_event, announce)
@@ -216,7 +203,7 @@ def _connect(settings: Settings) -> Connect | None:
 def _settings(
     config: str | None, upstream: str | None, token_file: str | None, chosen: dict[str, Any]
 ) -> Settings:
-    from lockstitch.proxy.settings import (
+    from lockstitch.proxy import (
         Settings,
         Upstream,
         check_settings,
@@ -301,7 +288,9 @@ PROXY = Command(
 
 def run_ui(*, target: str | None, port: int | None, no_browser: bool, as_json: bool) -> int:
     """Serve until interrupted, and return the exit status."""
-    with _needing_aiohttp("the page", "ui"):
+    from lockstitch.provider import needing_aiohttp
+
+    with needing_aiohttp("the page", "ui"):
         from lockstitch.inspector import actions, server
     if target is not None:
         with naming_target(target):
@@ -392,17 +381,17 @@ def run_watch(  # noqa: PLR0913 - one keyword an option
     as_json: bool,
 ) -> int:
     """Watch until somebody ends it, and return the exit status."""
-    from lockstitch.watch import changes, watcher
-    from lockstitch.watch.watcher import Watcher, WatchLoop
+    from lockstitch import watch
+    from lockstitch.watch import changes
 
     missing = [path for path in paths if not os.path.lexists(path)]
     if missing:
         raise UsageError("no such file or folder").about(render.target_name(missing[0]))
     places = changes.given_places(paths) if paths else changes.known_places(Path.home(), os.environ)
-    loop = WatchLoop(places, Watcher(monotonic, os.environ, idle=idle, repair=repair))
-    notifier = watcher.find_notifier() if notify else None
-    words = watcher.parse_command(command) if command is not None else None
-    commands = watcher.EventCommands(terminal.complain)
+    loop = watch.WatchLoop(places, watch.Watcher(monotonic, os.environ, idle=idle, repair=repair))
+    notifier = watch.find_notifier() if notify else None
+    words = watch.parse_command(command) if command is not None else None
+    commands = watch.EventCommands(terminal.complain)
 
     def say_start(found: WatchStart) -> None:
         if as_json:
@@ -416,13 +405,13 @@ def run_watch(  # noqa: PLR0913 - one keyword an option
         )
 
     def report(event: Notice) -> None:
-        fields = {**watcher.notice_fields(event), "session": render.report_fields(event.report)}
+        fields = {**watch.notice_fields(event), "session": render.report_fields(event.report)}
         document = render.encode_json(**fields)
         if as_json:
             terminal.emit(document)
         else:
             name = terminal.paint(render.target_name(render.report_name(event.report)), "bold")
-            said = terminal.escape_controls(watcher.describe_notice(event))
+            said = terminal.escape_controls(watch.describe_notice(event))
             next_step = f"  {terminal.escape_controls(event.command)}" if event.command else ""
             terminal.say(f"{name}: {terminal.paint(said, _COLOURS[event.kind])}{next_step}")
         terminal.flush()

@@ -34,10 +34,10 @@ from lockstitch.inspector.views import (
     describe_store,
     list_row,
 )
-from lockstitch.provider.serving import serving, until_stopped
+from lockstitch.provider import LOCALHOST, AppServer, serving, until_stopped
 from lockstitch.stores.addresses import public
 
-NAMES = ("127.0.0.1", "localhost")
+NAMES = (LOCALHOST, "localhost")
 HEADER = "X-Lockstitch-Token"
 _JSON_TYPE = "application/json"
 HEADERS = {
@@ -116,7 +116,6 @@ def _is_same(sent: object, known: str) -> bool:
     return secrets.compare_digest(sent.encode("utf-8", "surrogatepass"), known.encode())
 
 
-HOST = NAMES[0]
 _TYPES = {
     "html": "text/html",
     "css": "text/css",
@@ -404,32 +403,17 @@ def run(inspector: Inspector, port: int | None, ready: Callable[[str], None]) ->
 DEFAULT_PORT = 8407
 
 
-class InspectorServer:
+class InspectorServer(AppServer):
     """An inspector with its sockets; without a port on the usual one, or else any that is free."""
 
     def __init__(self, inspector: Inspector, port: int | None) -> None:
+        ports = (DEFAULT_PORT, 0) if port is None else (port,)
+        super().__init__(inspector.application(), *ports, cancels=True)
         self.inspector = inspector
-        self.port = port
-        self.runner = web.AppRunner(
-            inspector.application(), access_log=None, shutdown_timeout=1, handler_cancellation=True
-        )
 
     async def start(self) -> str:
-        """Listen, begin to scan, and return the address."""
-        await self.runner.setup()
-        try:
-            if self.port is not None:
-                await web.TCPSite(self.runner, HOST, self.port).start()
-            else:
-                try:
-                    await web.TCPSite(self.runner, HOST, DEFAULT_PORT).start()
-                except OSError:
-                    await web.TCPSite(self.runner, HOST, 0).start()
-        except OSError as error:
-            await self.runner.cleanup()
-            raise UsageError(
-                f"cannot listen on port {self.port}: it is taken or not allowed"
-            ) from error
+        """Listen, begin to scan, and return the address that lets one browser in."""
+        await super().start()
         self.inspector.guard.port = self.runner.addresses[0][1]
         self.inspector.scan()
         return self.inspector.guard.address()
@@ -437,7 +421,7 @@ class InspectorServer:
     async def stop(self) -> None:
         """Stop the scan, and close the connections."""
         self.inspector.close()
-        await self.runner.cleanup()
+        await super().stop()
 
 
 def running(inspector: Inspector, port: int = 0) -> AbstractContextManager[str]:

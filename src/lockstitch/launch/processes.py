@@ -27,8 +27,8 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files.os_files import ending_with
 
 if TYPE_CHECKING:
+    from lockstitch.proxy import Settings
     from lockstitch.proxy.forwarding import ProxyEvent
-    from lockstitch.proxy.settings import Settings
 
 
 _SIGNALLED = 128
@@ -198,9 +198,9 @@ def require_proxy() -> None:
 
 def main() -> None:
     """Serve until standard input closes; its first line holds the settings."""
-    from lockstitch.provider.serving import until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.provider import until_stopped  # noqa: PLC0415 - heavy
+    from lockstitch.proxy import Settings, check_settings  # noqa: PLC0415 - as above
     from lockstitch.proxy.server import Served, recorder_at  # noqa: PLC0415 - as above
-    from lockstitch.proxy.settings import Settings, check_settings  # noqa: PLC0415 - as above
 
     prepare = ending_with(int(sys.argv[1]))
     if prepare is not None:

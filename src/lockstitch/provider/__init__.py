@@ -1,16 +1,37 @@
 """A strict provider on this machine: it refuses what the real ones refuse, in their own words.
 
-``apis`` and ``openai`` hold the wire formats, ``replies`` what is answered and what goes wrong;
-``service`` judges a request and puts them together. All of that is without sockets, which are in
-``server``; only those need aiohttp. ``serving`` is how a server of this package runs.
+What it is told to answer, and to do wrong, stands here, and how a server of this package runs: the
+provider, the proxy or the inspector. ``apis`` and ``openai`` hold the wire formats, ``service``
+judges a request and answers it. All of that is without sockets, which are in ``server``; only those
+need aiohttp.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+import asyncio
+import json
+import math
+import runpy
+import signal
+import threading
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from lockstitch.errors import UsageError
+import msgspec
+from msgspec import Struct, structs
 
+from lockstitch.conversation.parts import repr_without
+from lockstitch.errors import LockstitchError, Unreadable, UsageError
+
+if TYPE_CHECKING:
+    from aiohttp.web import Application, BaseRunner
+
+LOCALHOST = "127.0.0.1"
 _REGION = "us-east-1"
 _KEY = "lockstitch"
 
@@ -39,15 +60,472 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
-_MISSING = "the provider needs aiohttp, which is not installed: pip install 'lockstitch[provider]'"
+# The kind of an error by its status, as Anthropic, Google and AWS name it.
+ERROR_KINDS = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT", "ValidationException"),
+    401: ("authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException"),
+    403: ("permission_error", "PERMISSION_DENIED", "AccessDeniedException"),
+    404: ("not_found_error", "NOT_FOUND", "ResourceNotFoundException"),
+    408: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+    413: ("request_too_large", "INVALID_ARGUMENT", "ValidationException"),
+    429: ("rate_limit_error", "RESOURCE_EXHAUSTED", "ThrottlingException"),
+    500: ("api_error", "INTERNAL", "InternalServerException"),
+    502: ("api_error", "UNAVAILABLE", "ServiceUnavailableException"),
+    503: ("overloaded_error", "UNAVAILABLE", "ServiceUnavailableException"),
+    504: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
+    529: ("overloaded_error", "UNAVAILABLE", "ServiceUnavailableException"),
+}
 
 
-def load_server() -> ModuleType:
-    """Return the module with the sockets; raise UsageError if its extra is not installed."""
+@contextmanager
+def needing_aiohttp(what: str, extra: str) -> Iterator[None]:
+    """Say what to install if a package is missing that an import in the block needs."""
     try:
-        from lockstitch.provider import server  # noqa: PLC0415 - an extra
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "lockstitch":
             raise
-        raise UsageError(_MISSING) from error
-    return server
+        raise UsageError(
+            f"{what} needs aiohttp, which is not installed: pip install 'lockstitch[{extra}]'"
+        ) from error
+
+
+# Answers, and what goes wrong with them
+
+REPEATED, SAME, MISSING = "repeated", "same", "missing"
+SUMMARIES = "summaries"
+_LOWEST_STATUS, _HIGHEST_STATUS = 400, 599
+_CHOICES = {"ids": (REPEATED, SAME, MISSING), "only": (SUMMARIES,)}
+_FAULTS = {"drop", "status", "stall", "slow", "cut", "cut_bytes", "ids"}
+_CONDITIONS = {"retry_after", "after", "only", "times"}
+_WORDS = (
+    *("drop", "status", "retry-after", "stall", "after", "slow", "cut", "cut-bytes"),
+    *("ids", "only", "times"),
+)
+_TOO_MANY = 429
+
+
+class InjectedFault(Struct, frozen=True, kw_only=True):
+    """One fault, or several at once.
+
+    ``drop``: the connection is closed before any byte.
+    ``status`` and ``retry_after``: this error instead of an answer.
+    ``stall`` and ``after``: silence for so many seconds behind so many events; behind none, the
+    head of the answer is held back, too.
+    ``slow``: so many seconds between one event and the next.
+    ``cut`` and ``cut_bytes``: the connection is closed behind so many events, or bytes of the body.
+    ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
+    or ``missing``.
+    ``only`` and ``times``: which requests, and how many of them, it happens to.
+    """
+
+    words: str = ""
+    drop: bool = False
+    status: int = 0
+    retry_after: int | None = None
+    stall: float | None = None
+    after: int = 0
+    slow: float = 0.0
+    cut: int | None = None
+    cut_bytes: int | None = None
+    ids: str = ""
+    only: str = ""
+    times: int | None = None
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the answer does not arrive whole, so that a client has to ask again."""
+        is_cut = self.cut is not None or self.cut_bytes is not None
+        return self.drop or bool(self.status) or is_cut or self.stall == math.inf
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that an error comes with: a provider that is asked too often says when."""
+        seconds = self.retry_after
+        if seconds is None and self.status == _TOO_MANY:
+            seconds = 1
+        return {} if seconds is None else {"retry-after": str(seconds)}
+
+
+NONE = InjectedFault()
+
+
+class Faults:
+    """The faults for all requests: each request meets the first one that is for it."""
+
+    def __init__(self, faults: Iterable[InjectedFault] = ()) -> None:
+        self._left = list(faults)
+
+    def replace(self, faults: Iterable[InjectedFault]) -> None:
+        """Let these happen from now on, and no others."""
+        self._left = list(faults)
+
+    def take(self, *, summary: bool) -> InjectedFault:
+        """Return the fault that the next request meets; ``summary`` is whether it is for one."""
+        for index, fault in enumerate(self._left):
+            if fault.only == SUMMARIES and not summary:
+                continue
+            if fault.times == 1:
+                del self._left[index]
+            elif fault.times is not None:
+                self._left[index] = structs.replace(fault, times=fault.times - 1)
+            return fault
+        return NONE
+
+
+def faults_in(text: str) -> list[InjectedFault]:
+    """Read faults for all requests, with commas between them."""
+    return [fault_in(part) for part in text.split(",") if part.strip()]
+
+
+def fault_in(text: str) -> InjectedFault:
+    """Read one fault, such as ``stall=5 after=3``; raise UsageError for what is none."""
+    found: dict[str, Any] = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        field = name.replace("-", "_")
+        if field not in (*_FAULTS, *_CONDITIONS):
+            known = ", ".join(_WORDS)
+            raise UsageError(f"there is no fault {name!r}; the words for faults are {known}")
+        found[field] = _value_of(name, value)
+    if found and not found.keys() & _FAULTS:
+        raise UsageError(
+            f"{text!r} names no fault, only when one shall happen: add one, such as drop"
+        )
+    return InjectedFault(words=" ".join(text.split()), **found)
+
+
+def _value_of(name: str, value: str) -> Any:
+    """Return the value of one word of a fault; raise UsageError for one it cannot have."""
+    field = name.replace("-", "_")
+    if field == "drop":
+        if value:
+            raise UsageError(f"the fault {name} takes no value")
+        return True
+    if known := _CHOICES.get(field):
+        if value not in known:
+            raise UsageError(f"{name} takes one of {', '.join(known)}, as in {name}={known[0]}")
+        return value
+    if field in ("stall", "slow"):
+        if field == "stall" and not value:
+            return math.inf
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"{name} takes seconds, as in {name}=0.5")
+        return seconds
+    if not value.isascii() or not value.isdecimal() or len(value) > len(str(10**9)):
+        raise UsageError(f"{name} takes a whole number, as in {name}=3")
+    number = int(value)
+    if field == "times" and not number:
+        raise UsageError(f"{name} takes a whole number from 1 on")
+    if field == "status" and not _LOWEST_STATUS <= number <= _HIGHEST_STATUS:
+        raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
+    return number
+
+
+class Silence(Struct, frozen=True):
+    """So many seconds without a byte."""
+
+    seconds: float
+
+
+class DeliveryEnd(Enum):
+    """How an answer ended: whole, cut off by a fault, or because its client went away."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+    GONE = "gone"
+
+
+Step = bytes | Silence | DeliveryEnd
+
+
+def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[Step]:
+    """Yield what happens to the body of an answer, one step after the other."""
+    left = fault.cut_bytes
+    for number, event in enumerate(events):
+        if fault.cut is not None and number >= fault.cut:
+            yield DeliveryEnd.CUT
+            return
+        if number and fault.slow:
+            yield Silence(fault.slow)
+        if left is not None and len(event) >= left:
+            yield event[:left]
+            yield DeliveryEnd.CUT
+            return
+        left = None if left is None else left - len(event)
+        yield event
+        if fault.stall is not None and number + 1 == fault.after:
+            yield Silence(fault.stall)
+    yield DeliveryEnd.WHOLE
+
+
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool call in a reply."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+
+    __repr__ = repr_without("arguments")
+
+
+class Reply(Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer of the model: some text, some calls, or both.
+
+    ``thinking`` goes before them where the API has a place for it: not in OpenAI Chat.
+    ``fault`` says what goes wrong with it, in the words of ``faults``.
+    """
+
+    text: str = ""
+    calls: tuple[ScriptedCall, ...] = ()
+    thinking: str = ""
+    fault: str = ""
+
+    __repr__ = repr_without("text", "thinking")
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a fault that is none."""
+        fault = self.parsed_fault
+        if fault.only or fault.times is not None:
+            raise UsageError("the fault of a reply takes neither only= nor times=")
+
+    @property
+    def parsed_fault(self) -> InjectedFault:
+        """The fault that its words name."""
+        return fault_in(self.fault)
+
+
+OK = Reply("ok")
+
+
+class Incoming(Struct, frozen=True):
+    """A request that was accepted, as a script sees it.
+
+    ``messages`` is the conversation (``contents`` or ``input`` in the APIs that call it so), and
+    ``is_summary`` whether the request looks like one for a summary or a title.
+    """
+
+    number: int
+    dialect: str
+    path: str
+    model: str
+    tools: frozenset[str]
+    messages: Any
+    body: Mapping[str, Any]
+    is_summary: bool
+
+    def __repr__(self) -> str:
+        """Show which request it is, never what it says."""
+        return f"Incoming({self.number}, {self.dialect!r}, {self.path!r}, {self.model!r})"
+
+
+class Script:
+    """Replies in order, each once; before, between and after them the answer is ``ok``."""
+
+    def __init__(self, replies: Iterable[Reply] = ()) -> None:
+        self._left = list(replies)
+
+    def add(self, *replies: Reply) -> None:
+        """Put these replies behind the others."""
+        self._left += replies
+
+    def reply(self, request: Incoming) -> Reply:
+        """Return the reply for a request, and use it up.
+
+        A reply with calls waits for a request that offers all of them: clients also send
+        requests of their own, for a title or a summary, and those must not use it up.
+        """
+        return self._left.pop(0) if self._fits(request.tools) else OK
+
+    def preview(self, request: Incoming) -> Reply:
+        """Return the reply for a request that will not get all of it; it stays the next one."""
+        return self._left[0] if self._fits(request.tools) else OK
+
+    def _fits(self, tools: AbstractSet[str]) -> bool:
+        return bool(self._left) and all(call.name in tools for call in self._left[0].calls)
+
+
+def replies_of(values: Any) -> list[Reply]:
+    """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
+    if not isinstance(values, list | tuple):
+        raise Unreadable("holds no list of replies")
+    replies = []
+    for number, value in enumerate(values, 1):
+        try:
+            replies.append(reply_of(value))
+        except Unreadable as error:
+            raise Unreadable(f"reply {number} {error}") from None
+    return replies
+
+
+def reply_of(value: Any) -> Reply:
+    """Return a reply, also of a text or of plain data; raise Unreadable for anything else."""
+    if isinstance(value, str):
+        value = {"text": value}
+    try:
+        reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"is no reply: {error}") from None
+    if not (reply.text or reply.calls or reply.parsed_fault.breaks):
+        raise Unreadable("has neither text nor calls")
+    return reply
+
+
+class FunctionScript(Script):
+    """Replies that a function makes up from each request; None stands for ``ok``."""
+
+    def __init__(self, function: Callable[[Incoming], Any], path: str = "") -> None:
+        super().__init__()
+        self._function = function
+        self._path = path
+
+    def reply(self, request: Incoming) -> Reply:
+        """Return what the function says; raise Unreadable if it fails or says nothing usable."""
+        try:
+            made = self._function(request)
+            return OK if made is None else reply_of(made)
+        except Unreadable as error:
+            raise Unreadable(f"what reply() returned {error}") from None
+        except Exception as error:
+            line = _line_of(error, self._path)
+            raise Unreadable(f"reply() raised {type(error).__name__}{line}") from error
+
+    def preview(self, request: Incoming) -> Reply:
+        return self.reply(request)
+
+
+def script_in(path: str, data: bytes) -> Script:
+    """Read a file of replies by the ending of its name; raise Unreadable."""
+    if path.endswith(".py"):
+        try:
+            names = runpy.run_path(path, run_name="lockstitch_replies")
+        except LockstitchError:
+            raise
+        except (Exception, SystemExit) as error:
+            where = _line_of(error, path)
+            raise Unreadable(f"cannot be run: {type(error).__name__}{where}: {error}") from error
+        if callable(names.get("reply")):
+            return FunctionScript(names["reply"], path)
+        if "replies" in names:
+            return Script(replies_of(names["replies"]))
+        raise Unreadable("defines neither a function reply(request) nor a list replies")
+    values: Any
+    try:
+        if path.endswith(".toml"):
+            values = tomllib.loads(data.decode()).get("replies")
+        elif data.lstrip().startswith(b"["):
+            values = json.loads(data)
+        else:
+            values = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"is not a list of replies: {error}") from None
+    return Script(replies_of(values))
+
+
+def _line_of(error: BaseException, path: str) -> str:
+    """Return where in a program it failed, as in `` at line 3``; nothing if that is not known."""
+    lines = []
+    trace = error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == Path(path):
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f" at line {lines[-1]}" if lines else ""
+
+
+# How a server runs
+
+
+class StartStop(Protocol):
+    """Something that listens."""
+
+    async def start(self) -> str:
+        """Listen, and return the address."""
+
+    async def stop(self) -> None:
+        """Take no more requests, and release everything."""
+
+
+class AppServer:
+    """A web application that listens on this machine, on the first of some ports that is free."""
+
+    def __init__(self, app: Application, *ports: int, cancels: bool = False) -> None:
+        from aiohttp import web  # noqa: PLC0415 - an extra
+
+        self.ports = ports
+        self.runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1, handler_cancellation=cancels
+        )
+
+    async def start(self) -> str:
+        """Listen, and return the address."""
+        try:
+            return await listen(self.runner, LOCALHOST, *self.ports)
+        except OSError as error:
+            await self.stop()
+            raise port_is_taken(f"port {self.ports[0]}") from error
+
+    async def stop(self) -> None:
+        """Take no more requests, and close the connections."""
+        await self.runner.cleanup()
+
+
+async def listen(runner: BaseRunner, host: str, *ports: int, is_shared: bool = False) -> str:
+    """Listen on the first of some ports that is free, and return the address."""
+    from aiohttp import web  # noqa: PLC0415 - an extra
+
+    await runner.setup()
+    for port in ports:
+        try:
+            await web.TCPSite(runner, host, port, reuse_port=is_shared or None).start()
+        except OSError:
+            if port == ports[-1]:
+                raise
+        else:
+            break
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{runner.addresses[0][1]}"
+
+
+def port_is_taken(where: str) -> UsageError:
+    """Return the error for a port on which nothing can listen."""
+    return UsageError(f"cannot listen on {where}: it is taken or not allowed")
+
+
+async def until_stopped(
+    server: StartStop, ready: Callable[[str], None], *, stop: asyncio.Event | None = None
+) -> None:
+    """Serve until a signal comes, or until ``stop`` is set; ``ready`` gets the address."""
+    stop = asyncio.Event() if stop is None else stop
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+    url = await server.start()
+    try:
+        ready(url)
+        await stop.wait()
+    finally:
+        await server.stop()
+
+
+@contextmanager
+def serving(server: StartStop) -> Iterator[str]:
+    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="lockstitch-server", daemon=True)
+    thread.start()
+    try:
+        url = asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        try:
+            yield url
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI
 from lockstitch.dialects.bedrock.exchange import MEDIA_TYPE, encode_event
-from lockstitch.provider.replies import MISSING, REPEATED, SAME, Reply
+from lockstitch.provider import ERROR_KINDS, MISSING, REPEATED, SAME, Reply
 
 ANSWER, STREAM, COUNT = "answer", "stream", "count"
 INVALID = 400
@@ -153,6 +153,11 @@ class Wire(ABC):
         return "text/event-stream"
 
 
+def kinds_of_error(status: int) -> tuple[str, str, str]:
+    """Return the kinds of an error by its status, as Anthropic, Google and AWS name them."""
+    return ERROR_KINDS.get(status, ERROR_KINDS[INVALID])
+
+
 def ident_of(data: bytes) -> str:
     """Return a name for a request and for all that answers it.
 
@@ -199,18 +204,6 @@ _ANTHROPIC_EMPTY: dict[str, dict[str, Any]] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
-}
-_ANTHROPIC_OTHER = "invalid_request_error"
-_ANTHROPIC_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
 }
 _ANTHROPIC_FAILURES = {
     429: "This request would exceed your organization's rate limit. Please try again later.",
@@ -259,7 +252,7 @@ class AnthropicApi(Wire):
         yield sse_event({"type": "message_stop"})
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        error = {"type": _ANTHROPIC_KINDS.get(status, _ANTHROPIC_OTHER), "message": text}
+        error = {"type": kinds_of_error(status)[0], "message": text}
         body = {"type": "error", "error": error, "request_id": f"req_{ident}"}
         return ErrorReply(body, {"request-id": f"req_{ident}"})
 
@@ -309,16 +302,6 @@ def _anthropic_deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
 SSE = "sse"
 # "models/…" of the Gemini API, "projects/…/publishers/google/models/…" of Vertex AI.
 _GEMINI_MODEL = r"/{version:v1[a-z0-9]*}{before:(?:/.*)?}/models/{model:[^/:]+}"
-_GEMINI_STATUSES = {
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-    529: "UNAVAILABLE",
-}
 _GEMINI_FAILURES = {
     429: "Resource has been exhausted (e.g. check quota).",
     500: "An internal error has occurred. Please retry.",
@@ -375,7 +358,7 @@ class GeminiApi(Wire):
         return wrapped if isinstance(wrapped, dict) else body
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        kind = _GEMINI_STATUSES.get(status, "INVALID_ARGUMENT")
+        kind = kinds_of_error(status)[1]
         return ErrorReply({"error": {"code": status, "message": text, "status": kind}})
 
 
@@ -428,17 +411,6 @@ def _gemini_chunks(turn: AnsweredTurn) -> Iterator[dict[str, Any]]:
         yield _gemini_chunk(turn, [bit], last=number == len(bits))
 
 
-_BEDROCK_KINDS = {
-    401: "UnrecognizedClientException",
-    403: "AccessDeniedException",
-    404: "ResourceNotFoundException",
-    408: "ModelTimeoutException",
-    429: "ThrottlingException",
-    500: "InternalServerException",
-    503: "ServiceUnavailableException",
-    504: "ModelTimeoutException",
-    529: "ServiceUnavailableException",
-}
 _BEDROCK_FAILURES = {
     429: "Too many requests, please wait before trying again.",
     500: "The system encountered an unexpected error during processing. Try your request again.",
@@ -496,7 +468,7 @@ class BedrockApi(Wire):
         return MEDIA_TYPE
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        kind = _BEDROCK_KINDS.get(status, "ValidationException")
+        kind = kinds_of_error(status)[2]
         headers = {"x-amzn-errortype": kind, "x-amzn-requestid": ident}
         return ErrorReply({"message": text}, headers)
 

@@ -10,14 +10,20 @@ from typing import Any
 
 from aiohttp import web
 
-from lockstitch.errors import UsageError
+from lockstitch.provider import (
+    LOCALHOST,
+    AppServer,
+    DeliveryEnd,
+    InjectedFault,
+    Silence,
+    delivery_steps,
+    serving,
+    until_stopped,
+)
 from lockstitch.provider.apis import ApiRoute, RequestAddress, Wire, ident_of
-from lockstitch.provider.replies import DeliveryEnd, InjectedFault, Silence, delivery_steps
 from lockstitch.provider.service import WIRES, Service, wire_at
-from lockstitch.provider.serving import serving, until_stopped
 
-HOST = "127.0.0.1"
-_NAMES = ("127.0.0.1", "localhost")
+_NAMES = (LOCALHOST, "localhost")
 _LARGEST = 64 << 20
 # What is larger takes a while to judge: that is done in a thread of its own.
 _LARGE = 64 << 10
@@ -55,38 +61,14 @@ def application(service: Service) -> web.Application:
     return app
 
 
-class ProviderServer:
-    """A provider with its sockets."""
-
-    def __init__(self, service: Service, port: int) -> None:
-        self.port = port
-        self.runner = web.AppRunner(application(service), access_log=None, shutdown_timeout=1)
-
-    async def start(self) -> str:
-        """Listen, and return the address."""
-        await self.runner.setup()
-        try:
-            await web.TCPSite(self.runner, HOST, self.port).start()
-        except OSError as error:
-            await self.runner.cleanup()
-            raise UsageError(
-                f"cannot listen on port {self.port}: it is taken or not allowed"
-            ) from error
-        return f"http://{HOST}:{self.runner.addresses[0][1]}"
-
-    async def stop(self) -> None:
-        """Take no more requests, and close the connections."""
-        await self.runner.cleanup()
-
-
 def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
     """Serve until a signal stops the process; ``ready`` gets the address."""
-    asyncio.run(until_stopped(ProviderServer(service, port), ready))
+    asyncio.run(until_stopped(AppServer(application(service), port), ready))
 
 
 def running(service: Service, port: int = 0) -> AbstractContextManager[str]:
     """Serve from a thread of this process for as long as the block lasts; gives the address."""
-    return serving(ProviderServer(service, port))
+    return serving(AppServer(application(service), port))
 
 
 def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:

@@ -18,6 +18,15 @@ from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.heal import check
+from lockstitch.provider import (
+    NONE,
+    DeliveryEnd,
+    Faults,
+    Incoming,
+    InjectedFault,
+    Reply,
+    Script,
+)
 from lockstitch.provider.apis import (
     COUNT,
     INVALID,
@@ -32,15 +41,6 @@ from lockstitch.provider.apis import (
     tokens_in,
 )
 from lockstitch.provider.openai import ChatApi, ResponsesApi
-from lockstitch.provider.replies import (
-    NONE,
-    DeliveryEnd,
-    Faults,
-    Incoming,
-    InjectedFault,
-    Reply,
-    Script,
-)
 from lockstitch.rules import ERROR, Finding
 
 WIRES: tuple[Wire, ...] = (

@@ -16,7 +16,16 @@ from aiohttp import web
 from msgspec import Struct, field, structs
 from yarl import URL
 
-from lockstitch.proxy import http
+from lockstitch.proxy import (
+    Credentials,
+    Settings,
+    Upstream,
+    http,
+    profile_for,
+    sign,
+    upstream_for,
+    without_prefix,
+)
 from lockstitch.proxy.healing import (
     HealDecision,
     decide,
@@ -34,15 +43,6 @@ from lockstitch.proxy.http import (
     chunks,
     is_sound,
     route_of,
-)
-from lockstitch.proxy.settings import (
-    Credentials,
-    Settings,
-    Upstream,
-    profile_for,
-    sign,
-    upstream_for,
-    without_prefix,
 )
 
 if TYPE_CHECKING:

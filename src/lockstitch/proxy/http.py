@@ -20,8 +20,9 @@ from msgspec import Struct, structs
 
 from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
 from lockstitch.dialects.registry import VIEWS
+from lockstitch.provider import ERROR_KINDS
+from lockstitch.proxy import LOOPBACK, Settings
 from lockstitch.proxy.healing import HealDecision
-from lockstitch.proxy.settings import LOOPBACK, Settings
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -109,22 +110,9 @@ def is_sound(path: str) -> bool:
     return path.startswith("/") and not _DOTS.search(path) and not _HIDDEN.search(path)
 
 
-_KINDS = {
-    400: ("invalid_request_error", "INVALID_ARGUMENT", "ValidationException"),
-    401: ("authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException"),
-    403: ("permission_error", "PERMISSION_DENIED", "AccessDeniedException"),
-    404: ("not_found_error", "NOT_FOUND", "ResourceNotFoundException"),
-    408: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
-    413: ("request_too_large", "INVALID_ARGUMENT", "ValidationException"),
-    502: ("api_error", "UNAVAILABLE", "ServiceUnavailableException"),
-    504: ("timeout_error", "DEADLINE_EXCEEDED", "ModelTimeoutException"),
-}
-_OTHERWISE = ("api_error", "INTERNAL", "InternalServerException")
-
-
 def error_body(status: int, text: str, vendor: str) -> tuple[bytes, list[tuple[str, str]]]:
     """Return the body of an error and the headers that belong to it."""
-    common, google, amazon = _KINDS.get(status, _OTHERWISE)
+    common, google, amazon = ERROR_KINDS.get(status, ERROR_KINDS[500])
     said = f"lockstitch proxy: {text}"
     headers = [("Content-Type", "application/json")]
     body: dict[str, Any]

@@ -30,10 +30,10 @@ from msgspec import Struct, structs
 
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import start_moment
-from lockstitch.provider.serving import serving, until_stopped
+from lockstitch.provider import listen, port_is_taken, serving, until_stopped
+from lockstitch.proxy import Settings, check_settings, credentials_in
 from lockstitch.proxy.forwarding import Log, Metrics, Proxy, ProxyEvent
 from lockstitch.proxy.http import spell_counts
-from lockstitch.proxy.settings import Settings, check_settings, credentials_in
 
 if TYPE_CHECKING:
     from lockstitch.proxy.recording import StoreRecorder
@@ -177,20 +177,12 @@ class Served:
             read_bufsize=_BUFFER,
         )
         self.runner = web.ServerRunner(server, shutdown_timeout=settings.grace)
-        await self.runner.setup()
-        site = web.TCPSite(
-            self.runner, settings.host, settings.port, reuse_port=self.shared_port or None
-        )
+        host, port = settings.host, settings.port
         try:
-            await site.start()
+            return await listen(self.runner, host, port, is_shared=self.shared_port)
         except OSError as error:
             await self.stop()
-            raise UsageError(
-                f"cannot listen on {settings.host} port {settings.port}: it is taken or not allowed"
-            ) from error
-        port = self.runner.addresses[0][1]
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"http://{host}:{port}"
+            raise port_is_taken(f"{host} port {port}") from error
 
     async def stop(self) -> None:
         """Take no more requests, let those that run finish, and release everything."""
@@ -260,8 +252,7 @@ def _hold_port(settings: Settings) -> socket.socket:
         held.bind((settings.host, settings.port))
     except OSError as error:
         held.close()
-        where = f"{settings.host} port {settings.port}"
-        raise UsageError(f"cannot listen on {where}: it is taken or not allowed") from error
+        raise port_is_taken(f"{settings.host} port {settings.port}") from error
     return held
 
 

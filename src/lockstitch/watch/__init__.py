@@ -1,1 +1,497 @@
-"""Sessions checked while their programs write them: only what was appended is read."""
+"""Sessions checked while their programs write them: only what was appended is read.
+
+What is done when stands here: a change is looked at, a session at rest is judged, reported and
+repaired.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct, field, structs
+
+from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat, UsageError
+from lockstitch.formats.interface import SQLITE, format_named
+from lockstitch.rules import ERROR, NOTE, Finding
+from lockstitch.sources import operations
+from lockstitch.sources.source import DATABASES, Report, Source
+from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
+from lockstitch.sources.targets import sources_in
+from lockstitch.watch.changes import Changes, SessionPlace, log_of
+from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed
+
+BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
+
+
+class Notice(Struct):
+    """Something to report: a session is broken, was repaired, was not, or is healthy again.
+
+    ``command`` is what a person may paste next; the findings of ``report`` are those that are
+    left. Neither holds anything of what was said in the session.
+    """
+
+    kind: str
+    report: Report
+    command: str
+    backup: str | None = None
+    reason: str = ""
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of what is wrong, each once."""
+        return sorted({found.code for found in self.report.findings})
+
+
+def command_for(verb: str, report: Report, source: Source) -> str:
+    """Return the command that repairs a session, or takes that back, for a shell."""
+    words = ["lockstitch", verb, source.path]
+    if source.kind == SQLITE and report.session is not None:
+        words += ["--session", report.session]
+    return shlex.join(words)
+
+
+def describe_notice(event: Notice) -> str:
+    """Return in a sentence what happened to a session; which one stands elsewhere."""
+    if event.kind == HEALTHY:
+        return "nothing is wrong with it any more."
+    if event.kind == REPAIRED:
+        left = f" Left: {', '.join(event.codes)}." if event.codes else ""
+        return f"repaired; the original is kept in {event.backup}.{left}"
+    if event.kind == REFUSED:
+        return f"not repaired: {event.reason}"
+    if event.report.error is not None:
+        return f"cannot be read: it {event.report.error}"
+    findings = sorted(event.report.findings, key=lambda found: found.severity != ERROR)
+    first = findings[0]
+    more = len(findings) - 1
+    rest = f", and {more} more" if more else ""
+    return f"broken: {first.message} ({first.code} at {first.place}{rest})"
+
+
+def notice_fields(event: Notice) -> dict[str, Any]:
+    """Return what a program is sent besides the session itself."""
+    fields: dict[str, Any] = {
+        "event": event.kind,
+        "said": describe_notice(event),
+        "command": event.command,
+    }
+    if event.backup is not None:
+        fields["backup"] = event.backup
+    if event.reason:
+        fields["reason"] = event.reason
+    return fields
+
+
+_NO_DESKTOP = "--notify needs notify-send (on Linux) or osascript (on macOS), and finds neither"
+_SCRIPT = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+_PATIENCE = 60
+Complain = Callable[[str], None]
+
+
+def find_notifier() -> list[str]:
+    """Return the command that shows a notice, without its title and text; raises UsageError."""
+    found = shutil.which("notify-send")
+    if found:
+        return [found, "--app-name=lockstitch", "--"]
+    found = shutil.which("osascript")
+    if found:
+        return [found, *(word for line in _SCRIPT for word in ("-e", line))]
+    raise UsageError(_NO_DESKTOP)
+
+
+def parse_command(text: str) -> list[str]:
+    """Take a command apart as a shell does, without one; raises UsageError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--exec takes a command, and this one cannot be read: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"--exec: there is no command {words[0] if words else text!r}")
+    return words
+
+
+class EventCommands:
+    """Commands that are run for every event, one after the other, beside all that goes on."""
+
+    def __init__(self, complain: Complain) -> None:
+        self._complain = complain
+        self._pool = ThreadPoolExecutor(1)
+
+    def notify(self, command: list[str], event: Notice) -> None:
+        """Show a notice."""
+        title = f"{event.report.format or 'Session'}: {event.kind}"
+        self._start([*command, title, f"{event.report.target}: {describe_notice(event)}"], b"", {})
+
+    def run(self, command: list[str], event: Notice, document: bytes) -> None:
+        """Run a command with the event on its standard input and in its environment."""
+        variables = {
+            "LOCKSTITCH_EVENT": event.kind,
+            "LOCKSTITCH_TARGET": event.report.target,
+            "LOCKSTITCH_FORMAT": event.report.format or "",
+            "LOCKSTITCH_SESSION": event.report.session or "",
+            "LOCKSTITCH_CODES": " ".join(event.codes),
+            "LOCKSTITCH_SAID": describe_notice(event),
+            "LOCKSTITCH_COMMAND": event.command,
+        }
+        # No value of the environment can hold one, and no name of a file does.
+        self._start(
+            command, document, {name: text.replace("\0", "") for name, text in variables.items()}
+        )
+
+    def close(self) -> None:
+        """Wait for what was started."""
+        self._pool.shutdown()
+
+    def _start(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
+        self._pool.submit(self._run, command, document, variables)
+
+    def _run(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
+        try:
+            done = subprocess.run(  # noqa: S603 - the command that a person gave
+                command,
+                input=document,
+                env={**os.environ, **variables},
+                timeout=_PATIENCE,
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self._complain(f"{command[0]} took more than {_PATIENCE} s and was ended")
+        except OSError as error:
+            self._complain(f"{command[0]} could not be run: {error.strerror}")
+        else:
+            if done.returncode:
+                self._complain(f"{command[0]} ended with status {done.returncode}")
+
+
+# Times in databases may be whole seconds: what changed so shortly before the last look counts.
+_COARSE = 2.0
+Stamp = tuple[int, int, int, int]
+
+
+class WatchedDatabase(Struct):
+    """A database and what was last seen in it."""
+
+    path: str
+    stamp: Stamp | None = None
+    latest: float = 0.0
+    seen: set[str] = field(default_factory=set)
+
+    def changed(self) -> Iterator[Source]:
+        """Return the sessions that changed since the last look; none if nothing was written.
+
+        Reading a database may make and remove its log, which is no change.
+        """
+        stamp = _stamp(self.path)
+        if stamp == self.stamp:
+            return
+        self.stamp = stamp
+        found = sources_in(self.path)
+        times = _times(self.path, found)
+        since = self.latest - _COARSE
+        self.latest = max(times.values(), default=self.latest)
+        for source in found:
+            if source.kind == SQLITE and times.get(source.session or "", 0.0) >= since:
+                yield source
+
+
+def _times(path: str, found: list[Source]) -> dict[str, float]:
+    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+    if not found or found[0].kind != SQLITE:
+        return {}
+    return {row.id: row.updated for row in rows.list_sessions(path, format_named(found[0].format))}
+
+
+def _stamp(path: str) -> Stamp:
+    base, log = _status(path), _status(log_of(path))
+    # An empty log says as little as none.
+    return (*base, *(log if log[0] else (0, 0)))
+
+
+def _status(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - asked again and again
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+# How long a database is let alone after a change before it is looked into.
+PAUSE = 2.0
+# A whole file is read again only after so many times as long as that took the last time.
+_RARELY = 20
+# How often a program is looked for that has a session open: at first, and at last.
+_FIRST_ASK, _LAST_ASK, _SLOWER = 2.0, 30.0, 1.5
+# So many sessions are kept in mind; one that rests longest is forgotten, and read anew.
+_MOST = 256
+
+
+class WatchedSession(Struct):
+    """A session that changed: when, and when it has to be looked at again."""
+
+    followed: Followed
+    changed: float
+    wake: float
+    is_new: bool = True
+    ask: float = _FIRST_ASK
+    not_before: float = -math.inf
+    reported: Counter[str] = field(default_factory=Counter)
+
+
+class Watcher:
+    """Everything that is followed; ``clock`` gives seconds that only go up."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        environ: Mapping[str, str],
+        *,
+        idle: float,
+        repair: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._environ = environ
+        self._idle = idle
+        self._repair = repair
+        self._entries: dict[tuple[str, str | None], WatchedSession] = {}
+        self._bases: dict[str, tuple[WatchedDatabase, float]] = {}
+
+    @property
+    def wake(self) -> float:
+        """When there is something to do; infinite if not before the next change."""
+        times = [entry.wake for entry in self._entries.values()]
+        return min([*times, *(due for _, due in self._bases.values())], default=math.inf)
+
+    @property
+    def read(self) -> int:
+        """How many bytes of files were read so far."""
+        return sum(entry.followed.read for entry in self._entries.values())
+
+    def note(self, path: str, ago: float = 0.0) -> None:
+        """Take note of a file that changed, so many seconds ago."""
+        now = self._clock()
+        if path.endswith(DATABASES):
+            base, _ = self._bases.get(path, (WatchedDatabase(path), 0.0))
+            self._bases[path] = base, now + PAUSE
+            return
+        entry = self._entries.get((path, None))
+        if entry is not None:
+            entry.changed, entry.wake, entry.is_new = now - ago, now, True
+            return
+        try:
+            found = sources_in(path, environ=self._environ)
+        except UnknownFormat:
+            return
+        except LockstitchError:
+            # It is gone, or somebody replaces it just now; the next change comes here again.
+            return
+        for source in found:
+            self._follow(source, now - ago)
+
+    def _follow(self, source: Source, changed: float) -> None:
+        key = (source.path, source.session)
+        entry = self._entries.pop(key, None) or WatchedSession(Followed(source), changed, 0.0)
+        entry.changed, entry.wake, entry.is_new = changed, self._clock(), True
+        if source.kind == SQLITE:
+            entry.followed.report = None
+        self._entries[key] = entry
+        for old in list(self._entries)[: max(len(self._entries) - _MOST, 0)]:
+            if self._entries[old].wake == math.inf and not self._entries[old].reported:
+                del self._entries[old]
+
+    def due(self) -> Iterator[Notice]:
+        """Do what is due by now, and yield what there is to report."""
+        now = self._clock()
+        for path, (base, when) in list(self._bases.items()):
+            if when <= now:
+                self._bases[path] = base, math.inf
+                try:
+                    changed = list(base.changed())
+                except LockstitchError:
+                    continue
+                for source in changed:
+                    self._follow(source, now)
+        for key, entry in list(self._entries.items()):
+            if entry.wake > now:
+                continue
+            try:
+                yield from self._step(entry, now)
+            except (LockstitchError, OSError):
+                # What vanished or cannot be read just now is looked at when it changes again.
+                self._entries.pop(key, None)
+
+    def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
+        followed = entry.followed
+        if entry.is_new:
+            if followed.look() == SUSPECT_TAIL and now < entry.not_before:
+                entry.wake = entry.not_before
+                return
+            entry.is_new, entry.ask = False, _FIRST_ASK
+            if followed.state == SUSPECT_TAIL:
+                yield from self._whole(entry, now, followed.examine)
+            is_waited_for = followed.state == OPEN_TAIL or followed.is_unsure or entry.reported
+            entry.wake = entry.changed + self._idle if is_waited_for else math.inf
+            return
+        if followed.is_unsure or (entry.reported and followed.report is None):
+            yield from self._whole(entry, now, followed.understand)
+        if followed.state == OPEN_TAIL and is_in_use(followed):
+            entry.wake = now + entry.ask
+            entry.ask = min(entry.ask * _SLOWER, _LAST_ASK)
+            return
+        entry.wake = math.inf
+        if followed.state == OPEN_TAIL:
+            report = followed.at_rest()
+            yield from _report_change(entry, report, report.findings)
+            if self._repair and report.status == "broken":
+                yield from self._repair_session(entry, report, now)
+
+    def _whole(
+        self, entry: WatchedSession, now: float, read: Callable[[], object]
+    ) -> Iterator[Notice]:
+        """Read all of a session, and report what no further line will take away."""
+        begun = perf_counter()
+        read()
+        entry.not_before = now + _RARELY * (perf_counter() - begun)
+        report = entry.followed.report
+        if report is not None and report.error is None:
+            yield from _report_change(entry, report, entry.followed.final)
+
+    def _repair_session(
+        self, entry: WatchedSession, report: Report, now: float
+    ) -> Iterator[Notice]:
+        source = entry.followed.source
+        event = Notice(REFUSED, report, command_for("repair", report, source))
+        try:
+            session = source.open()
+            session.source.require_closed(session, is_named=False)
+            done = operations.repair(source)
+        except (Busy, Conflict):
+            entry.wake = now + max(entry.ask, self._idle)
+            return
+        except LockstitchError as error:
+            event.reason = str(error)
+            yield event
+            return
+        entry.reported = _codes(done.remaining)
+        if done.backup is None:
+            event.reason = "; ".join(done.report.notes) or "a repair would change nothing"
+            yield event
+            return
+        left = structs.replace(done.report, findings=done.remaining)
+        way_back = command_for("undo", report, source)
+        yield Notice(REPAIRED, left, way_back, backup=done.backup)
+
+
+def is_in_use(followed: Followed) -> bool:
+    """Whether a program has a session open, as far as that can be known."""
+    source = followed.source
+    if source.kind == SQLITE:
+        from lockstitch.formats.sqlite import database_users  # noqa: PLC0415 - sqlite3 for databases only
+
+        return bool(database_users(os.path.realpath(source.path)))
+    return any(source.form.users(source.path, followed.session, followed.project))
+
+
+def _codes(findings: list[Finding]) -> Counter[str]:
+    return Counter(found.code for found in findings if found.severity != NOTE)
+
+
+def _report_change(
+    entry: WatchedSession, report: Report, findings: list[Finding]
+) -> Iterator[Notice]:
+    """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
+    codes = _codes(findings) if report.error is None else Counter(("unreadable",))
+    if codes - entry.reported:
+        entry.reported = codes
+        shown = structs.replace(report, findings=[one for one in findings if one.severity != NOTE])
+        yield Notice(BROKEN, shown, command_for("repair", report, entry.followed.source))
+    elif entry.reported and report.status in HEALTHY_STATES:
+        entry.reported = Counter()
+        yield Notice(HEALTHY, report, "")
+
+
+# In seconds: how often folders are looked for that were not there.
+_ROUND = 30.0
+# A session that was written to so shortly before the start is looked at as if it had just changed.
+_RECENT = 3600.0
+
+
+class WatchStart(Struct):
+    """What a watch found at its start."""
+
+    folders: list[str]
+    sessions: int
+
+
+class WatchLoop:
+    """A watch over some places; it ends when somebody says so."""
+
+    def __init__(self, places: Sequence[SessionPlace], watcher: Watcher) -> None:
+        self._places = places
+        self._watcher = watcher
+        self._changes: Changes | None = None
+        self._is_over = False
+
+    def end(self) -> None:
+        """Let the watch end soon; may be called by a signal."""
+        self._is_over = True
+        if self._changes is not None:
+            self._changes.end()
+
+    def run(self, started: Callable[[WatchStart], None], report: Callable[[Notice], None]) -> None:
+        """Watch, until the end."""
+        since = time.time() - _RECENT
+        is_first = True
+        while not self._is_over:
+            with Changes(self._places) as changes:
+                self._changes = changes
+                try:
+                    found = self._note_recent(since)
+                    if is_first:
+                        started(found)
+                    is_first = False
+                    since = time.time()
+                    self._follow(changes, report)
+                finally:
+                    self._changes = None
+
+    def _note_recent(self, since: float) -> WatchStart:
+        """Take note of what was written to lately, and count what there is."""
+        files = {path for place in self._places for path in place.files()}
+        now = time.time()
+        for path in files:
+            try:
+                changed = os.stat(path).st_mtime  # noqa: PTH116 - there may be thousands
+            except OSError:
+                continue
+            if changed >= since:
+                self._watcher.note(path, max(now - changed, 0.0))
+        folders = sorted({one.folder for one in self._places if os.path.isdir(one.folder)})  # noqa: PTH112
+        return WatchStart(folders, len(files))
+
+    def _follow(self, changes: Changes, report: Callable[[Notice], None]) -> None:
+        """Watch these folders, until the end or until there are others."""
+        while not self._is_over:
+            for event in self._watcher.due():
+                report(event)
+            until = min(self._watcher.wake - time.monotonic(), _ROUND)
+            found = changes.wait(max(until, 0.0))
+            if found is None or changes.is_stale:
+                return
+            for path in sorted(found):
+                self._watcher.note(path)

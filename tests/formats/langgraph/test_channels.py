@@ -16,7 +16,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 
-from lockstitch.provider.replies import Script
+from lockstitch.provider import Script
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
 

@@ -25,7 +25,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
-from lockstitch.provider.replies import Script
+from lockstitch.provider import Script
 from lockstitch.provider.server import running
 from lockstitch.provider.service import RequestEntry, Service, choose_rules
 from tests.postgres_server import shared

@@ -30,8 +30,8 @@ from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Send, interrupt
 
-from lockstitch.provider.replies import Reply, Script
-from lockstitch.provider.replies import ScriptedCall as Call
+from lockstitch.provider import Reply, Script
+from lockstitch.provider import ScriptedCall as Call
 from lockstitch.provider.server import running
 from lockstitch.provider.service import Records, RequestEntry, Service, choose_rules
 from tests.integrations.langgraph.savers import apostgres, asqlite, postgres, sqlite

@@ -31,7 +31,7 @@ import lockstitch
 from lockstitch.errors import UsageError
 from lockstitch.integrations.langgraph import HealMiddleware, heal_hook
 from lockstitch.integrations.langgraph.hooks import ResultSearch, sendable
-from lockstitch.provider.replies import OK
+from lockstitch.provider import OK
 from lockstitch.repair.turns import START
 from tests.integrations.langgraph.agents import (
     JOBS,

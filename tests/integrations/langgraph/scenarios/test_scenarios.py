@@ -28,7 +28,7 @@ from openai import BadRequestError as OpenAIRefusal
 import lockstitch
 from lockstitch.integrations.langgraph import areconcile, reconcile
 from lockstitch.integrations.langgraph.report import Reconciled
-from lockstitch.provider.replies import OK
+from lockstitch.provider import OK
 from tests.integrations.langgraph.agents import (
     JOBS,
     Bench,
