@@ -9,7 +9,7 @@ from typing import Any
 from lockstitch.conversation.sdk_objects import is_plain, to_plain
 from lockstitch.dialects.registry import dialect_of
 from lockstitch.errors import Unhealed, UsageError
-from lockstitch.repair.plan import Original, Plan
+from lockstitch.repair.plan import Plan
 from lockstitch.rules import RULES, Finding, Rule
 
 
@@ -33,10 +33,9 @@ def heal(  # noqa: PLR0913 - options, all by name
     Whenever something was wrong, the codes and the places, never any content, go to the logger
     ``lockstitch``, and ``on_heal`` is called with the plan.
     """
-    original = Original(messages, dialect, model, waiting)
-    if original.is_proven:  # nearly every request: not even a plan is made
-        return original.unchanged
-    made = Plan(original)
+    made = Plan(messages, dialect, model=model, waiting=waiting)
+    if made.is_proven:  # nearly every request: there is nothing to log
+        return made.messages
     outcome = made.outcome
     if made.findings or outcome.changes:
         import logging  # noqa: PLC0415 - a list in which nothing is wrong needs no log
@@ -76,7 +75,7 @@ def plan(
     waiting: Iterable[str] = (),
 ) -> Plan:
     """Work out the repair of a message list, without applying it to anything."""
-    return Plan(Original(messages, dialect, model, waiting))
+    return Plan(messages, dialect, model=model, waiting=waiting)
 
 
 def detect(messages: Any) -> str:

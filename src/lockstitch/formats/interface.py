@@ -22,7 +22,7 @@ from lockstitch.conversation.parts import Path, Place, repr_without
 from lockstitch.errors import UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
 from lockstitch.formats.records import Pattern, Record
-from lockstitch.repair.draft import Ledger, RepairedMessage, earlier_forms
+from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
                 sources[sources.index(NEW)] = own[0]
         number = NEW if origin is None else counted.get(origin, NEW)
         parts = list(zip(sources, elements, strict=True))
-        earlier = earlier_forms([one], history.messages)
+        before = None if origin is None else history.messages[origin]
+        earlier = {} if one.message is before else {id(one.message): before, **one.earlier}
         made = next((part.value for part in one.parts if part.origin is None), None)
         if origin is not None and made and all(part.origin != origin for part in one.parts):
             # a message of which nothing is left, and which stays, keeps a place that it had

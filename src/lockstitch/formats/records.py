@@ -42,8 +42,8 @@ class Record(Struct, eq=False):
     In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
     line behind it. ``fresh`` holds new bytes (of a changed or repaired record), and a record that
     never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
-    table and a key. ``codes`` are the storage rules that it breaks. A file that is one JSON
-    document is one record of that kind.
+    table and a key. ``codes`` are the storage rules that it breaks, ``amended`` the paths at which
+    it was given other values. A file that is one JSON document is one record of that kind.
     """
 
     place: str
@@ -54,6 +54,7 @@ class Record(Struct, eq=False):
     ending: bytes = b"\n"
     fresh: bytes | None = None
     codes: tuple[str, ...] = ()
+    amended: tuple[tuple[str | int, ...], ...] = ()
 
     __repr__ = repr_without("value", "fresh")
 
@@ -84,7 +85,8 @@ def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value
     old = data[record.start : record.end] if record.fresh is None else record.fresh
     text = old.decode("utf-8", "surrogatepass") if data else ""
     fresh = set_value(text, path, value).encode() if text else encode_record(changed)
-    return structs.replace(record, value=changed, fresh=fresh)
+    amended = (*record.amended, path)
+    return structs.replace(record, value=changed, fresh=fresh, amended=amended)
 
 
 def with_value(value: Any, path: tuple[str | int, ...], new: Any) -> Any:

@@ -18,16 +18,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lockstitch.conversation import json_text
-from lockstitch.conversation.parts import (
-    ASSISTANT,
-    CALL,
-    RESULT,
-    TEXT,
-    USER,
-    Path,
-    Place,
-    repr_without,
-)
+from lockstitch.conversation.parts import CALL, RESULT, TEXT, USER, Path, Place, repr_without
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
@@ -54,7 +45,7 @@ from lockstitch.formats.records import (
 from lockstitch.formats.tables import Row
 from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
 from lockstitch.repair.edits import diff
-from lockstitch.repair.plan import Plan, plan_request, plan_stored
+from lockstitch.repair.plan import Plan, plan_stored
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 
 _ROUNDS = 12
@@ -202,16 +193,9 @@ def plan_history(
     if history.body is not None:
         key = profile_named(history.dialect).list_key
         body = {**history.body, key: history.messages}
-        return plan or plan_request(body, history.dialect, spared)
+        return plan or Plan(body, history.dialect, spared=spared)
     if plan is None:
-        dialect = new_dialect(history.dialect)
-        last = dialect.read(history.messages[-1:])
-        prompt: list[Any] = []
-        if last and last[0].role == ASSISTANT:
-            # a resume puts a prompt behind words of the model, and none behind others
-            words = dialect.text_part("Go on.", USER)
-            prompt = [dialect.rebuild(dialect.new_message(USER, [words]))]
-        plan = plan_stored([*history.messages, *prompt], history.dialect, history.model, spared)
+        plan = plan_stored(history.messages, history.dialect, history.model, spared, resumed=True)
         if not to_write and all((one.at.message or 0) < end - 1 for one in plan.findings):
             return plan
     is_same = plan.count == end or not plan.outcome.changed
@@ -347,8 +331,8 @@ def _repair_once(
         plan = plan_history(history, form.tolerated | lossy)
     if not plan.outcome.healed or (not plan.outcome.changed and history is after.history):
         return after
-    take_over_changes(plan, history, after, ledger)
     repaired = trace_sources(history, plan.repaired)
+    take_over_changes(plan, history, after, ledger)
     records = form.write_back(after, repaired, ledger)
     if history.body is not None:
         key = profile_named(history.dialect).list_key
@@ -403,9 +387,14 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
             continue
         if record.kind == DOCUMENT and ledger.changes:
             continue
-        for edit in diff(record.value, now.value):
-            place = f"{record.place}.{edit.place}"
+        # what was amended is known; where that is a list or an object, the values are compared
+        paths = [path for path in dict.fromkeys(now.amended) if len(path) == 1]
+        fields = [str(path[0]) for path in paths if type(now.value[path[0]]) not in (dict, list)]
+        if not fields or len(fields) < len(now.amended):
+            fields = [edit.place for edit in diff(record.value, now.value)]
+        for name in fields:
             note = "the record was updated to match the other changes"
+            place = f"{record.place}.{name}"
             ledger.changes.append(Change(code=code, action="adjusted", place=place, note=note))
 
 

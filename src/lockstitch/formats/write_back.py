@@ -243,7 +243,10 @@ class _MessagePlacement:
         if home.path:
             return amend_record(self.data, record, home.path, new)
         text = record_bytes(self.data, record).decode("utf-8", "surrogatepass")
-        return structs.replace(record, value=new, fresh=dump_like(text, new).encode())
+        amended = (*record.amended, ())
+        return structs.replace(
+            record, value=new, fresh=dump_like(text, new).encode(), amended=amended
+        )
 
     def _list(self, record: Record, origins: Sequence[int]) -> Record:
         path = self.homes[origins[0]].path[:-1]
@@ -276,7 +279,8 @@ def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Rec
         return record
     text = record_bytes(data, record).decode("utf-8", "surrogatepass")
     fresh = json_text_replace_list(text, path, old, new).encode()
-    return structs.replace(record, value=with_value(record.value, path, new), fresh=fresh)
+    changed, amended = with_value(record.value, path, new), (*record.amended, path)
+    return structs.replace(record, value=changed, fresh=fresh, amended=amended)
 
 
 DANGLING = "dangling"

@@ -44,7 +44,7 @@ from lockstitch.journal.state import (
     leading,
     texts_in,
 )
-from lockstitch.repair.plan import Original, Plan
+from lockstitch.repair.plan import Plan
 from lockstitch.rules import Case, RequestContext, examine
 
 # A request with more bytes than its provider takes, and how many characters of each result are
@@ -358,8 +358,7 @@ class RequestJudge:
                 return True
             if self.has_sound_excerpt(messages):
                 return True
-        whole = Original(messages, self.name, self.model, ())
-        return whole.is_proven or not examine(whole.case())
+        return not Plan(messages, self.name, model=self.model).findings
 
     def has_sound_excerpt(self, messages: list[Any]) -> bool:
         """Whether no rule finds anything in the few places of a list that need a look.

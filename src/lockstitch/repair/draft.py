@@ -7,7 +7,7 @@ part was. Edits, SDK objects and files are written from that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
@@ -170,14 +170,17 @@ class RepairedPart(Struct, gc=False):
 class RepairedMessage(Struct, gc=False):
     """A message of a repaired list, and the number of the one that it was; None for a new one.
 
-    ``parts`` is empty where nothing of the message was looked at: it is as it was.
+    ``parts`` is empty where nothing of the message was looked at: it is as it was. ``earlier``
+    says what it and its changed parts were, by the ``id`` of the new value, and None of what is
+    new; values that are the same objects as before are not listed.
     """
 
     message: Any
     origin: int | None
     parts: Sequence[RepairedPart] = ()
+    earlier: dict[int, Any] = {}
 
-    __repr__ = repr_without("message")
+    __repr__ = repr_without("message", "earlier")
 
 
 def trace_draft(
@@ -198,31 +201,18 @@ def trace_draft(
             # a message made of parts of another one of its kind is the second half of that
             homes = (part.home for part in view.parts if part.home >= 0)
             index = next((home for home in homes if _kind(raw[home]) == _kind(message)), -1)
-        parts = [
-            RepairedPart(part.raw, numbers[part.home] if part.home >= 0 else None, part.at)
-            for part in view.parts
-        ]
-        traced.append(RepairedMessage(message, numbers[index] if index >= 0 else None, parts))
+        earlier = {id(message): raw[index] if index >= 0 else None}
+        parts: list[RepairedPart] = []
+        for part in view.parts:
+            is_new = part.home < 0
+            parts.append(RepairedPart(part.raw, None if is_new else numbers[part.home], part.at))
+            old = None if is_new else value_at(raw[part.home], part.at)
+            if type(part.raw) is dict and old is not part.raw and part.raw is not message:
+                earlier[id(part.raw)] = old
+        origin = numbers[index] if index >= 0 else None
+        traced.append(RepairedMessage(message, origin, parts, earlier))
     return traced
 
 
 def _kind(message: Any) -> tuple[Any, Any] | None:
     return (message.get("role"), message.get("type")) if type(message) is dict else None
-
-
-def earlier_forms(repaired: Iterable[RepairedMessage], raw: Sequence[Any]) -> dict[int, Any]:
-    """Return what each changed message and part was, by the ``id`` of its new value.
-
-    None stands for what is new; values that are the same objects as before are not listed.
-    """
-    earlier: dict[int, Any] = {}
-    for one in repaired:
-        before = None if one.origin is None else raw[one.origin]
-        if one.message is before:
-            continue
-        earlier[id(one.message)] = before
-        for part in one.parts:
-            old = None if part.origin is None else value_at(raw[part.origin], part.path)
-            if type(part.value) is dict and old is not part.value and part.value is not one.message:
-                earlier[id(part.value)] = old
-    return earlier
