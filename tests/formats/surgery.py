@@ -8,14 +8,15 @@ from typing import Any
 
 from lockstitch.formats import repair
 from lockstitch.formats.interface import LINES, Context, Format, Transcript
-from lockstitch.sources.source import Source, records_of
+from lockstitch.formats.records import read_document, read_lines
 
 Json = dict[str, Any]
 
 
 def read(form: Format, data: bytes, name: str = "session.jsonl", kind: str = LINES) -> Transcript:
-    source = Source(name, form.name, kind)
-    return form.parse(records_of(source, data), Context(data, name))
+    is_lines = kind == LINES
+    records = read_lines(data, form.is_record) if is_lines else read_document(data, form.lists)
+    return form.parse(records, Context(data, name))
 
 
 @dataclass(frozen=True, slots=True)

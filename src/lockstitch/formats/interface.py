@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.parts import Path, Place, repr_without
-from lockstitch.errors import UsageError
+from lockstitch.errors import UnknownFormat, Unreadable, UsageError
 from lockstitch.files.os_files import SessionUser, working_in_folder
-from lockstitch.formats.records import Pattern, Record
+from lockstitch.formats.records import (
+    BOM_BYTES,
+    Pattern,
+    Record,
+    close_document,
+    first_values,
+    read_json,
+)
 from lockstitch.repair.draft import Ledger, RepairedMessage
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
 
@@ -179,6 +186,8 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
 
 # The help of a finding that a repair leaves, although it repairs most under the same rule.
 _LEFT = "repair leaves this as it is: the file does not hold what it would take"
+# What a file is shows in so many of its first bytes.
+HEAD = 1 << 18
 LINES = "lines"
 DOCUMENT = "document"
 SQLITE = "sqlite"
@@ -559,6 +568,52 @@ def recognize(kind: str, name: str, head: Sequence[Any]) -> tuple[Format | None,
             return form, ""
         tried += [form] if kind in form.kinds else []
     return None, next((why for form in tried if (why := form.doubt(head))), "")
+
+
+def first_records(head: bytes, whole: Callable[[], bytes]) -> tuple[str, list[Any]]:
+    """Read the first values of a file, and find out if it is lines of JSON or one document.
+
+    ``whole`` gives all of the file, which is asked for only if its head does not show that.
+    """
+    if not head.strip(b" \t\r\n"):
+        raise UnknownFormat("it is empty")
+    if not head.strip(b"\0 \t\r\n"):
+        raise Unreadable("it holds nothing but NUL bytes")
+    values = first_values(head)
+    has_objects = any(type(value) is dict for value in values)
+    # a list may have its objects on lines of their own
+    is_list = head.removeprefix(BOM_BYTES).lstrip().startswith(b"[")
+    if has_objects and not is_list:
+        # the only line may be an object that holds a whole conversation
+        is_alone = len(values) == 1 and head.count(b"\n") <= 1 and type(values[0]) is dict
+        if not is_alone or not any(type(value) is list for value in values[0].values()):
+            return LINES, values
+    data = whole()
+    text = data.removeprefix(BOM_BYTES)
+    try:
+        return DOCUMENT, [read_json(text)[0]]
+    except ValueError:
+        # a first line that is longer than the head, as a prompt with a picture is
+        values = values or first_values(data)
+    if any(type(value) is dict for value in values):
+        return LINES, values
+    # a document of a program that breaks off, of which the beginning is whole
+    is_object = text.lstrip().startswith(b"{") and b'"messages"' in text
+    for form in map(format_named, NAMES if is_object else ()):
+        found = close_document(text, form.lists) if form.lists else None
+        if found is not None and form.claims("", [found.value]):
+            return DOCUMENT, [found.value]
+    return LINES, values
+
+
+def is_recognized(form: Format, name: str, data: bytes) -> bool:
+    """Whether the bytes of a file are recognized as a session of a format by what they hold."""
+    try:
+        kind, values = first_records(data[:HEAD], lambda: data)
+    except Unreadable:
+        return False
+    found, _ = recognize(kind, name, values)
+    return found is not None and found.name == form.name
 
 
 def owner_of(path: str, environ: Mapping[str, str]) -> Format | None:

@@ -21,6 +21,7 @@ from msgspec import Raw, Struct, structs
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump, set_value
 from lockstitch.conversation.parts import repr_without
+from lockstitch.errors import Unreadable
 
 JSON = "json"
 DOCUMENT = "document"
@@ -133,7 +134,9 @@ def encode_record(value: Any) -> bytes:
         return dump(value, separators=(",", ":")).encode()
 
 
-_BOM = b"\xef\xbb\xbf"
+BOM_BYTES = b"\xef\xbb\xbf"
+# Whether a file is of a program shows in so many of its first lines.
+_HEAD_LINES = 40
 _NULS = re.compile(rb"\0+")
 _START = re.compile(r'\{[ \t]*"')
 _SPACE = " \t\r\n"
@@ -169,7 +172,7 @@ def read_lines(
     joining: _Joining | None = None
     start = 0
     number = 0
-    if data[:3] == _BOM:
+    if data[:3] == BOM_BYTES:
         records.append(Record("1", None, BOM, 0, 3, b"", codes=("LS604",)))
         start = 3
     while start < len(data):
@@ -206,6 +209,40 @@ def read_lines(
     if records and b"\n" not in records[-1].ending and records[-1].kind == JSON:
         records[-1].codes = (*records[-1].codes, "LS608")
     return records
+
+
+def read_document(data: bytes, lists: Sequence[Pattern]) -> list[Record]:
+    """Take a file apart that is one JSON document, whole or as far as :func:`close_document` goes.
+
+    Raises Unreadable if it is neither.
+    """
+    text = data.removeprefix(BOM_BYTES)
+    start = len(data) - len(text)
+    bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
+    try:
+        value, codes = read_json(text)
+        return [*bom, Record("1", value, DOCUMENT, start, len(data), b"", codes=codes)]
+    except ValueError:
+        closed = close_document(text, lists)
+    if closed is None:
+        raise Unreadable("it is not JSON, or is cut off")
+    end = start + closed.end
+    whole = Record("1", closed.value, DOCUMENT, start, end, b"", closed.data)
+    place = f"messages.{len(closed.value['messages'])}"
+    return [*bom, whole, Record(place, None, TORN, end, len(data), b"", codes=("LS601",))]
+
+
+def first_values(data: bytes) -> list[Any]:
+    """Return the values on the first lines of a file, as far as these are whole."""
+    values: list[Any] = []
+    for line in data.removeprefix(BOM_BYTES).split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
+        if not line:
+            continue
+        try:
+            values.append(read_json(line.strip(b"\0"))[0])
+        except ValueError:
+            continue
+    return values
 
 
 def write_lines(data: bytes, records: Iterable[Record]) -> bytes:

@@ -13,7 +13,7 @@ from lockstitch.files import backup as backups
 from lockstitch.files.replace import snapshot
 from lockstitch.formats.compaction import Condensed, draft_compaction, run_compaction
 from lockstitch.formats.repair import file_bytes
-from lockstitch.sources.operations import until_it_stays, write_changes
+from lockstitch.sources.operations import until_it_stays, write_plan
 from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
 from lockstitch.sources.targets import resolve_sources
 
@@ -102,6 +102,6 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
         made.draft.repaired, before=session.transcript, after=made.after, data=data
     )
     facts = {"rung": done.done.rung, "turns": done.turns}
-    written = write_changes(session, plan, run, {"compaction": facts})
+    written = write_plan(session, plan, run, {"compaction": facts})
     done.backup, done.carried = written.backup, written.carried
     return done

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ from lockstitch.files import backup as backups
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import Backup, Declined, Undone
 from lockstitch.files.replace import snapshot
-from lockstitch.formats.interface import DOCUMENT, SQLITE, Transcript
+from lockstitch.formats.interface import DOCUMENT, SQLITE, Transcript, is_recognized
 from lockstitch.formats.repair import (
     ROLLED_BACK,
     RepairOptions,
@@ -54,7 +55,6 @@ from lockstitch.sources.source import (
     require_records,
 )
 from lockstitch.sources.targets import (
-    is_recognized,
     look_into,
     resolve_sources,
     session_paths,
@@ -188,8 +188,10 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
     if not plan.changed:
         return plan
     if session.before is not None:
-        source, data = session.source, plan.before.context.data
-        is_known = not is_recognized(source, data) or is_recognized(source, plan.data)
+        source, context = session.source, plan.before.context
+        is_known = not is_recognized(source.form, context.name, context.data) or is_recognized(
+            source.form, context.name, plan.data
+        )
         try:
             if source.kind == DOCUMENT:
                 parse_file(source, plan.data)  # it may have become lines
@@ -251,13 +253,10 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
     return Repaired(report, plan.remaining, plan.changes, plan.quarantine)
 
 
-def write_plan(session: Opened, plan: RepairPlan, run: str) -> Repaired:
-    """Write a planned repair, with a backup that says what it was for."""
-    return write_changes(session, plan, run, {})
-
-
-def write_changes(session: Opened, plan: RepairPlan, run: str, details: dict[str, Any]) -> Repaired:
-    """Write what is planned, whatever it is for; the backup notes the ``details``, too."""
+def write_plan(
+    session: Opened, plan: RepairPlan, run: str, details: Mapping[str, Any] = MappingProxyType({})
+) -> Repaired:
+    """Write what is planned, with a backup that says what it was for; it notes ``details``, too."""
     done = preview_plan(session, plan)
     if plan.changed:
         noted = {

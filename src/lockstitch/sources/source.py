@@ -34,16 +34,13 @@ from lockstitch.formats.interface import (
     format_named,
 )
 from lockstitch.formats.records import (
-    BOM,
     SLIM,
     TORN,
     DecodeLine,
     Record,
-    close_document,
-    read_json,
+    read_document,
     read_lines,
 )
-from lockstitch.formats.records import DOCUMENT as WHOLE
 from lockstitch.formats.repair import RepairPlan, findings_in
 from lockstitch.repair.draft import Change
 from lockstitch.rules.rule import Finding, is_broken
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
     from lockstitch.compaction.ladder import Compaction
 
 
-_BOM = b"\xef\xbb\xbf"
 _LARGE = 32 << 20
 _RESTING = 60
 COPY = ", or give -o FILE to write a copy"
@@ -305,13 +301,17 @@ def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> T
     beside = Beside(source.path)
     is_packed = data[: len(read.ZSTD_MAGIC)] == read.ZSTD_MAGIC
     held = read.unpack(data) if is_packed else read.Unpacked(data, whole=True)
-    records = records_of(source, held.data, slim)
+    form = source.form
+    if source.kind == LINES:
+        records = read_lines(held.data, form.is_record, slim)
+    else:
+        records = read_document(held.data, form.lists)
     if not held.whole:
         # a packed file breaks off here: a torn piece of which nothing is left
         place, end = (records[-1].place if records else "1"), len(held.data)
         records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
     name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    transcript = source.form.parse(records, Context(held.data, name, beside))
+    transcript = form.parse(records, Context(held.data, name, beside))
     require_records(source, transcript)
     return transcript
 
@@ -328,26 +328,6 @@ def require_records(source: Source, transcript: Transcript) -> None:
     if not data[: 1 << 18].strip(b"\0"):
         held = "it holds nothing but NUL bytes" if data else "it is empty"
     raise Unreadable(f"{held}: nothing of a session of {source.form.title} is left in it")
-
-
-def records_of(source: Source, data: bytes, slim: DecodeLine | None = None) -> list[Record]:
-    """Take the bytes of a file apart into records."""
-    if source.kind == LINES:
-        return read_lines(data, source.form.is_record, slim)
-    text = data.removeprefix(_BOM)
-    start = len(data) - len(text)
-    bom = [Record("1", None, BOM, 0, start, b"", codes=("LS604",))] if start else []
-    try:
-        value, codes = read_json(text)
-        return [*bom, Record("1", value, WHOLE, start, len(data), b"", codes=codes)]
-    except ValueError:
-        closed = close_document(text, source.form.lists)
-    if closed is None:
-        raise Unreadable("it is not JSON, or is cut off")
-    end = start + closed.end
-    whole = Record("1", closed.value, WHOLE, start, end, b"", closed.data)
-    place = f"messages.{len(closed.value['messages'])}"
-    return [*bom, whole, Record(place, None, TORN, end, len(data), b"", codes=("LS601",))]
 
 
 class Beside(Mapping[str, bytes]):

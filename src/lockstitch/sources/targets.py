@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ from lockstitch.errors import UnknownFormat, Unreadable, UsageError
 from lockstitch.files import read
 from lockstitch.formats.interface import (
     DOCUMENT,
+    HEAD,
     LINES,
     NAMES,
     Format,
     below,
+    first_records,
     format_named,
     owner_of,
     recognize,
 )
-from lockstitch.formats.records import close_document, read_json
+from lockstitch.formats.records import BOM_BYTES, first_values
 from lockstitch.sources.source import (
     DATABASES,
     MAGIC,
@@ -45,9 +47,6 @@ OWN_FOLDER = ".lockstitch"
 LANGGRAPH = "langgraph"
 # What a target may be: sessions of programs, a Lockstitch store, LangGraph's in a PostgreSQL.
 SESSIONS, STORE, THREADS = "sessions", "store", "threads"
-_BOM = b"\xef\xbb\xbf"
-_HEAD = 1 << 18
-_HEAD_LINES = 40
 # So many sessions are named of those that an id may mean.
 _LISTED = 5
 _OWN = (
@@ -317,38 +316,44 @@ def sources_in(
     else the first records must be such that no other program writes them.
     """
     # A database that this process has open would lose its locks if anything else closed it.
-    head = b"" if path.endswith(DATABASES) else read.read_head(path, _HEAD)
+    head = b"" if path.endswith(DATABASES) else read.read_head(path, HEAD)
     if path.endswith(DATABASES) or head.startswith(MAGIC):
         from lockstitch.sources.rows import sources_in_database  # noqa: PLC0415 - loads sqlite3
 
         return sources_in_database(path, name)
     if head.startswith(read.ZSTD_MAGIC):
-        head = read.unpacked_head(path, _HEAD)
+        head = read.unpacked_head(path, HEAD)
         if not head:
             raise Unreadable("it is packed, and damaged before anything of it can be unpacked")
+
+    def whole() -> bytes:
+        """Return all of the file, should its head not show what it is."""
+        data = read.read_file(path) if len(head) >= HEAD else head
+        return read.unpack(data).data if data.startswith(read.ZSTD_MAGIC) else data
+
     owner = None if name else owner_of(path, os.environ if environ is None else environ)
     if owner is not None:
-        return [_source_in_place(path, owner, head)]
-    kind, values = _first_records(path, head)
+        return [_source_in_place(path, owner, head, whole)]
+    kind, values = first_records(head, whole)
     file_name = os.path.basename(path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
     form, like = (format_named(name), "") if name else recognize(kind, file_name, values)
     if form is None:
         raise UnknownFormat(unknown_program(like), like)
     if form.name == "list" and kind == LINES:
         # a file that is no JSON, and that begins as one list does and not with lists on lines
-        first = head.removeprefix(_BOM).lstrip().partition(b"\n")[0]
-        if first.startswith(b"[") and not _values_in(first):
+        first = head.removeprefix(BOM_BYTES).lstrip().partition(b"\n")[0]
+        if first.startswith(b"[") and not first_values(first):
             raise Unreadable(
                 "it is a list of messages that is not whole JSON: it cannot be told apart"
             )
     return [Source(path, form.name, kind)]
 
 
-def _source_in_place(path: str, owner: Format, head: bytes) -> Source:
+def _source_in_place(path: str, owner: Format, head: bytes, whole: Callable[[], bytes]) -> Source:
     """Return the session in a program's own place; Unreadable if it is surely no such one."""
     kind = DOCUMENT if DOCUMENT in owner.kinds and path.endswith(".json") else LINES
     try:
-        found, values = _first_records(path, head)
+        found, values = first_records(head, whole)
     except Unreadable:
         return Source(path, owner.name, kind)
     kind = found if found in owner.kinds else kind
@@ -365,66 +370,3 @@ def unknown_program(like: str) -> str:
         return "not a program that is known: it holds no session that could be read"
     forced = "--format NAME (or check --dialect NAME) reads it as what you say it is"
     return f"{like}: not a program that is known, so nothing was changed; {forced}"
-
-
-def is_recognized(source: Source, data: bytes) -> bool:
-    """Whether bytes are recognized as a session of a source's format by what they hold alone."""
-    try:
-        kind, values = _first_records(source.path, data[:_HEAD], data)
-    except Unreadable:
-        return False
-    file_name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    form, _ = recognize(kind, file_name, values)
-    return form is not None and form.name == source.format
-
-
-def _first_records(path: str, head: bytes, whole: bytes | None = None) -> tuple[str, list[Any]]:
-    """Read the first values of a file, and find out if it is lines of JSON or one document."""
-    if not head.strip(b" \t\r\n"):
-        raise UnknownFormat("it is empty")
-    if not head.strip(b"\0 \t\r\n"):
-        raise Unreadable("it holds nothing but NUL bytes")
-    values = _values_in(head)
-    has_objects = any(type(value) is dict for value in values)
-    # a list may have its objects on lines of their own
-    is_list = head.removeprefix(_BOM).lstrip().startswith(b"[")
-    if has_objects and not is_list:
-        # the only line may be an object that holds a whole conversation
-        is_alone = len(values) == 1 and head.count(b"\n") <= 1 and type(values[0]) is dict
-        if not is_alone or not any(type(value) is list for value in values[0].values()):
-            return LINES, values
-    if whole is None and len(head) >= _HEAD:
-        data = read.read_file(path)
-        whole = read.unpack(data).data if data.startswith(read.ZSTD_MAGIC) else data
-    data = head if whole is None else whole
-    try:
-        return DOCUMENT, [read_json(data.removeprefix(_BOM))[0]]
-    except ValueError:
-        # a first line that is longer than the head, as a prompt with a picture is
-        values = values or _values_in(data)
-    torn = None if any(type(value) is dict for value in values) else _torn_document(data)
-    return (LINES, values) if torn is None else (DOCUMENT, [torn])
-
-
-def _values_in(data: bytes) -> list[Any]:
-    """Return the values on the first lines, as far as these are whole."""
-    values: list[Any] = []
-    for line in data.removeprefix(_BOM).split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
-        if not line:
-            continue
-        try:
-            values.append(read_json(line.strip(b"\0"))[0])
-        except ValueError:
-            continue
-    return values
-
-
-def _torn_document(data: bytes) -> Any:
-    """Return what is whole of a document of a program that breaks off, None if it is none."""
-    if not data.removeprefix(_BOM).lstrip().startswith(b"{") or b'"messages"' not in data:
-        return None
-    for form in map(format_named, NAMES):
-        found = close_document(data.removeprefix(_BOM), form.lists) if form.lists else None
-        if found is not None and form.claims("", [found.value]):
-            return found.value
-    return None
