@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pytest
 
 import lockstitch
@@ -17,9 +20,14 @@ STORES = {code for code, rule in lockstitch.RULES.items() if "claude-code" in ru
 
 
 def found(case: Case) -> set[str]:
-    beside = {path.rpartition("/")[2]: data for path, data in case.side.items()}
-    context = Context(case.data, "session.jsonl", beside)
-    transcript = FORM.parse(records.read_lines(case.data, FORM.is_record), context)
+    with TemporaryDirectory() as folder:
+        beside = {}
+        for path, data in case.side.items():
+            name = path.rpartition("/")[2]
+            beside[name] = str(Path(folder, name))
+            Path(folder, name).write_bytes(data)
+        context = Context(case.data, "session.jsonl", beside)
+        transcript = FORM.parse(records.read_lines(case.data, FORM.is_record), context)
     return {finding.code for finding in repair.findings_in(FORM, transcript)}
 
 

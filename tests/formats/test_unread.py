@@ -27,10 +27,11 @@ from lockstitch.formats.repair import (
     RepairPlan,
     file_bytes,
     findings_in,
+    parse_file,
     plan_repair,
 )
 from lockstitch.sources.operations import check
-from lockstitch.sources.source import Source, parse_file
+from lockstitch.sources.source import Source
 from lockstitch.sources.targets import sources_in
 
 from . import codex_files, databases, gemini_files, pi_files, plain_files
@@ -87,7 +88,9 @@ def _planted(line: bytes, value: bytes, *, inside: bool) -> bytes:
 
 def _understood(form: str, data: bytes, kind: str) -> RepairPlan:
     source = Source(f"x.{'json' if kind == DOCUMENT else 'jsonl'}", form, kind)
-    return plan_repair(source.form, parse_file(source, data), RepairOptions())
+    return plan_repair(
+        source.form, parse_file(source.form, source.kind, source.path, data), RepairOptions()
+    )
 
 
 def _whole_lines(data: bytes, form: str) -> list[int]:

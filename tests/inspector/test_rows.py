@@ -15,7 +15,7 @@ from lockstitch.inspector.plans import compare_lines, compare_records
 from lockstitch.inspector.timeline import LONGEST, Timeline, shorten_row
 from lockstitch.inspector.views import Shelf, find_matches, slice_rows
 from lockstitch.sessions import Difference
-from lockstitch.sources.source import Source, parse_file
+from lockstitch.sources.source import Source
 from tests.formats.claude_cases import CASES
 from tests.formats.claude_files import MARK, Case
 from tests.inspector import scenes
@@ -23,7 +23,7 @@ from tests.inspector import scenes
 
 def made(case: Case) -> tuple[Timeline, Any]:
     source = Source(f"{case.session}.jsonl", "claude-code", "lines")
-    transcript = parse_file(source, case.data)
+    transcript = repair.parse_file(source.form, source.kind, source.path, case.data)
     findings = repair.findings_in(source.form, transcript)
     return timeline.transcript_timeline(source.form, transcript, findings), transcript
 

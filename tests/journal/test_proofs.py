@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.journal.projection import wanted_blobs
@@ -36,7 +37,7 @@ KEYS = (
 def _findings(dialect: str, messages: list[Any]) -> list[Any]:
     view = new_dialect(dialect)
     request = RequestContext(view, profile_named(dialect), traits_of(None))
-    return examine(Case(request, view.read(messages)))
+    return examine(Case(request, view.read(messages), encoded_size(messages)))
 
 
 def _passes(dialect: str, messages: list[Any]) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import profile_named, traits_of
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.rules import Case, Finding, RequestContext, examine
@@ -24,7 +25,7 @@ def _case(name: str, model: str | None, value: Any) -> Case:
     body = value if isinstance(value, dict) else None
     messages = value if body is None else body[profile.list_key]
     request = RequestContext(dialect, profile, traits_of(model), body, model=model)
-    return Case(request, dialect.read(messages))
+    return Case(request, dialect.read(messages), encoded_size(messages))
 
 
 def _found_by_all(case: Case) -> list[Finding]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 import lockstitch
 from lockstitch.conversation.parts import Place
@@ -80,4 +81,4 @@ def test_a_place_is_a_value_and_prints_as_ever() -> None:
     assert (found.at.message, found.at.path) == (1, ("content", 1))
     assert Place.parse(found.place) == found.at
     assert "at" not in msgspec.to_builtins(found)
-    assert found.but(severity="note").at is found.at
+    assert structs.replace(found, place=found.at, severity="note").at is found.at

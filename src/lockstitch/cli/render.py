@@ -54,13 +54,14 @@ def target_name(target: str) -> str:
     return "stdin" if target == STDIN else escape_controls(public(target))
 
 
-def session_name(target: str, form: str | None, session: str | None) -> str:
+def session_name(target: str, form: str | None, session: str | None) -> SessionName:
     """Return the name of a session in text: its target, and its id where a store holds many."""
     is_one = session is not None and (form in _FORMATS_OF_MANY or may_hold_many(target))
-    return SessionName(f"{public(target)}:{session}") if is_one else target
+    shown = "stdin" if target == STDIN else public(target)
+    return SessionName(f"{shown}:{session}" if is_one else shown)
 
 
-def report_name(report: Report) -> str:
+def report_name(report: Report) -> SessionName:
     """Return the name of a session that was checked."""
     return session_name(report.target, report.format, report.session)
 

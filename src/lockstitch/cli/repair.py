@@ -301,8 +301,10 @@ def _repair_one(
             write_copy(output, data, source.path, force=request.force)
             _show_plan(label, session, plan, request, is_done=True)
             return SessionOutcome(name, outlook, is_written=True)
-        # Asked before anything is shown, so that nothing is shown as done that is then refused.
-        source.require_closed(session, operations.COPY, is_named=request.session is not None)
+        # Asked before anything is shown, so that nothing is shown as done that is then refused;
+        # of a file it is asked again when that is written.
+        if source.session is not None or not request.yes:
+            source.require_closed(session, operations.COPY, is_named=request.session is not None)
         if not request.yes:
             _show_plan(label, session, plan, request, is_done=False)
             if not prompt.wants(lambda: _show_difference(label, plan)):
@@ -421,7 +423,7 @@ def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
                 terminal.note(f"To resume it: {line}")
     if len(repaired) < len(done):
         return FAILED
-    return FINDINGS if is_broken(left) else CLEAN
+    return FINDINGS if status_of_findings(left) == "broken" else CLEAN
 
 
 def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[str]:

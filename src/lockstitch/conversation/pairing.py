@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -343,17 +344,22 @@ class PairedCalls(Struct):
     pairing: Pairing
 
 
-Keys = Callable[[Part], tuple[str, str]]
+class ResultReader(Protocol):
+    """What a dialect says of calls and results; where ids are optional, names pair them, too."""
+
+    ids_are_optional: bool
+
+    def is_placeholder(self, part: Part) -> bool:
+        """Whether a result is one that some program wrote in place of a real one."""
+
+    def same_result(self, first: Part, second: Part) -> bool:
+        """Whether two results say the same."""
+
+
 ZoneMaps = tuple[list[Zone], list[int], list[int]]
 
 
-def pair_messages(
-    messages: Sequence[Message],
-    layout: str,
-    keys: Keys,
-    is_placeholder: Callable[[Part], bool],
-    same: Callable[[Part, Part], bool],
-) -> PairedCalls:
+def pair_messages(messages: Sequence[Message], layout: str, dialect: ResultReader) -> PairedCalls:
     """Find the zones of a conversation and pair its calls and results."""
     zones, caller_zone, holder_zone = _ZONERS[layout](messages)
     calls: list[Part] = []
@@ -366,22 +372,24 @@ def pair_messages(
     for position, message in enumerate(messages):
         for part in message.parts:
             order += 1
+            if part.kind not in (CALL, RESULT):
+                continue
+            alias = f"name:{part.name or ''}" if dialect.ids_are_optional else ""
+            key = part.id or alias
             if part.kind == CALL:
-                key, alias = keys(part)
                 zone = caller_zone[position]
                 if layout == FLAT:
                     latest[key] = zone
                 calls.append(part)
                 call_slots.append(PairingSlot(order, zone, key, alias))
-            elif part.kind == RESULT:
-                key, alias = keys(part)
+            else:
                 zone = latest.get(key, NOWHERE) if layout == FLAT else holder_zone[position]
                 results.append(part)
                 result_at.append(position)
                 result_slots.append(PairingSlot(order, zone, key, alias))
     contents = ResultContents(
-        lambda one, other: same(results[one], results[other]),
-        lambda one: is_placeholder(results[one]),
+        lambda one, other: dialect.same_result(results[one], results[other]),
+        lambda one: dialect.is_placeholder(results[one]),
     )
     pairing = pair_slots(call_slots, result_slots, contents)
     call_zone = [slot.zone for slot in call_slots]

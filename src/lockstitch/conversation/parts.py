@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable
-from functools import cached_property, wraps
-from typing import Any, Self, SupportsIndex
+from functools import cached_property, partial, partialmethod, wraps
+from typing import Any, SupportsIndex
 
 from msgspec import UNSET, Raw, Struct, structs
 
@@ -213,34 +213,26 @@ class Placed(Struct, frozen=True, kw_only=True, dict=True):
         """Where it is."""
         return Place.parse(self.place)  # type: ignore[attr-defined]
 
-    def but(self, **changes: Any) -> Self:
-        """Internal: return a copy with other fields."""
-        return structs.replace(self, **{"place": self.at, **changes})
-
 
 _COUNTED = (list, tuple, dict, set, frozenset)
 
 
-def repr_without(*hidden: str) -> Callable[[Any], str]:
-    """Make the ``__repr__`` of a struct or dataclass that shows some fields by kind and size only.
+def _show(self: Any, *hidden: str) -> str:
+    """Show the fields; content only by its kind and size."""
+    # Those of a dataclass are asked for without its module, which takes time to import.
+    fields = getattr(self, "__dataclass_fields__", None)
+    names = self.__struct_fields__ if fields is None else fields
+    values = ((name, getattr(self, name)) for name in names)
+    shown = [
+        f"{name}={describe_size(value) if name in hidden else repr(value)}"
+        for name, value in values
+    ]
+    return f"{type(self).__name__}({', '.join(shown)})"
 
-    Whoever says which fields hide content keeps the others to names, numbers and places.
-    """
 
-    def show(self: Any) -> str:
-        # Those of a dataclass are asked for without its module, which takes time to import.
-        fields = getattr(self, "__dataclass_fields__", None)
-        names = self.__struct_fields__ if fields is None else fields
-        values = ((name, getattr(self, name)) for name in names)
-        shown = [
-            f"{name}={describe_size(value) if name in hidden else repr(value)}"
-            for name, value in values
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-    show.__name__ = "__repr__"
-    show.__doc__ = "Show the fields; content only by its kind and size."
-    return show
+# Makes the ``__repr__`` of a struct or dataclass that shows some fields by kind and size only.
+# Whoever says which fields hide content keeps the others to names, numbers and places.
+repr_without: Any = partial(partialmethod, _show)
 
 
 def describe_size(value: Any) -> str:

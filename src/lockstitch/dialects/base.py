@@ -336,10 +336,6 @@ class Dialect(ABC):
         """Make a text block that can stand in the place of a media block."""
         return {"type": "text", "text": text}
 
-    def keys(self, part: Part) -> tuple[str, str]:
-        """Return the pairing key and the weaker alias of a call or result."""
-        return part.id or "", ""
-
     def is_placeholder(self, part: Part) -> bool:
         """Whether a result is one that some program wrote in place of a real one."""
         payload = self.payload(part)

@@ -148,13 +148,7 @@ class TurnReader:
         self.dialect = dialect
         self.list_key = list_key
         self.messages = dialect.read(raw)
-        self.threads = pair_messages(
-            self.messages,
-            dialect.layout,
-            dialect.keys,
-            dialect.is_placeholder,
-            dialect.same_result,
-        )
+        self.threads = pair_messages(self.messages, dialect.layout, dialect)
         self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
         answers = self.threads.pairing.answers
         self.answering = {id(self.threads.results[a]) for a in answers if a != NOWHERE}

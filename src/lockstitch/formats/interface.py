@@ -76,9 +76,10 @@ class History(Struct):
 
     def home(self, place: Place) -> tuple[int, Path]:
         """Return the record and the path in it of a place such as ``messages.3.content.1.text``."""
-        number, inner = (0, ()) if place.message is None else (place.message, place.path)
+        number = place.message or 0
         if number >= len(self.messages):
             return (self.sources[-1][-1] if self.sources else NEW), ()
+        inner = () if place.message is None else place.steps[2:]
         sources, paths = self.sources[number], self.paths[number]
         if not sources:
             return NEW, ()
@@ -196,12 +197,12 @@ SQLITE = "sqlite"
 class Context(Struct):
     """What stands around the records: the bytes of their file, and what other files hold.
 
-    ``beside`` gives the content of side files by name: the sub-agents' files of a session.
+    ``beside`` are paths of side files by their names: the sub-agents' files of a session.
     """
 
     data: bytes = b""
     name: str = ""
-    beside: Mapping[str, bytes] = field(default_factory=dict)
+    beside: Mapping[str, str] = {}
 
     __repr__ = repr_without("data", "beside")
 
@@ -376,6 +377,10 @@ class Format(ABC):
     @abstractmethod
     def is_record(self, value: dict[str, Any]) -> bool:
         """Whether an object is a record, and not another one, such as one in a torn record."""
+
+    def beside(self, path: str) -> Mapping[str, str]:
+        """Return the paths of the files that belong to a session's, by their names."""
+        return {}
 
     @abstractmethod
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:

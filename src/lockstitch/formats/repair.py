@@ -12,6 +12,7 @@ somebody asks for that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,8 +23,12 @@ from lockstitch.conversation.parts import CALL, RESULT, TEXT, USER, Path, Place,
 from lockstitch.dialects import ANTHROPIC
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.dialects.registry import new_dialect
+from lockstitch.errors import Unreadable
+from lockstitch.files import read
 from lockstitch.formats.interface import (
+    LINES,
     NEW,
+    Context,
     Format,
     History,
     Transcript,
@@ -37,15 +42,18 @@ from lockstitch.formats.records import (
     JSON,
     NUL,
     TORN,
+    DecodeLine,
     Record,
     encode_record,
+    read_document,
+    read_lines,
     record_bytes,
     write_lines,
 )
 from lockstitch.formats.tables import Row
 from lockstitch.repair.draft import Change, Ledger, Quarantined, RepairedMessage
 from lockstitch.repair.edits import diff
-from lockstitch.repair.plan import Plan, plan_stored
+from lockstitch.repair.plan import Plan
 from lockstitch.rules import ERROR, NOTE, RULES, Finding
 
 _ROUNDS = 12
@@ -114,6 +122,42 @@ class RepairPlan(Struct):
         return self.after is not self.before
 
 
+# Reading
+
+
+def parse_file(
+    form: Format, kind: str, path: str, data: bytes, slim: DecodeLine | None = None
+) -> Transcript:
+    """Parse the bytes of a session's file; raise Unreadable if nothing of it is left in them."""
+    is_packed = data[: len(read.ZSTD_MAGIC)] == read.ZSTD_MAGIC
+    held = read.unpack(data) if is_packed else read.Unpacked(data, whole=True)
+    if kind == LINES:
+        records = read_lines(held.data, form.is_record, slim)
+    else:
+        records = read_document(held.data, form.lists)
+    if not held.whole:
+        # a packed file breaks off here: a torn piece of which nothing is left
+        place, end = (records[-1].place if records else "1"), len(held.data)
+        records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
+    name = os.path.basename(path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
+    transcript = form.parse(records, Context(held.data, name, form.beside(path)))
+    require_records(form, kind, transcript)
+    return transcript
+
+
+def require_records(form: Format, kind: str, transcript: Transcript) -> None:
+    """Raise Unreadable if a file of lines holds nothing of the session that should be in it."""
+    if kind != LINES or transcript.history.messages:
+        return
+    if any(record.is_record and form.is_record(record.value) for record in transcript.records):
+        return
+    data = transcript.context.data
+    held = "it holds no record that can be read"
+    if not data[: 1 << 18].strip(b"\0"):
+        held = "it holds nothing but NUL bytes" if data else "it is empty"
+    raise Unreadable(f"{held}: nothing of a session of {form.title} is left in it")
+
+
 # Checking
 
 
@@ -132,7 +176,7 @@ def _examine(form: Format, transcript: Transcript) -> tuple[list[Finding], Plan]
         for code in record.codes
     ]
     found = [
-        one.but(severity=form.stored_severity(one, transcript))
+        structs.replace(one, place=one.at, severity=form.stored_severity(one, transcript))
         for one in (*stored, *transcript.findings)
     ]
     found += [
@@ -167,7 +211,7 @@ def findings_in_history(
         # the last batch of calls, and what is behind it, is what a person answers
         places = [len(views) if one.at.message is None else one.at.message for one in found]
         found = [
-            one.but(fixable=False)
+            structs.replace(one, place=one.at, fixable=False)
             for one, number in zip(found, places, strict=True)
             if number < last
         ]
@@ -176,7 +220,8 @@ def findings_in_history(
         if form.dialect and text.startswith("heal "):
             # heal is for lists on their way out; this one is stored
             text = f"repair {text.removeprefix('heal ')}"
-        found[number] = one.but(severity=form.severity(one, transcript), help=text)
+        severity = form.severity(one, transcript)
+        found[number] = structs.replace(one, place=one.at, severity=severity, help=text)
     return found
 
 
@@ -194,25 +239,29 @@ def plan_history(
         key = profile_named(history.dialect).list_key
         body = {**history.body, key: history.messages}
         return plan or Plan(body, history.dialect, spared=spared)
+    dialect, model = history.dialect, history.model
     if plan is None:
-        plan = plan_stored(history.messages, history.dialect, history.model, spared, resumed=True)
+        sent = history.messages
+        plan = Plan(sent, dialect, model=model, stored=True, resumed=True, spared=spared)
         if not to_write and all((one.at.message or 0) < end - 1 for one in plan.findings):
             return plan
     is_same = plan.count == end or not plan.outcome.changed
     if is_same or any(one.origin == end and not one.parts for one in plan.repaired):
         return plan
     # It became part of the message before it, which would keep it for good.
-    return plan_stored(history.messages, history.dialect, history.model, spared)
+    return Plan(history.messages, dialect, model=model, stored=True, spared=spared)
 
 
-def place_in_store(place: Place, history: History, transcript: Transcript) -> str:
+def place_in_store(place: Place, history: History, transcript: Transcript) -> Place:
     """Return where in the store a place of a history is."""
     number, path = history.home(place)
     if number == NEW:
-        return "1"
+        return Place((1,))
     record = transcript.records[number]
     if record.kind != DOCUMENT:
-        return ".".join(str(step) for step in (record.place, *path) if step != "")
+        line = record.place
+        home: Path = (int(line),) if line.isdecimal() else Place.parse(line).steps
+        return Place((*home, *(step for step in path if step != "")))
     index = place.message
     if index is not None and not place.path and index < len(history.paths):
         # a message as a whole: its own path in the document, without that of its first part
@@ -221,7 +270,7 @@ def place_in_store(place: Place, history: History, transcript: Transcript) -> st
         path = (first[:-2] if first[-2:-1] == ("content",) else first) or path
     bare = bool(path) and type(path[0]) is int
     listed = (profile_named(history.dialect).list_key,) if bare else ()
-    return ".".join(map(str, (*listed, *path)))
+    return Place((*listed, *path))
 
 
 # Repairing

@@ -59,7 +59,7 @@ def messages_as_rows(
         else:
             parts = join_results(show.message(message, call, result))
             place = place_in_store(Place.in_list("messages", position), history, transcript)
-            row: Row = {"place": place, "role": _role(message), "parts": parts}
+            row: Row = {"place": str(place), "role": _role(message), "parts": parts}
             if anchors:
                 row |= _time(transcript.records[anchors[0]].value)
             yield PlacedRow(anchors, row | _turn(starts.get(position)))
@@ -199,7 +199,7 @@ def transcript_timeline(
     marks: dict[str, list[Finding]] = {}
     for found in plan_history(history, form.tolerated, to_write=False).findings:
         named = form.named(found, transcript)
-        if (named.code, place_in_store(found.at, history, transcript)) in known:
+        if (named.code, str(place_in_store(found.at, history, transcript))) in known:
             severity = form.severity(found, transcript)
             marks.setdefault(found.place, []).append(structs.replace(named, severity=severity))
     main = list(messages_as_rows(history, transcript, marks))

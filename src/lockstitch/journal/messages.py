@@ -249,8 +249,7 @@ class _Import:
         self.keep_unpaired = keep_unpaired
         self.provider = provider
         self.messages = dialect.read(raw)
-        placeholder, same = dialect.is_placeholder, dialect.same_result
-        self.threads = pair_messages(self.messages, dialect.layout, dialect.keys, placeholder, same)
+        self.threads = pair_messages(self.messages, dialect.layout, dialect)
         self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
         self.paired = set(self.threads.pairing.answers)
         self.results = {id(part): number for number, part in enumerate(self.threads.results)}

@@ -467,7 +467,7 @@ def _case(
     request = RequestContext(dialect, profile, traits_of(model), model=model)
     if found is not None:
         request = structs.replace(request, numbers=found.numbers, ids=found.ids)
-    return Case(request, dialect.read(messages))
+    return Case(request, dialect.read(messages), encoded_size(messages))
 
 
 def _ids_in(messages: list[Message]) -> Iterator[str]:

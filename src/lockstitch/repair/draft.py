@@ -91,11 +91,13 @@ class RepairDraft:
         """Look at the draft as it stands, as the rules would."""
         if not self.changes:
             return self.origin
-        return Case(structs.replace(self.origin.request, body=self.body), self.messages)
+        request = structs.replace(self.origin.request, body=self.body)
+        return Case(request, self.messages, self.origin.size)
 
     def case_of(self, message: Message) -> Case:
         """Look at one message alone."""
-        return Case(structs.replace(self.origin.request, body=None), [message])
+        request = structs.replace(self.origin.request, body=None)
+        return Case(request, [message], self.origin.size)
 
     def note(self, rule: Rule, action: str, what: Part | Message | Place | str, note: str) -> None:
         """Write down what was done to something; a text names a field of the request."""

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from lockstitch.conversation.pairing import FLAT
 from lockstitch.conversation.parts import CHANGED, REASONING, Message, Part, repr_without
 from lockstitch.dialects.base import scrub
-from lockstitch.dialects.fast import narrow
+from lockstitch.dialects.fast import encoded_size, narrow
 from lockstitch.repair import content, identity, pairing, reasoning, turns
 from lockstitch.repair import content as media
 from lockstitch.repair.draft import Change, Quarantined, RepairDraft, RepairedMessage, trace_draft
@@ -131,7 +131,8 @@ def repair_case(
             request = structs.replace(
                 case.request, body=draft.body, waiting=frozenset(), numbers=origins
             )
-            remaining = examine(Case(request, draft.dialect.read(rendered)))
+            view, size = draft.dialect.read(rendered), encoded_size(rendered)
+            remaining = examine(Case(request, view, size))
     messages = trace_draft(draft, rendered, raw)
     return RepairOutcome(
         remaining=remaining,
@@ -154,7 +155,7 @@ def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
             clean.append(scrub(message))
         except RecursionError:
             clean.append(message)
-    draft = RepairDraft(Case(case.request, case.dialect.read(clean)))
+    draft = RepairDraft(Case(case.request, case.dialect.read(clean), case.size))
     # from the end, since a reasoning item that is hit goes as a whole
     left = reasoning.ItemRemoval(draft)
     for index in range(len(draft.messages) - 1, -1, -1):

@@ -14,9 +14,9 @@ from msgspec import structs
 
 from lockstitch.conversation.parts import ASSISTANT, USER, MessageList
 from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
-from lockstitch.dialects.fast import Excerpt, narrow
+from lockstitch.dialects.fast import Excerpt, encoded_size, narrow
 from lockstitch.dialects.profiles import profile_named, traits_of
-from lockstitch.dialects.registry import CLASSES, dialect_of
+from lockstitch.dialects.registry import dialect_of, new_dialect
 from lockstitch.errors import UsageError
 from lockstitch.repair.draft import Change, Quarantined, RepairedMessage
 from lockstitch.repair.edits import Edit, diff
@@ -29,7 +29,8 @@ class Plan:
 
     ``messages`` is of the kind that was handed in; where nothing had to change it is the very
     object. If something cannot be repaired, ``remaining`` says what, and ``messages`` is the
-    original. Who only asks for the ``findings`` has no repair worked out.
+    original. Who only asks for the ``findings`` has no repair worked out. ``count`` is how many
+    messages were handed in, and ``dialect`` what they were read as.
     """
 
     # Where a quick walk can tell, ``_excerpt`` holds the part of the list that needs a look, and
@@ -52,9 +53,9 @@ class Plan:
         """Internal: open what was handed in, and look for what is wrong with it.
 
         ``stored`` messages are kept for later, so that they may end as they like; if they are
-        ``resumed``, a prompt will come behind them. ``clean`` says that the text is known to hold
-        nothing that cannot be sent, and not to be large. Rules in ``spared`` are not acted upon,
-        and with ``only_errors`` neither is what the provider takes.
+        ``resumed``, they were read from a store, and a prompt will come behind them. ``clean`` says
+        that the text is known to hold nothing that cannot be sent, and not to be large. Rules in
+        ``spared`` are not acted upon, and with ``only_errors`` neither is what the provider takes.
         """
         if isinstance(waiting, str) or not isinstance(waiting, Iterable):
             raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
@@ -68,14 +69,14 @@ class Plan:
                 self._plain, self._freeze = to_plain(value)
             profile = profile_named(dialect_of(self._plain))
         self._profile = profile
-        view = CLASSES[profile.dialect]()
+        view = new_dialect(profile.dialect)
         if resumed:
             last = view.read(self._plain[-1:])
             if last and last[0].role == ASSISTANT:
                 # a resume puts a prompt behind words of the model, and none behind others
                 prompt = view.new_message(USER, [view.text_part("Go on.", USER)])
                 value = self._value = self._plain = [*self._plain, view.rebuild(prompt)]
-                view = CLASSES[profile.dialect]()
+                view = new_dialect(profile.dialect)
         plain = self._plain
         body = plain if type(plain) is dict else None
         raw = plain if body is None else plain.get(profile.list_key)
@@ -87,8 +88,8 @@ class Plan:
             found = narrow(view, profile, raw, with_ends=ends, clean=clean)
             if found is not None:
                 self._looked_at: Sequence[Any] = [raw[number] for number in found.numbers]
-                self._excerpt = found if is_plain(self._looked_at) else None
-        if self._excerpt is None and dialect is not None and not is_plain(plain):
+                self._excerpt = found if resumed or is_plain(self._looked_at) else None
+        if self._excerpt is None and dialect and not (resumed or is_plain(plain)):
             self._plain, self._freeze = to_plain(value)
             plain = self._plain
         body = plain if isinstance(plain, dict) else None
@@ -121,7 +122,8 @@ class Plan:
         request = self._request
         if found is not None:
             request = structs.replace(request, numbers=found.numbers, ids=found.ids)
-        case = Case(request, request.dialect.read(self._looked_at))
+        looked_at = self._looked_at
+        case = Case(request, request.dialect.read(looked_at), encoded_size(looked_at))
         self.findings, self._case = examine(case), None
         # to repair what is only odd would change bytes of a prefix that a cache holds
         if self._only_errors and not any(found.severity == ERROR for found in self.findings):
@@ -244,11 +246,9 @@ def plan_stored(
     dialect: str,
     model: str | None,
     spared: frozenset[str] = NONE,
-    *,
-    resumed: bool = False,
 ) -> Plan:
-    """Work out the repair of a history that is kept for later: it may end as it likes."""
-    return Plan(messages, dialect, model=model, stored=True, resumed=resumed, spared=spared)
+    """Work out the repair of messages that are kept for later: they may end as they like."""
+    return Plan(messages, dialect, model=model, stored=True, spared=spared)
 
 
 def plan_sent(

@@ -221,10 +221,10 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
-@finder(TOO_MANY_BYTES, when=lambda case: 0 < case.profile.max_bytes < case.encoded_size)
+@finder(TOO_MANY_BYTES, when=lambda case: 0 < case.profile.max_bytes < case.size)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
-    limit, size = case.profile.max_bytes, case.encoded_size
+    limit, size = case.profile.max_bytes, case.size
     found = all_images(case)
     place = case.place(found[0].part) if found else case.place_at(0)
     some = bool(found)
@@ -240,7 +240,7 @@ def request_bytes(case: Case) -> Iterator[Finding]:
     )
 
 
-@finder(LONE_SURROGATE, NUL, when=lambda case: case.encoded_size < 0)
+@finder(LONE_SURROGATE, NUL, when=lambda case: case.size < 0)
 def characters(case: Case) -> Iterator[Finding]:
     """LS505 and LS506."""
     for message in case.messages:
@@ -294,7 +294,7 @@ def unsendable(value: Any) -> list[Rule]:
     return [rule for rule, mark in found.items() if any(mark.search(text) for text in texts)]
 
 
-@finder(GIANT_RESULT, having=(RESULT,), when=lambda case: not 0 <= case.encoded_size <= GIANT)
+@finder(GIANT_RESULT, having=(RESULT,), when=lambda case: not 0 <= case.size <= GIANT)
 def giant_results(case: Case) -> Iterator[Finding]:
     """LS507."""
     for part in case.parts.results:

@@ -14,10 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.conversation.pairing import PairedCalls, pair_messages
-from lockstitch.conversation.parts import Message, Part, Path, Place, Placed, Sorted, sort_parts
+from lockstitch.conversation.pairing import pair_messages
+from lockstitch.conversation.parts import Message, Part, Path, Place, Placed, sort_parts
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.profiles import DIALECTS, Profile, Traits
 
 # error: the provider refuses it, or a resume of it loses something. warning: its own program copes
@@ -192,15 +191,17 @@ class RequestContext(Struct, frozen=True):
 
 
 class Case:
-    """A request as the rules look at it.
+    """A request as the rules look at it: its messages, their parts by kind, and its paired calls.
 
+    ``size`` is that of the messages as JSON, -1 if some text in them may not be encodable.
     ``is_request`` says that this is about to be sent, not merely stored: rules on how a request
     must end hold only then.
     """
 
-    def __init__(self, request: RequestContext, messages: list[Message]) -> None:
+    def __init__(self, request: RequestContext, messages: list[Message], size: int) -> None:
         self.request = request
         self.messages = messages
+        self.size = size
         self.dialect = request.dialect
         self.profile = request.profile
         self.traits = request.traits
@@ -208,28 +209,8 @@ class Case:
         self.waiting = request.waiting
         self.model = request.model
         self.is_request = not request.stored and (request.body is not None or request.traits.known)
-
-    @cached_property
-    def parts(self) -> Sorted:
-        """All parts by kind."""
-        return sort_parts(self.messages)
-
-    @cached_property
-    def paired(self) -> PairedCalls:
-        """All calls and results, paired."""
-        dialect = self.dialect
-        return pair_messages(
-            self.messages,
-            self.profile.layout,
-            dialect.keys,
-            dialect.is_placeholder,
-            dialect.same_result,
-        )
-
-    @cached_property
-    def encoded_size(self) -> int:
-        """Size of the list as JSON; -1 if some text in it may not be encodable."""
-        return encoded_size([message.raw for message in self.messages])
+        self.parts = sort_parts(messages)
+        self.paired = pair_messages(messages, self.profile.layout, self.dialect)
 
     @cached_property
     def leans_on_stored_state(self) -> bool:

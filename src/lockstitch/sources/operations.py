@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -38,7 +37,9 @@ from lockstitch.formats.repair import (
     RepairOptions,
     RepairPlan,
     file_bytes,
+    parse_file,
     plan_repair,
+    require_records,
 )
 from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.repair.plan import plan_stored
@@ -49,10 +50,8 @@ from lockstitch.sources.source import (
     Opened,
     Report,
     Source,
-    parse_file,
     paused_collection,
     psycopg_hint,
-    require_records,
 )
 from lockstitch.sources.targets import (
     look_into,
@@ -194,8 +193,10 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
         )
         try:
             if source.kind == DOCUMENT:
-                parse_file(source, plan.data)  # it may have become lines
-            require_records(source, plan.after)
+                parse_file(
+                    source.form, DOCUMENT, source.path, plan.data
+                )  # it may have become lines
+            require_records(source.form, source.kind, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
             is_known = False
@@ -254,7 +255,7 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
 
 
 def write_plan(
-    session: Opened, plan: RepairPlan, run: str, details: Mapping[str, Any] = MappingProxyType({})
+    session: Opened, plan: RepairPlan, run: str, details: Mapping[str, Any] | None = None
 ) -> Repaired:
     """Write what is planned, with a backup that says what it was for; it notes ``details``, too."""
     done = preview_plan(session, plan)
@@ -263,7 +264,7 @@ def write_plan(
             "codes": sorted({finding.code for finding in plan.findings}),
             "changes": msgspec.to_builtins(plan.changes),
             "quarantine": msgspec.to_builtins(plan.quarantine, builtin_types=(msgspec.Raw,)),
-            **details,
+            **(details or {}),
         }
         done.backup, done.carried = session.source.write(session, plan, run, noted)
     return done

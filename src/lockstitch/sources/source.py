@@ -14,9 +14,8 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -28,20 +27,14 @@ from lockstitch.files.backup import replace_with_backup
 from lockstitch.files.replace import Snapshot, snapshot
 from lockstitch.formats.interface import (
     LINES,
-    Context,
     Format,
     Transcript,
     format_named,
 )
 from lockstitch.formats.records import (
     SLIM,
-    TORN,
-    DecodeLine,
-    Record,
-    read_document,
-    read_lines,
 )
-from lockstitch.formats.repair import RepairPlan, findings_in
+from lockstitch.formats.repair import RepairPlan, findings_in, parse_file
 from lockstitch.repair.draft import Change
 from lockstitch.rules.rule import Finding, is_broken
 from lockstitch.stores import addresses
@@ -142,7 +135,8 @@ class Source(Struct, frozen=True):
             raise Unreadable(self.error)
         before = snapshot(self.path, follow_symlinks=follow_symlinks)
         with paused_collection():
-            return Opened(self, parse_file(self, before.data), before)
+            transcript = parse_file(self.form, self.kind, self.path, before.data)
+        return Opened(self, transcript, before)
 
     def glance(self) -> Opened:
         """Read the session for a check only: of a large file no more than a check needs."""
@@ -160,12 +154,12 @@ class Source(Struct, frozen=True):
                 data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
             else:
                 data = read.read_all(handle)
-        transcript = parse_file(self, data, self.form.slim(data))
+        transcript = parse_file(self.form, self.kind, self.path, data, self.form.slim(data))
         records = transcript.records
         numbers = {number for row in transcript.history.sources for number in row}
         if any(SLIM in records[number].value for number in numbers):
             # of some records that are sent only the links were read
-            transcript = parse_file(self, data)
+            transcript = parse_file(self.form, self.kind, self.path, data)
         return Opened(self, transcript)
 
     def prove(self) -> Report | None:
@@ -232,7 +226,7 @@ class Source(Struct, frozen=True):
         """
         known, form = opened.transcript, self.form
         path = opened.before.path if opened.before else self.path
-        users = form.users(path, known.session, known.project)
+        users = list(form.users(path, known.session, known.project))
         os_files.require_closed(form.title, users, way)
 
     def write(
@@ -247,7 +241,12 @@ class Source(Struct, frozen=True):
         backup, replaced = replace_with_backup(before, data, run, details)
         kept = str(backup.file)
         if not replaced.carried:
-            _keep_time(before)
+            # Programs resume the session that was used last, so it stays as old as it was: but for
+            # a millisecond, so that whoever remembers the time sees the change.
+            later = before.mtime_ns + 1_000_000
+            follows = os.utime not in os.supports_follow_symlinks
+            with suppress(OSError):
+                os.utime(before.path, ns=(later, later), follow_symlinks=follows)
         return kept, replaced.carried
 
 
@@ -283,80 +282,6 @@ def paused_collection() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
-
-
-def _keep_time(before: Snapshot) -> None:
-    """Let a session stay as old as it was: programs resume the one that was used last.
-
-    It gets a time one millisecond later, so that whoever remembers the old one sees the change.
-    """
-    later = before.mtime_ns + 1_000_000
-    follows = os.utime not in os.supports_follow_symlinks
-    with suppress(OSError):
-        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
-
-
-def parse_file(source: Source, data: bytes, slim: DecodeLine | None = None) -> Transcript:
-    """Parse the bytes of a session's file."""
-    beside = Beside(source.path)
-    is_packed = data[: len(read.ZSTD_MAGIC)] == read.ZSTD_MAGIC
-    held = read.unpack(data) if is_packed else read.Unpacked(data, whole=True)
-    form = source.form
-    if source.kind == LINES:
-        records = read_lines(held.data, form.is_record, slim)
-    else:
-        records = read_document(held.data, form.lists)
-    if not held.whole:
-        # a packed file breaks off here: a torn piece of which nothing is left
-        place, end = (records[-1].place if records else "1"), len(held.data)
-        records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
-    name = os.path.basename(source.path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
-    transcript = form.parse(records, Context(held.data, name, beside))
-    require_records(source, transcript)
-    return transcript
-
-
-def require_records(source: Source, transcript: Transcript) -> None:
-    """Raise Unreadable if a file holds nothing of the session that should be in it."""
-    if source.kind != LINES or transcript.history.messages:
-        return
-    is_record = source.form.is_record
-    if any(record.is_record and is_record(record.value) for record in transcript.records):
-        return
-    data = transcript.context.data
-    held = "it holds no record that can be read"
-    if not data[: 1 << 18].strip(b"\0"):
-        held = "it holds nothing but NUL bytes" if data else "it is empty"
-    raise Unreadable(f"{held}: nothing of a session of {source.form.title} is left in it")
-
-
-class Beside(Mapping[str, bytes]):
-    """The sub-agents' files of a session, read when somebody asks for them."""
-
-    def __init__(self, path: str) -> None:
-        base = Path(path)
-        self._folder = base.parent / base.name.removesuffix(".jsonl") / "subagents"
-        self._names: list[str] | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over their names; the folder is looked up once."""
-        if self._names is None:
-            found = self._folder.iterdir() if self._folder.is_dir() else ()
-            self._names = sorted(path.name for path in found if path.name.startswith("agent-"))
-        return iter(self._names)
-
-    def __getitem__(self, name: str) -> bytes:
-        """Return the content of one of them."""
-        if name not in iter(self):
-            raise KeyError(name)
-        try:
-            return read.read_file(self._folder / name)
-        except LockstitchError:
-            raise KeyError(name) from None
-
-    def __len__(self) -> int:
-        """Return their number."""
-        return sum(1 for _ in self)
 
 
 POSTGRES = ("postgresql:", "postgres:")

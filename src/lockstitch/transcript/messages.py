@@ -296,13 +296,7 @@ class MessageTranscript:
         self.dialect: Dialect = new_dialect(profile.dialect)
         self.view = self.dialect.read(messages)
         self.key = profile.list_key
-        self.paired: PairedCalls = pair_messages(
-            self.view,
-            profile.layout,
-            self.dialect.keys,
-            self.dialect.is_placeholder,
-            self.dialect.same_result,
-        )
+        self.paired: PairedCalls = pair_messages(self.view, profile.layout, self.dialect)
         self.by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
         # marks that are in no message
         self.elsewhere: list[Finding] = []

@@ -24,11 +24,11 @@ from lockstitch.conversation.parts import CALL, RESULT
 from lockstitch.dialects.registry import new_dialect
 from lockstitch.files import read
 from lockstitch.formats.interface import LINES, HealthProof, Transcript
-from lockstitch.formats.repair import findings_in
+from lockstitch.formats.repair import findings_in, parse_file
 from lockstitch.rules import NOTE, Finding
 from lockstitch.sources import operations
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
-from lockstitch.sources.source import Report, Source, parse_file
+from lockstitch.sources.source import Report, Source
 
 # What a look at the end says: nothing is wrong; something may be under way; look at all of it.
 CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL = "healthy", "open", "suspect"
@@ -103,7 +103,7 @@ def view_tail(source: Source, tail: FileTail, data: bytes) -> TailView:
     Its ``start`` counts from the beginning of the file.
     """
     head = tail.head if tail.start else b""
-    transcript = parse_file(source, head + data)
+    transcript = parse_file(source.form, source.kind, source.path, head + data)
     view = view_transcript(transcript, findings_in(source.form, transcript))
     view.start = tail.start + max(view.start - len(head), 0)
     return view

@@ -179,10 +179,6 @@ class Gemini(KeyedDialect):
         key = "function_response" if call.flavor == "function_call" else "functionResponse"
         return Part(RESULT, {key: response}, id=call.id, name=call.name, flavor=key)
 
-    def keys(self, part: Part) -> tuple[str, str]:
-        alias = f"name:{part.name or ''}"
-        return part.id or alias, alias
-
     def result_text(self, part: Part) -> str:
         response = part.raw[part.flavor].get("response")
         if isinstance(response, dict) and len(response) == 1:

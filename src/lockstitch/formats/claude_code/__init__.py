@@ -186,6 +186,10 @@ class ClaudeCode(Format):
             is_aside=is_aside,
         )
 
+    def beside(self, path: str) -> dict[str, str]:
+        folder = Path(path.removesuffix(".jsonl"), "subagents")
+        return {one.name: str(one) for one in sorted(folder.glob("agent-*"))}
+
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
         chain = ClaudeChain(records)
         branches = find_branches(chain) if chain.off or chain.boundary >= 0 else []
@@ -489,22 +493,24 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
     # The last words of every sub-agent that had finished answer the call that started it.
     for name in metas:
         try:
-            meta, _ = read_json(context.beside.get(name, b""))
-        except ValueError:
+            meta, _ = read_json(read.read_file(context.beside[name]))
+        except (LockstitchError, ValueError):
             continue
         call = meta.get("toolUseId") if type(meta) is dict and meta.get("finished") else None
         if type(call) is str and call in called:
-            lines = context.beside.get(name.removesuffix(".meta.json") + ".jsonl", b"")
-            words = _last_words(lines)
+            words = _last_words(context.beside.get(name.removesuffix(".meta.json") + ".jsonl"))
             if words:
                 block = {"type": "tool_result", "tool_use_id": call, "content": words}
                 found.setdefault(call, block)
     return found
 
 
-def _last_words(data: bytes) -> str:
-    """Return the text of the last message of the model in a file."""
-    for line in reversed(data.split(b"\n")):
+def _last_words(path: str | None) -> str:
+    """Return the text of the last message of the model in a file; empty if it cannot be read."""
+    lines: list[bytes] = []
+    with suppress(LockstitchError):
+        lines = read.read_file(path).split(b"\n") if path else []
+    for line in reversed(lines):
         try:
             value, _ = read_json(line)
         except ValueError:

@@ -10,6 +10,7 @@ What the client does was measured with 2.1.325, and is said at the place that fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from functools import cached_property
@@ -18,7 +19,6 @@ from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import Struct
 
-from lockstitch.conversation.json_text import is_index
 from lockstitch.formats.records import Record, can_be_key
 from lockstitch.formats.write_back import RecordTree, TreeNode, TreeWalk
 
@@ -30,6 +30,7 @@ BOUNDARY = "compact_boundary"
 SYNTHETIC = "<synthetic>"
 # The shortest time that the program can write.
 TICK = timedelta(milliseconds=1)
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*(?=-|$)", re.ASCII)
 # Beyond this the client does not take the line before for a parent that is missing (bisected).
 _BRIDGED_SECONDS = 5.0
 
@@ -70,8 +71,8 @@ def derived_uuid(*parts: str) -> str:
 
 def version_of(value: dict[str, Any]) -> tuple[int, ...]:
     """Return the version of the client that wrote a line; empty if it does not say."""
-    steps = str(value.get("version") or "").partition("-")[0].split(".")
-    return tuple(map(int, steps)) if all(map(is_index, steps)) else ()
+    found = _VERSION.match(str(value.get("version") or ""))
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def message_of(value: dict[str, Any]) -> dict[str, Any]:

@@ -478,8 +478,7 @@ def _find_in_other(other: ThreadReading, transcript: Transcript) -> Iterator[Fin
         place = transcript.records[item.record or other.snapshot.head.record].place
         yield new_finding("LS901", place, text)
     for found in repair.plan_history(history, frozenset(), to_write=False).findings:
-        place = repair.place_in_store(found.at, history, transcript)
-        yield structs.replace(found, place=place)
+        yield structs.replace(found, place=repair.place_in_store(found.at, history, transcript))
 
 
 def repair_other(
