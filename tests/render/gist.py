@@ -32,7 +32,7 @@ class Gist:
 def gist(messages: list[Any], dialect: str) -> Gist:
     view = new_dialect(dialect.partition(":")[0])
     read = view.read(messages)
-    threads = pair_messages(read, view.layout, view.keys, view.is_placeholder, view.same_result)
+    threads = pair_messages(read, view.layout, view)
     texts = [
         (message.role, part.text.strip())
         for message in read

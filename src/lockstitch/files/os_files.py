@@ -183,16 +183,8 @@ def swap_names(folder: Folder, new: str, target: str) -> bool:
     Where the file system cannot exchange two names, a second name keeps the old file; where it
     knows no second names either, the old file is gone and the answer is False.
     """
-    if sys.platform == "linux":
-        call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        at = _HERE if folder.handle is None else folder.handle
-        is_named = folder.handle is None
-        names = [os.fsencode(folder.path / n if is_named else n) for n in (new, target)]
-        if call is not None and call(at, names[0], at, names[1], _EXCHANGE) == 0:
-            return True
-        number = ctypes.get_errno()
-        if call is not None and number not in inputs.NOT_OFFERED:
-            raise OSError(number, os.strerror(number), str(folder.path / target))
+    if _exchanged(folder, new, target):
+        return True
     aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
     try:
         folder.link(target, aside)
@@ -207,6 +199,23 @@ def swap_names(folder: Folder, new: str, target: str) -> bool:
     finally:
         folder.remove(aside)
     return True
+
+
+def _exchanged(folder: Folder, one: str, other: str) -> bool:
+    """Exchange two names in one step; False where the file system does not offer that."""
+    if sys.platform != "linux":
+        return False
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    at = _HERE if folder.handle is None else folder.handle
+    names = [os.fsencode(folder.path / n if folder.handle is None else n) for n in (one, other)]
+    if call(at, names[0], at, names[1], _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in inputs.NOT_OFFERED:
+        return False
+    raise OSError(number, os.strerror(number), str(folder.path / other))
 
 
 class WriterWatch(Struct):

@@ -25,15 +25,8 @@ from lockstitch.errors import LockstitchError, Unreadable, UsageError, reason_of
 from lockstitch.files import os_files, read
 from lockstitch.files.backup import replace_with_backup
 from lockstitch.files.replace import Snapshot, snapshot
-from lockstitch.formats.interface import (
-    LINES,
-    Format,
-    Transcript,
-    format_named,
-)
-from lockstitch.formats.records import (
-    SLIM,
-)
+from lockstitch.formats.interface import LINES, Format, Transcript, format_named
+from lockstitch.formats.records import SLIM
 from lockstitch.formats.repair import RepairPlan, findings_in, parse_file
 from lockstitch.repair.draft import Change
 from lockstitch.rules.rule import Finding, is_broken
@@ -241,12 +234,7 @@ class Source(Struct, frozen=True):
         backup, replaced = replace_with_backup(before, data, run, details)
         kept = str(backup.file)
         if not replaced.carried:
-            # Programs resume the session that was used last, so it stays as old as it was: but for
-            # a millisecond, so that whoever remembers the time sees the change.
-            later = before.mtime_ns + 1_000_000
-            follows = os.utime not in os.supports_follow_symlinks
-            with suppress(OSError):
-                os.utime(before.path, ns=(later, later), follow_symlinks=follows)
+            _keep_time(before)
         return kept, replaced.carried
 
 
@@ -282,6 +270,17 @@ def paused_collection() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def _keep_time(before: Snapshot) -> None:
+    """Let a session stay as old as it was: programs resume the one that was used last.
+
+    It gets a time one millisecond later, so that whoever remembers the old one sees the change.
+    """
+    later = before.mtime_ns + 1_000_000
+    follows = os.utime not in os.supports_follow_symlinks
+    with suppress(OSError):
+        os.utime(before.path, ns=(later, later), follow_symlinks=follows)
 
 
 POSTGRES = ("postgresql:", "postgres:")
