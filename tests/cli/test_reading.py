@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockstitch.cli.heal import read_document
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.sources.lists import read_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

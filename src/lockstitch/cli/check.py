@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
-import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.heal import MessageDocument, input_names, limits_as_errors, read_document
+from lockstitch.cli.heal import input_names
 from lockstitch.cli.options import (
     DIALECT,
     FORMAT,
@@ -27,11 +26,10 @@ from lockstitch.cli.render import STDIN
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions, finding_lines
 from lockstitch.cli.targets import find_sessions, last_used_session, name_threads, survey_of
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, describe_bug
-from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.rules import NOTE
 from lockstitch.sources.source import OWN, Report, Survey, pasted
-from lockstitch.sources.targets import resolve_whole, stores_below, unknown_program
+from lockstitch.sources.targets import resolve_whole, stores_below
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import several
 
@@ -150,7 +148,7 @@ def check_target(
     form, session = request.form, request.session
     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
     is_list = request.dialect is not None or (request.model is not None and form is None)
-    found: Sequence[Source] | None
+    found: Sequence[Source]
     try:
         whole = None if is_folder else resolve_whole(target, form, session)
         if whole is not None:
@@ -158,72 +156,24 @@ def check_target(
         elif form == OWN:
             found = stores_below(target) if is_folder else []
         else:
-            found = None if is_list else find_sessions(target, form, session)
-            if found is not None and is_folder and form is None:
+            found = find_sessions(target, form, session, is_list=is_list)
+            if is_folder and form is None and not is_list:
                 found = [*stores_below(target), *found]
     except (Unreadable, UsageError) as error:
         yield Report(public(target), form, error=error.message_with_session)
         return
-    if found is None:
-        yield check_list(target, request.dialect, request.model)
-        return
     if not found:
         what = "it is a folder that holds" if is_folder else "it holds"
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
-    is_only = len(found) == 1 and found[0].error is None and not is_folder
+    is_only = len(found) == 1 and found[0].error is None and whole is None and not is_folder
     for source in found:
         try:
             for report in source.reports(survey):
                 if is_only:
-                    report.target = public(target)
+                    report.target = target
                 yield report
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
             yield Report(public(source.path), source.format, error=describe_bug(error))
-
-
-def check_list(target: str, dialect: str | None, model: str | None) -> Report:
-    """Read and check one message list; what cannot be read becomes a report with an error."""
-    from lockstitch.formats.plain import doubt_of
-
-    try:
-        document = read_document(target)
-        with limits_as_errors():
-            if document.requests:
-                return _check_requests(document, dialect, model)
-            like = "" if dialect else doubt_of(document.value)
-            if like:
-                return Report(target, error=unknown_program(like))
-            dialect = confirm_dialect(document.value, dialect)
-            findings = lockstitch.check(document.value, dialect, model=model)
-    except (Unreadable, UsageError) as error:
-        return Report(target, error=str(error))
-    count = document.messages
-    return Report(
-        target, "list", messages=count, reachable=count, dialect=dialect, findings=findings
-    )
-
-
-def _check_requests(document: MessageDocument, dialect: str | None, model: str | None) -> Report:
-    """Check a file of which every line is a request."""
-    from lockstitch.formats.plain import Requests, dialect_in
-
-    like = "" if dialect else Requests().doubt(document.value)
-    if like:
-        return Report(document.target, error=unknown_program(like))
-    dialect = dialect or dialect_in(document.value)
-    findings = [
-        structs.replace(found, place=f"{line}.{found.place}")
-        for line, body in document.requests
-        for found in lockstitch.check(body, dialect, model=model)
-    ]
-    return Report(
-        document.target,
-        "requests",
-        messages=sum(len(messages_of(body)) for _, body in document.requests),
-        reachable=len(document.requests),
-        dialect=dialect,
-        findings=findings,
-    )
 
 
 COMMAND = Command(

@@ -12,6 +12,7 @@ from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import replace
 from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
+from lockstitch.formats.interface import DOCUMENT
 from lockstitch.formats.records import read_json
 from lockstitch.sources.source import (
     DATABASES,
@@ -121,10 +122,15 @@ def _files_of(target: str) -> list[str | int]:
     return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
 
 
-def find_sessions(target: str, form: str | None, session: str | None) -> list[Source] | None:
-    """Return the sessions that a target names; None if it is one list, one request, or unclear."""
-    if target == STDIN or (form is None and _starts_as_list(target)):
-        return None
+def find_sessions(
+    target: str, form: str | None, session: str | None, *, is_list: bool = False
+) -> list[Source]:
+    """Return the sessions that a target names, or the one list that it is, as far as one can tell.
+
+    ``is_list`` says that a person called it one.
+    """
+    if is_list or target == STDIN or (form is None and _starts_as_list(target)):
+        return [_list_source(target)]
     try:
         return resolve_sources(target, format=form, session=session)
     except UnknownFormat as error:
@@ -133,8 +139,14 @@ def find_sessions(target: str, form: str | None, session: str | None) -> list[So
         is_base = is_base or _read_head(target, 16).startswith((MAGIC, ZSTD_MAGIC))
         # what looks like nothing is read once more, by who can say where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
-            return None
+            return [_list_source(target)]
         raise
+
+
+def _list_source(target: str) -> Source:
+    from lockstitch.sources.lists import ListSource
+
+    return ListSource(target, "list", DOCUMENT)
 
 
 def _starts_as_list(target: str) -> bool:
