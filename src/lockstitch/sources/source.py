@@ -127,10 +127,9 @@ class Source(Struct, frozen=True):
         """Read the session, once, and parse it; ``search`` looks into all that a database has."""
         if self.error is not None:
             raise Unreadable(self.error)
-        before = snapshot(self.path, follow_symlinks=follow_symlinks)
+        form, before = self.form, snapshot(self.path, follow_symlinks=follow_symlinks)
         with paused_collection():
-            transcript = parse_file(self.form, self.kind, self.path, before.data)
-        return Opened(self, transcript, before)
+            return Opened(self, parse_file(form, self.kind, self.path, before.data), before)
 
     def glance(self) -> Opened:
         """Read the session for a check only: of a large file no more than a check needs."""
