@@ -273,9 +273,9 @@ def sources_in_server(url: str) -> list[ManySource]:
 
 def _threads_source(url: str, session: str | None) -> ManySource:
     with psycopg_hint():
-        from lockstitch.sources.threads import ThreadsSource  # noqa: PLC0415 - needs an extra
+        from lockstitch.sources.threads import ServerThreads  # noqa: PLC0415 - needs an extra
 
-        return ThreadsSource(url, LANGGRAPH, "postgresql", session)
+        return ServerThreads(url, LANGGRAPH, "postgresql", session)
 
 
 def own_source(target: str, session: str | None) -> ManySource:

@@ -104,7 +104,7 @@ class ThreadSource(Source, frozen=True):
             return _store_plan(ThreadReader(database, home), database, home, plan, run), 0
 
 
-class ThreadsSource(ManySource, frozen=True):
+class ServerThreads(ManySource, frozen=True):
     """The threads in a PostgreSQL, or those of one name; the path is the address of its database.
 
     A repair adds a checkpoint to a thread, and is noted in a table beside them.
@@ -115,7 +115,7 @@ class ThreadsSource(ManySource, frozen=True):
 
     def __repr__(self) -> str:
         """Show the address without secrets."""
-        return f"ThreadsSource({public(self.path)!r}, {self.session!r})"
+        return f"ServerThreads({public(self.path)!r}, {self.session!r})"
 
     def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
         try:
