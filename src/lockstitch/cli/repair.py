@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 
     from lockstitch.formats.repair import RepairPlan
     from lockstitch.rules import Finding
-    from lockstitch.sources.source import Opened
 
 # So many places are named one by one.
 _MOST_BACKUPS = 3
@@ -273,13 +272,21 @@ def _repair_one(
             return outlook
         plan = operations.plan_session(session, options)
         outlook = operations.preview_plan(session, plan)
+
+        def show(*, is_done: bool) -> None:
+            if not request.as_json:
+                keeps = "kept with the backup" if is_done else "to be kept with the backup"
+                keeps = keeps if output is None else "stays in the original only"
+                difference = plan if request.diff else None
+                _show_repaired(label, outlook, keeps, is_done=is_done, difference=difference)
+
         if not plan.changed or request.diff:
-            _show_plan(label, session, plan, request, is_done=False)
+            show(is_done=False)
             return outlook
         if output is not None:
             data = operations.encode_copy(session, plan, output)
             write_copy(output, data, source.path, force=request.force)
-            _show_plan(label, session, plan, request, is_done=True)
+            show(is_done=True)
             outlook.is_written = True
             return outlook
         # Asked before anything is shown, so that nothing is shown as done that is then refused;
@@ -287,7 +294,7 @@ def _repair_one(
         if source.session is not None or not request.yes:
             source.require_closed(session, operations.COPY, is_named=request.session is not None)
         if not request.yes:
-            _show_plan(label, session, plan, request, is_done=False)
+            show(is_done=False)
             if not prompt.wants(lambda: _show_difference(label, plan)):
                 return outlook
         try:
@@ -303,31 +310,35 @@ def _repair_one(
         if had_gone_on:
             terminal.note("The session was continued meanwhile; it was read and repaired again.")
         if request.yes:
-            _show_plan(label, session, plan, request, is_done=True)
+            show(is_done=True)
         return done
 
 
-def _show_plan(
-    name: str, session: Opened, plan: RepairPlan, request: RepairRequest, *, is_done: bool
+def _show_repaired(
+    name: str, done: Repaired, keeps: str, *, is_done: bool, difference: RepairPlan | None = None
 ) -> None:
-    """Print what was done, or what would be, and say which of the two it is."""
-    if request.as_json:
-        return
-    if plan.changes and not is_done:
-        terminal.note(f"{render.target_name(name)}: {render.PLANNED}")
-    if request.diff:
-        _show_difference(name, plan)
-    for line in render.describe_changes(name, plan.changes, is_done=is_done):
-        terminal.note(line)
-    where = "kept with the backup" if is_done else "to be kept with the backup"
-    where = where if request.output is None else "stays in the original only"
-    for kept in plan.quarantine:
-        terminal.note(render.describe_quarantined(name, kept, where))
-    dialect = str(session.transcript.history.dialect)
-    for found in plan.remaining:
-        terminal.note(render.describe_finding(name, dialect, found))
-    for note in plan.before.notes:
-        terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
+    """Print what was done to a session, or what would be, and say which of the two it is.
+
+    ``keeps`` says where what had to go is kept; with a plan, its ``difference`` is shown, too.
+    """
+    report, shown = done.report, render.target_name(name)
+    if report.error is not None:
+        terminal.complain(f"{shown}: {report.error}")
+    if not done.went_on:
+        if done.changes and not is_done:
+            terminal.note(f"{shown}: {render.PLANNED}")
+        if difference is not None:
+            _show_difference(name, difference)
+        for line in render.describe_changes(name, done.changes, is_done=is_done):
+            terminal.note(line)
+        for kept in done.quarantine:
+            terminal.note(render.describe_quarantined(name, kept, keeps))
+    for found in report.findings if done.went_on else done.remaining:
+        terminal.note(render.describe_finding(name, str(report.dialect), found))
+    for note in report.notes:
+        terminal.note(f"{shown}: note: {terminal.escape_controls(note)}")
+    if done.went_on:
+        terminal.note(f"{shown}: went on meanwhile; it was left alone")
 
 
 def _show_difference(name: str, plan: RepairPlan) -> None:
@@ -462,7 +473,8 @@ def _repair_whole(source: ManySource, request: RepairRequest) -> int:
     def shown() -> Iterator[dict[str, Any]]:
         for one in tally.count(repairs):
             if not request.as_json:
-                _show_repaired(one, source.keeps)
+                name = render.report_name(one.report)
+                _show_repaired(name, one, source.keeps, is_done=one.is_written)
             yield _json_fields(one)
 
     for piece in render.stream_json(shown()):
@@ -482,28 +494,6 @@ def _repair_whole(source: ManySource, request: RepairRequest) -> int:
     if tally.failed:
         return FAILED
     return FINDINGS if is_broken([*tally.left.values()]) else CLEAN
-
-
-def _show_repaired(done: Repaired, keeps: str) -> None:
-    """Print what was done to one of many sessions, or what would be."""
-    report = done.report
-    name = render.report_name(report)
-    shown = render.target_name(name)
-    if report.error is not None:
-        terminal.complain(f"{shown}: {report.error}")
-    if not done.went_on:
-        if done.changes and not done.is_written:
-            terminal.note(f"{shown}: {render.PLANNED}")
-        for line in render.describe_changes(name, done.changes, is_done=done.is_written):
-            terminal.note(line)
-        for kept in done.quarantine:
-            terminal.note(render.describe_quarantined(name, kept, keeps))
-    for found in report.findings if done.went_on else done.remaining:
-        terminal.note(render.describe_finding(name, str(report.dialect), found))
-    for note in report.notes:
-        terminal.note(f"{shown}: note: {terminal.escape_controls(note)}")
-    if done.went_on:
-        terminal.note(f"{shown}: went on meanwhile; it was left alone")
 
 
 COMMAND = Command(
