@@ -85,6 +85,22 @@ def test_a_page_of_scripts_and_escapes_does_nothing() -> None:
     assert read(page).text.count("<script>alert(1)</script>") >= 7
 
 
+def test_what_the_provider_ran_stands_under_no_call_of_ours() -> None:
+    served = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}}
+    outcome = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": "four"}
+    told = [
+        {"role": "assistant", "content": [served, *claude.call("t1")]},
+        {"role": "user", "content": claude.result("t1", "[1, 2]")},
+        {"role": "assistant", "content": [outcome]},
+        {"role": "assistant", "content": [served, outcome]},
+    ]
+    page = write_document("markdown", "T", "f", told, "anthropic").decode()
+    assert page.index("[1, 2]") < page.index("a result by the provider") < page.index("four")
+    # right behind its own call it stands under that
+    assert page.count("a result by the provider") == 1
+    assert page.count("four") == 2
+
+
 @given(st.text())
 def test_no_text_becomes_more_than_text(text: str) -> None:
     harmless(write_document("html", text, text, talk(text), "anthropic"))

@@ -95,7 +95,7 @@ _NOT_ARGUMENTS = frozenset(
 _DEEPEST = 4
 # What a part has for a terminal only: where a result came from, the code of what is broken in a
 # title, the id of a call, a finding, how far it is indented, and whether it was said before.
-_HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title"})
+_HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title", "served"})
 
 ShownPart = dict[str, Any]
 
@@ -374,11 +374,11 @@ class MessageTranscript:
         elif part.kind == MEDIA:
             yield text_part(describe_media(part), message.role)
         elif part.kind == SERVER_CALL:
-            yield call_part(self.dialect, part, "by the provider")
+            yield {**call_part(self.dialect, part, "by the provider"), "served": part.id}
         elif part.kind == SERVER_RESULT:
             inner = part.raw.get("toolResult", part.raw)
             text = as_text(inner.get("content") if isinstance(inner, dict) else inner)
-            yield answer_part("result by the provider", text)
+            yield {**answer_part("result by the provider", text), "served": part.id}
         elif part.kind == BROKEN:
             yield note_part(f"[unreadable: {part.flavor}]", is_warning=True)
         elif part.flavor not in _TWINS:
@@ -443,9 +443,14 @@ def _has_failed(raw: Any) -> bool:
 def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
     """Put what closes a call into it, and marks to what they are of."""
     found: list[ShownPart] = []
+    served = None
     for part in parts:
         last = found[-1] if found else None
-        if part["kind"] == "answer" and last is not None and last["kind"] == "call":
+        # what came back for a call of the provider's own may stand behind another call
+        is_its_own = part.get("served") == served
+        served = served if part["kind"] == "mark" else part.get("served")
+        is_answer = part["kind"] == "answer" and is_its_own
+        if is_answer and last is not None and last["kind"] == "call" and "result" not in last:
             last["state"] = part.pop("state")
             del part["kind"]
             last["result"] = _without_hints(part)
