@@ -193,6 +193,18 @@ def a_line_that_only_gets_another_parent_keeps_its_spelling(life: Life, case: Ca
 
 
 @each.check
+def a_field_that_is_said_to_be_updated_is_another_one(life: Life, case: Case) -> None:
+    mended = {uuid: line for line in life.mended[str(case)].split(b"\n") if (uuid := _uuid(line))}
+    lines = case.data.split(b"\n")
+    for edit in life.report(life.repair, case)["edits"]:
+        number, field, *_ = [*edit["place"].split("."), ""]
+        line = lines[int(number) - 1] if number.isdigit() else b""
+        if edit["note"].startswith("the record was updated") and _uuid(line) in mended:
+            old, new = (json.loads(one).get(field) for one in (line, mended[str(_uuid(line))]))
+            assert old != new, edit
+
+
+@each.check
 def old_clients_see_no_less_than_before(life: Life, case: Case) -> None:
     seen = oracle.marks(case.data, naive=True) & set(case.history)
     assert seen - oracle.marks(life.mended[str(case)], naive=True) == set()

@@ -223,10 +223,11 @@ def test_what_is_put_in_front_takes_no_place_of_what_comes_later() -> None:
     odd = say("g1", "I do.", call("c1", response("gone", "precious")))
     done = mend(FORM, joined(HEAD, odd, TURN[2]))
     assert done.remaining == []
-    assert [value["id"] for value in done.values[2:]] == ["g1", "g2"]
-    answer, text = done.values[2]["toolCalls"][0]["result"]
+    # the program sends a call's result as one content, in which only responses are accepted
+    [answer] = done.values[2]["toolCalls"][0]["result"]
     assert answer["functionResponse"]["id"] == "c1"
-    assert "precious" in text["text"]
+    assert "precious" in done.values[3]["content"][0]["text"]
+    assert [done.values[2]["id"], done.values[3]["type"], done.values[4]] == ["g1", "user", TURN[2]]
 
 
 def test_a_message_of_which_nothing_is_left_keeps_its_record() -> None:

@@ -480,3 +480,13 @@ def test_rolling_back_to_nothing_keeps_a_compaction() -> None:
     done = mend(FORM, joined(*lines), strategy="rollback")
     assert "compaction" in [value["type"] for value in done.values]
     assert is_chain(done)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_result_of_a_call_that_gets_an_id_names_its_tool(answered: bool) -> None:
+    odd = {**call("c1"), "id": {}}
+    rest = [result("c9"), model(text("Built."))] if answered else [model(text("Built."))]
+    done = mend(FORM, joined(*chain(user("Build it."), model(text("I do."), odd), *rest)))
+    assert done.remaining == []
+    results = [one["message"] for one in done.values[1:] if one["message"]["role"] == "toolResult"]
+    assert {one["toolName"] for one in results} == {"bash"}

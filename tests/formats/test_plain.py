@@ -259,3 +259,19 @@ def test_a_trajectory_is_mended_in_its_own_spelling() -> None:
     assert (fresh["role"], fresh["tool_call_ids"]) == ("tool", ["c1"])
     assert "tool_call_id" not in fresh
     assert data[: data.index(b'"List."')] == done.data[: data.index(b'"List."')]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"model": "gpt-5.2", "input": "Hello"}],
+        [{"prompt": "Hello", "text": "a"}],
+        [{"level": "info", "msg": "started"}, {"level": "info", "msg": "done"}],
+    ],
+)
+def test_what_a_person_calls_a_list_and_is_none_is_left_alone(values: list[Json]) -> None:
+    data = joined(*values)
+    done = mend(FORM, data)
+    assert done.data == data
+    assert done.before.sealed
+    assert done.codes

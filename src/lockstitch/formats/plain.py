@@ -59,6 +59,7 @@ _REQUEST = frozenset(
         *("generationConfig", "inferenceConfig", "anthropic_version", "temperature"),
     }
 )
+_NO_MESSAGE = "nothing in it can be told to be a message, so a repair changes nothing"
 # For a list that says nothing of its dialect, where that is asked for or left by a repair.
 _USUAL = OPENAI_CHAT
 
@@ -114,7 +115,12 @@ class PlainList(Format):
             view.role == USER and not any(part.kind == RESULT for part in view.parts)
             for view in views
         )
-        return Transcript(context, records, history, turns=turns, state=(homes, stored))
+        transcript = Transcript(context, records, history, turns=turns, state=(homes, stored))
+        values = [value for value in stored if type(value) is dict]
+        if values and not any(self.is_record(value) or "parts" in value for value in values):
+            # a person said that it is a list of messages, and nothing in it says so
+            transcript.sealed, transcript.notes = True, [_NO_MESSAGE]
+        return transcript
 
     def sorting(self, transcript: Transcript) -> Sorting:
         """Return the summary of an earlier compaction, known by its label."""

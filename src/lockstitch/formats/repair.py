@@ -261,7 +261,7 @@ def place_in_store(place: Place, history: History, transcript: Transcript) -> Pl
     if record.kind != DOCUMENT:
         line = record.place
         home: Path = (int(line),) if line.isdecimal() else Place.parse(line).steps
-        return Place((*home, *(step for step in path if step != "")))
+        return Place(tuple(step for step in (*home, *path) if step != ""))
     index = place.message
     if index is not None and not place.path and index < len(history.paths):
         # a message as a whole: its own path in the document, without that of its first part
@@ -441,6 +441,10 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
         fields = [str(path[0]) for path in paths if type(now.value[path[0]]) not in (dict, list)]
         if not fields or len(fields) < len(now.amended):
             fields = [edit.place for edit in diff(record.value, now.value)]
+        elif type(record.value) is dict:
+            # it may have been amended twice, and be what it was
+            old = record.value
+            fields = [name for name in fields if name not in old or old[name] != now.value[name]]
         for name in fields:
             note = "the record was updated to match the other changes"
             place = f"{record.place}.{name}"

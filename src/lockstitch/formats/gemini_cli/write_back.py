@@ -263,15 +263,15 @@ class GeminiWriteBack:
     def _can_hold(self, before: Part, place: ChatPlace, part: Part, role: str) -> bool:
         """Whether what a part became can stand where it stood.
 
-        Nobody's words become another's; a call's record holds a call, and what is all of its
-        result is a response, or has to make room for one.
+        Nobody's words become another's; a call's record holds a call, and its result responses
+        only: the program sends them as one content, in which the provider takes nothing else.
         """
         if self.roles[id(before)] != role:
             return False
         match place.path[len(self._owner(place).path) :]:
             case ("toolCalls", _):
                 return "functionCall" in part
-            case ("toolCalls", _, "result"):
+            case ("toolCalls", _, "result", *_):
                 return "functionResponse" in part
         return True
 

@@ -412,15 +412,6 @@ class PiSession:
                         found[wire_id(name)] = name
         return found
 
-    def names(self) -> dict[str, Any]:
-        """Return, by the id on the wire, the tool that a call names."""
-        return {
-            str(block.get("id")): block.get("name")
-            for message in self.history.messages
-            for block in message["content"]
-            if block.get("type") == "tool_use"
-        }
-
 
 def is_result(block: Block) -> bool:
     """Whether a block is a result."""

@@ -61,7 +61,8 @@ class PiWriteBack:
         self.data = transcript.context.data
         self.session: PiSession = transcript.state
         self.ids = self.session.ids()
-        self.names = self.session.names()
+        # the tools of the calls, by the id that is sent
+        self.names: dict[str, Any] = {}
         self.homes: dict[int, list[tuple[int, Path]]] = {}
         for home in self.session.kept.values():
             self.homes.setdefault(home[0], []).append(home)
@@ -71,6 +72,10 @@ class PiWriteBack:
     def write_back(self, repaired: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
         """Return the records of the file in which the conversation is the repaired one."""
         session = self.session
+        blocks = [block for sourced in repaired for _, block in sourced.parts]
+        self.names = {
+            str(b.get("id")): b.get("name") for b in blocks if b.get("type") == "tool_use"
+        }
         units = [unit for sourced in repaired for unit in self._units(sourced)]
         # What is new is like the old entry before it, or like the first that there is.
         old = (unit.number for unit in units if not unit.is_new)
