@@ -38,6 +38,7 @@ from lockstitch.dialects.registry import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE
+from lockstitch.rules.rule import several
 from lockstitch.sources.source import OWN, Report, pasted
 from lockstitch.sources.targets import (
     LANGGRAPH,
@@ -48,7 +49,6 @@ from lockstitch.sources.targets import (
     unknown_program,
 )
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -48,6 +48,7 @@ from lockstitch.errors import (
 from lockstitch.files import backup
 from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.operations import Repaired
 from lockstitch.sources.source import (
@@ -71,7 +72,6 @@ from lockstitch.sources.targets import (
     session_paths,
 )
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

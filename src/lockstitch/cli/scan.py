@@ -31,6 +31,7 @@ from lockstitch.cli.terminal import (
     text_width,
 )
 from lockstitch.errors import LockstitchError
+from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.listing import (
     BROKEN,
@@ -48,7 +49,7 @@ from lockstitch.sources.listing import (
 from lockstitch.sources.source import DATABASES, OWN, Report, is_postgres, may_hold_many, pasted
 from lockstitch.sources.targets import look_into, searched_folders, session_paths
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

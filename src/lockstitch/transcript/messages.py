@@ -75,7 +75,8 @@ from lockstitch.journal.state import (
 )
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
-from lockstitch.transcript import several, size, utc_time
+from lockstitch.rules.rule import several
+from lockstitch.transcript import size, utc_time
 
 if TYPE_CHECKING:
     from lockstitch.stored import Journal

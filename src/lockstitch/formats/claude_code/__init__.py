@@ -74,6 +74,7 @@ from lockstitch.formats.interface import LOST as AGAINST_WILL
 from lockstitch.formats.records import DecodeLine, Record, as_str, read_json
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")
@@ -463,7 +464,7 @@ def _add_queued(history: History, chain: ClaudeChain, numbers: Sequence[int]) ->
 
 def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
     line = chain.records[branch.top].place
-    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    turns = several(branch.turns, "turn")
     deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "

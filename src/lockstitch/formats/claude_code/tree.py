@@ -50,6 +50,7 @@ from lockstitch.formats.records import SLIM, encode_record, read_json, record_by
 from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 # Kinds of faults, in the order in which they are repaired.
 COPY = "copy"
@@ -123,7 +124,7 @@ def find_faults(
         if branch.kind == GAP:
             continue
         at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
-        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        turns = several(branch.turns, "turn")
         text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
         faults.append(_fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch))
     addressed = [n for n in chain.order if "sourceToolAssistantUUID" in chain.values[n]]
@@ -568,7 +569,7 @@ class ClaudeTreeRepair(TreeRepair):
     def _splice(self, branch: OffBranch, *, all_late: bool) -> None:
         """Put a branch back; ``all_late`` moves all its lines to where it belongs."""
         chain, code = self.chain, _CODES[branch.kind]
-        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        turns = several(branch.turns, "turn")
         self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
         if branch.kind == END and chain.overruled is not None:
             named = chain.named_leaf[0]
