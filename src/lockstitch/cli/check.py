@@ -34,7 +34,7 @@ from lockstitch.cli.targets import (
     read_shard,
 )
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar, describe_bug
-from lockstitch.dialects.registry import confirm_dialect, messages_of
+from lockstitch.dialects.recognize import confirm_dialect, messages_of
 from lockstitch.errors import LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.postgres import Shard
 from lockstitch.rules import NOTE

@@ -16,7 +16,7 @@ from lockstitch.cli.options import DIALECT, JSON, MODEL, OVERWRITE, Command, Ope
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump, member_spans, replace_items
-from lockstitch.dialects.registry import confirm_dialect
+from lockstitch.dialects.recognize import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files.read import read_file, read_stream, reading_errors
 

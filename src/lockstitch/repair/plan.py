@@ -31,8 +31,8 @@ from lockstitch.conversation.parts import (
 from lockstitch.conversation.sdk_objects import FromPlain, is_plain, to_plain
 from lockstitch.dialects.base import scrub
 from lockstitch.dialects.fast import Excerpt, encoded_size, narrow
-from lockstitch.dialects.profiles import profile_named, traits_of
-from lockstitch.dialects.registry import dialect_of, new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named, traits_of
+from lockstitch.dialects.recognize import dialect_of
 from lockstitch.errors import UsageError
 from lockstitch.repair import content, identity, pairing, reasoning, turns
 from lockstitch.repair import content as media

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects import OPENAI_RESPONSES
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
 from lockstitch.files.os_files import SessionUser, writers_of_file
