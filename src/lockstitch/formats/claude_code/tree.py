@@ -128,8 +128,11 @@ def find_faults(
         text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
         faults.append(_fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch))
     addressed = [n for n in chain.order if "sourceToolAssistantUUID" in chain.values[n]]
-    if addressed:
-        faults += _misaddressed_results(chain, addressed)
+    order = chain.order if addressed else ()
+    calls = {name for n in order for name in call_ids_in(chain.values[n])}
+    loose = [n for n in addressed if answered_in(chain.values[n]).isdisjoint(calls)]
+    if loose:
+        faults += _misaddressed_results(chain, loose)
     if evidence:
         faults += _displaced_results(chain, evidence)
     if chain.leaf is not None:
@@ -275,14 +278,13 @@ def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
 
 
 def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterator[Fault]:
-    """Find results that fit no call, but whose record names the record of an open one."""
-    calls = {name for n in chain.order for name in call_ids_in(chain.values[n])}
+    """Find those of the records whose results fit no call that name the record of an open one."""
     answered = chain.results_on(chain.order)
     for number in numbers:
         value = chain.values[number]
         source = chain.graph.by_id.get(str(value["sourceToolAssistantUUID"]))
         results = results_in(value)
-        if source is None or len(results) != 1 or answered_in(value) & calls:
+        if source is None or len(results) != 1:
             continue
         named = [call.get("id") for call in calls_in(chain.values[source.number])]
         if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
