@@ -51,7 +51,7 @@ class Excerpt(Struct):
     ids: frozenset[str] = frozenset()
 
 
-class Receiver(Protocol):
+class ReceiverLimits(Protocol):
     """What a quick look has to know of a profile: its name within the dialect, and a limit."""
 
     @property
@@ -65,7 +65,7 @@ class Receiver(Protocol):
 
 def narrow(
     dialect: Dialect,
-    receiver: Receiver,
+    receiver: ReceiverLimits,
     raw: Sequence[Any],
     *,
     with_ends: bool = False,
