@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lockstitch.cli.heal import read_document
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.sources.lists import ListSource, read_document
+from lockstitch.sources.source import Survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,3 +151,15 @@ def test_jsonl_with_a_single_message(saved: Callable[..., Path]) -> None:
 )
 def test_messages_are_counted(saved: Callable[..., Path], value: Any, messages: int) -> None:
     assert read_document(str(saved(value))).messages == messages
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_a_list_is_a_source_like_any_other(tmp_path: Path, lines: bool) -> None:
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    path = tmp_path / "list.json"
+    whole = json.dumps(messages)
+    path.write_text("\n".join(map(json.dumps, messages)) if lines else whole, encoding="utf-8")
+    source = ListSource(str(path), "list", "document")
+    assert source.open().transcript.history.messages == messages
+    [report] = source.reports(Survey(dialect="openai-chat"))
+    assert (report.status, report.messages, report.dialect) == ("ok", 2, "openai-chat")

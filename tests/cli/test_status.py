@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-import lockstitch as library
 from lockstitch import cli
+from lockstitch.sources import lists
 
 LOCKSTITCH = [sys.executable, "-m", "lockstitch"]
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -160,7 +160,7 @@ def test_a_bug_is_named_without_message_content(
     def fail(*_: object, **__: object) -> None:
         raise KeyError("the user's secret")
 
-    monkeypatch.setattr(library, "check", fail)
+    monkeypatch.setattr(lists, "check_list", fail)
     assert cli.run(["check", str(saved(clean))]) == 2
     said = capsys.readouterr().err
     assert "internal error: KeyError at " in said

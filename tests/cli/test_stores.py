@@ -234,6 +234,30 @@ def test_repair_says_that_there_is_nothing_to_do(here: Any, store: str) -> None:
         assert (done.returncode, done.stderr) == (0, b"All clean.\n")
 
 
+def test_every_damaged_session_is_repaired_and_the_way_back_is_named(here: Any, store: str) -> None:
+    for session in ("small", "ticket-42"):
+        damage(store, session, 2)
+    done = here("repair", "--yes", store, "--json")
+    assert done.returncode == 0
+    repaired = json.loads(done.stdout)["sessions"]
+    assert [(one["session"], one["outcome"], one["backup"]) for one in repaired] == [
+        ("small", "repaired", "small.damaged-1"),
+        ("ticket-42", "repaired", "ticket-42.damaged-1"),
+    ]
+    assert b"Repaired 2 of 2 sessions." in done.stderr
+    for one in repaired:
+        undo = f"To undo it: lockstitch undo {addresses.public(store)} --session {one['session']}"
+        assert undo.encode() in done.stderr
+        assert here("undo", "--yes", store, "--session", one["session"]).returncode == 0
+    assert here("check", store).returncode == 1
+
+
+def test_a_branch_is_no_part_of_a_store(here: Any, store: str) -> None:
+    done = here("repair", store, "--branch", "3", "-o", "other.jsonl")
+    assert done.returncode == 2
+    assert b"--branch is for the sessions of other programs" in done.stderr
+
+
 @every
 def test_a_damaged_session_is_repaired_and_taken_back(here: Any, store: str) -> None:
     damage(store, "ticket-42", 7)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.cli.heal import MessageDocument, encode_document
+from lockstitch.sources.lists import MessageDocument, encode_document
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12) | st.just("\ud83d")
 values = st.recursive(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
-import lockstitch
 from lockstitch.cli import render, terminal
-from lockstitch.cli.heal import MessageDocument, input_names, limits_as_errors, read_document
+from lockstitch.cli.heal import input_names
 from lockstitch.cli.options import (
     DIALECT,
     FORMAT,
@@ -25,33 +24,19 @@ from lockstitch.cli.options import (
 )
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions, finding_lines
-from lockstitch.cli.targets import (
-    ThreadScope,
-    find_sessions,
-    last_used_session,
-    own_stores_below,
-    process_threads,
-    read_shard,
-)
-from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, ProgressBar, describe_bug
-from lockstitch.dialects.recognize import confirm_dialect, messages_of
-from lockstitch.errors import LockstitchError, Unreadable, UsageError
-from lockstitch.formats.langgraph.postgres import Shard
+from lockstitch.cli.targets import find_sessions, last_used_session, name_threads, survey_of
+from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, describe_bug
+from lockstitch.errors import Unreadable, UsageError
 from lockstitch.rules import NOTE
 from lockstitch.rules.rule import several
-from lockstitch.sources.source import OWN, Report, pasted
-from lockstitch.sources.targets import (
-    LANGGRAPH,
-    SESSIONS,
-    STORE,
-    THREADS,
-    classify,
-    unknown_program,
-)
+from lockstitch.sources.source import OWN, Report, Survey, pasted
+from lockstitch.sources.targets import resolve_whole, stores_below
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lockstitch.sources.source import Source
 
 # For so many targets at most, the command that repairs them is named.
 _MOST_DUE = 3
@@ -81,14 +66,14 @@ def run(request: CheckRequest) -> int:
     if request.newest:
         target, session = last_used_session(next(iter(request.targets), None), request.session)
         request = structs.replace(request, targets=[target], session=session)
-    shard = Shard()
-    if request.shard is not None:
-        of_threads = all(classify(one, request.form) == THREADS for one in request.targets)
-        shard = read_shard(request.shard, request.targets, request.session, of_threads)
+    part, targets = request.shard, request.targets
+    are_threads = part is not None and name_threads(targets, request.form, request.session)
+    survey = survey_of(request.workers, part, targets, are_threads=are_threads)
+    survey = structs.replace(survey, dialect=request.dialect, model=request.model)
     checked = (
         report
         for target in input_names(request.targets)
-        for report in check_target(target, request, shard)
+        for report in check_target(target, request, survey)
     )
     tally = CheckTally()
     counted = tally.count(options.select_findings(checked))
@@ -157,115 +142,38 @@ class CheckTally(Struct):
 def check_target(
     target: str,
     request: CheckRequest = CheckRequest(),  # noqa: B008 - frozen
-    shard: Shard = Shard(),  # noqa: B008 - the same
+    survey: Survey = Survey(),  # noqa: B008 - the same
 ) -> Iterator[Report]:
     """Check one target: every session in it, or the message list that it is."""
     form, session = request.form, request.session
+    is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
+    is_list = request.dialect is not None or (request.model is not None and form is None)
+    found: Sequence[Source]
     try:
-        is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-        kind = SESSIONS if is_folder else classify(target, form)
-        if kind == STORE:
-            yield from check_own_store(target, request)
-            return
-        if kind == THREADS:
-            yield from check_threads(target, ThreadScope(request.workers, session, shard))
-            return
-        own = own_stores_below(target) if is_folder and form in (None, OWN) else []
-        is_list = request.dialect is not None or (request.model is not None and form is None)
-        found = None if is_list else [] if form == OWN else find_sessions(target, form, session)
+        whole = None if is_folder else resolve_whole(target, form, session)
+        if whole is not None:
+            found = [whole]
+        elif form == OWN:
+            found = stores_below(target) if is_folder else []
+        else:
+            found = find_sessions(target, form, session, is_list=is_list)
+            if is_folder and form is None and not is_list:
+                found = [*stores_below(target), *found]
     except (Unreadable, UsageError) as error:
         yield Report(public(target), form, error=error.message_with_session)
         return
-    if found is None:
-        yield check_list(target, request.dialect, request.model)
-        return
-    if not found and not own:
+    if not found:
         what = "it is a folder that holds" if is_folder else "it holds"
         yield Report(target, form, error=f"{what} no {'such session' if session else 'session'}")
-    for path in own:
-        yield from check_own_store(path, request)
-    from lockstitch.sources import operations
-
+    is_only = len(found) == 1 and found[0].error is None and whole is None and not is_folder
     for source in found:
         try:
-            report = operations.check(source)
+            for report in source.reports(survey):
+                if is_only:
+                    report.target = target
+                yield report
         except Exception as error:  # noqa: BLE001 - said as any other, and the rest is checked
-            report = Report(public(source.path), source.format, error=describe_bug(error))
-        if len(found) == 1 and source.error is None and not is_folder:
-            report.target = target
-        yield report
-
-
-def check_threads(
-    target: str, scope: ThreadScope, title: str = "Checking", *, search: bool = True
-) -> Iterator[Report]:
-    """Check LangGraph's threads; ``search`` looks into older checkpoints. An error is a report."""
-    try:
-        for outcome in process_threads(target, scope, title, search=search):
-            yield outcome.report
-    except LockstitchError as error:
-        said = error.message_with_session
-        yield Report(public(target), LANGGRAPH, scope.session, error=said)
-
-
-def check_own_store(
-    target: str,
-    request: CheckRequest = CheckRequest(),  # noqa: B008 - frozen
-) -> Iterator[Report]:
-    """Check a Lockstitch store, with a progress bar; an error is a report, too."""
-    from lockstitch import stored
-
-    session, names = request.session, {"dialect": request.dialect, "model": request.model}
-    try:
-        with ProgressBar("Checking", stored.count(target, session), "records") as advance:
-            yield from stored.check(target, session, advance=advance, **names)
-    except LockstitchError as error:
-        yield Report(public(target), OWN, error=error.message_with_session)
-
-
-def check_list(target: str, dialect: str | None, model: str | None) -> Report:
-    """Read and check one message list; what cannot be read becomes a report with an error."""
-    from lockstitch.formats.plain import doubt_of
-
-    try:
-        document = read_document(target)
-        with limits_as_errors():
-            if document.requests:
-                return _check_requests(document, dialect, model)
-            like = "" if dialect else doubt_of(document.value)
-            if like:
-                return Report(target, error=unknown_program(like))
-            dialect = confirm_dialect(document.value, dialect)
-            findings = lockstitch.check(document.value, dialect, model=model)
-    except (Unreadable, UsageError) as error:
-        return Report(target, error=str(error))
-    count = document.messages
-    return Report(
-        target, "list", messages=count, reachable=count, dialect=dialect, findings=findings
-    )
-
-
-def _check_requests(document: MessageDocument, dialect: str | None, model: str | None) -> Report:
-    """Check a file of which every line is a request."""
-    from lockstitch.formats.plain import Requests, dialect_in
-
-    like = "" if dialect else Requests().doubt(document.value)
-    if like:
-        return Report(document.target, error=unknown_program(like))
-    dialect = dialect or dialect_in(document.value)
-    findings = [
-        structs.replace(found, place=f"{line}.{found.place}")
-        for line, body in document.requests
-        for found in lockstitch.check(body, dialect, model=model)
-    ]
-    return Report(
-        document.target,
-        "requests",
-        messages=sum(len(messages_of(body)) for _, body in document.requests),
-        reachable=len(document.requests),
-        dialect=dialect,
-        findings=findings,
-    )
+            yield Report(public(source.path), source.format, error=describe_bug(error))
 
 
 COMMAND = Command(

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.heal import read_document
 from lockstitch.cli.options import DIALECT, FORMAT, JSON, SESSION, Command, Operand, option
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.rules.rule import several
+from lockstitch.sources.lists import ListSource, read_document
 from lockstitch.sources.source import Source, is_postgres, pasted
 from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
@@ -302,8 +302,8 @@ def run_import(  # noqa: PLR0913 - one keyword an option
         raise UsageError(f"{public(target)} is a Lockstitch store: `lockstitch migrate` copies it")
     with naming_target(target):
         found = find_sessions(target, form, session)
-    if found is None:
-        done = [(Source(target, "list", "list"), _import_list(target, store, name, dialect))]
+    if found and isinstance(found[0], ListSource):
+        done = [(found[0], _import_list(target, store, name, dialect))]
         _report_taken(store, done, as_json=as_json)
         return FAILED if isinstance(done[0][1], str) else CLEAN
     if not found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,6 @@ __all__ = [
     "YES",
     "Command",
     "Operand",
-    "count_cores",
     "option",
     "read_age",
     "read_number",
@@ -97,14 +95,6 @@ def _read_shard(text: str) -> tuple[int, int]:
             "a part and the number of parts, counted from 1: --shard 2/4 is the second of four"
         )
     return int(first), int(count)
-
-
-def count_cores() -> int:
-    """Return how many processors this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 # Options

@@ -22,11 +22,10 @@ from lockstitch.cli.options import (
     option,
 )
 from lockstitch.cli.targets import (
-    ThreadScope,
     last_used_session,
+    name_threads,
     naming_target,
-    process_threads,
-    read_shard,
+    survey_of,
     write_copy,
 )
 from lockstitch.cli.terminal import (
@@ -50,11 +49,11 @@ from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
-from lockstitch.sources.operations import Repaired
 from lockstitch.sources.source import (
-    OWN,
     POSTGRES,
     SCHEMES,
+    ManySource,
+    Repaired,
     Report,
     Source,
     pasted,
@@ -64,23 +63,19 @@ from lockstitch.sources.source import (
     status_of_findings,
 )
 from lockstitch.sources.targets import (
-    THREADS,
-    classify,
     resolve,
     resolve_sources,
+    resolve_whole,
     searched_folders,
     session_paths,
 )
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lockstitch.formats.repair import RepairPlan
-    from lockstitch.journal.salvage import Salvage
     from lockstitch.rules import Finding
-    from lockstitch.sources.source import Opened
-    from lockstitch.sources.threads import ThreadOutcome
 
 # So many places are named one by one.
 _MOST_BACKUPS = 3
@@ -128,76 +123,58 @@ def run(request: RepairRequest) -> int:
         raise UsageError(
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
         )
-    targets = request.targets
-    if request.shard is not None or any(target.startswith(POSTGRES) for target in targets):
+    targets, part, whole = request.targets, request.shard, None
+    if part is not None or any(target.startswith(POSTGRES) for target in targets):
         # only the database itself can say whose it is
-        kinds = {classify(target, request.form) for target in targets}
-        shard = read_shard(request.shard, targets, request.session, kinds == {THREADS})
-        if THREADS in kinds:
-            if request.output is not None or request.branch is not None or len(targets) > 1:
-                raise UsageError(
-                    "a database is repaired alone, where it is: without -o and --branch"
-                )
-            scope = ThreadScope(request.workers, request.session, shard)
-            return _repair_threads(targets[0], request, scope)
+        are_threads = part is not None and name_threads(targets, request.form, request.session)
+        survey_of(request.workers, part, targets, are_threads=are_threads)
+        found = (resolve_whole(one, request.form, request.session) for one in targets)
+        whole = next(filter(None, found), None)
     if request.every:
         request = structs.replace(request, targets=[*session_paths()])
-    work = list(_find_work(request))
-    if any(isinstance(found, Source) and found.kind == OWN for _, found in work):
-        if len(targets) > 1:
-            raise UsageError("a Lockstitch store is repaired alone: give one target")
-        return _repair_store(targets[0], request)
-    return _repair_sessions(work, request)
+    work = list(_find_work(request)) if whole is None else []
+    whole = next((source for _, source in work if isinstance(source, ManySource)), whole)
+    if whole is None:
+        return _repair_each(work, request)
+    if len(targets) > 1:
+        raise UsageError("a store or a database is repaired alone: give one target")
+    with naming_target(targets[0]):
+        return _repair_whole(whole, request)
 
 
-# Sessions of other programs
-
-
-class SessionOutcome(Struct):
-    """What became of one session, under the name that a person knows it by."""
-
-    name: str
-    done: Repaired | LockstitchError
-    is_written: bool = False
-
-    @property
-    def left(self) -> list[Finding]:
-        """What is wrong with the session now."""
-        if isinstance(self.done, LockstitchError):
-            return []
-        return self.done.remaining if self.is_written else self.done.report.findings
+# Sessions in files and databases of programs
 
 
 # A session with the name that a person knows it by, or why there is none under that name.
 SessionWork = tuple[str, "Source | LockstitchError"]
 
 
-def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
+def _repair_each(work: list[SessionWork], request: RepairRequest) -> int:
     """Repair sessions one by one, and return the exit status."""
     prompt = RepairPrompt()
     is_asked = not (request.yes or request.diff or request.output is not None)
     if is_asked and len(work) > 1 and terminal.can_ask():
         prompt.total = _count_questions(work, request)
-    done: list[SessionOutcome] = []
+    done: list[tuple[str, Repaired]] = []
     is_interrupted = False
     try:
         for name, source in work:
             if prompt.is_over and not prompt.was_alone:
                 break
-            if isinstance(source, LockstitchError):
-                done.append(_report_failure(name, source))
-                continue
             try:
-                done.append(_repair_one(name, source, request, prompt))
+                if isinstance(source, LockstitchError):
+                    raise source  # noqa: TRY301 - said as what goes wrong later is
+                done.append((name, _repair_one(name, source, request, prompt)))
             except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
-                done.append(_report_failure(name, error))
+                done.append((name, _report_failure(name, error)))
     except KeyboardInterrupt:
         # what was done before it stays in the list
         is_interrupted = True
         terminal.start_new_line()
     if request.as_json:
-        terminal.emit(render.encode_json(sessions=[*map(_json_fields, done)]))
-    status = _say_outcome(done, request)
+        fields = [{**_json_fields(one), "target": public(name)} for name, one in done]
+        terminal.emit(render.encode_json(sessions=fields))
+    status = _say_outcome([one for _, one in done], request)
     if prompt.was_alone:
         terminal.note("--yes applies this plan; at a terminal you are asked.")
     if not is_interrupted:
@@ -208,7 +185,7 @@ def _repair_sessions(work: list[SessionWork], request: RepairRequest) -> int:
             where = pasted(source.path)
             terminal.note(f"{where} may be repaired: lockstitch undo {where} brings it back.")
     terminal.note(f"{several(len(left), 'session')} left to look at.")
-    count = sum(one.is_written for one in done)
+    count = sum(one.is_written for _, one in done)
     before = f"{several(count, 'session')} had been repaired before." if count else ""
     terminal.complain(f"interrupted. {before or 'Nothing was changed.'}")
     return INTERRUPTED
@@ -259,7 +236,7 @@ def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
     return count
 
 
-def _report_failure(name: str, error: Exception) -> SessionOutcome:
+def _report_failure(name: str, error: Exception) -> Repaired:
     """Say what stood in the way of one repair."""
     if isinstance(error, LockstitchError):
         # The frames that it came through may hold a cursor, and that holds the database open.
@@ -272,12 +249,12 @@ def _report_failure(name: str, error: Exception) -> SessionOutcome:
     else:
         failure = LockstitchError(describe_bug(error))
     terminal.complain(f"{render.target_name(name)}: {failure}")
-    return SessionOutcome(public(name), failure)
+    return Repaired(Report(public(name), error=str(failure)))
 
 
 def _repair_one(
     name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
-) -> SessionOutcome:
+) -> Repaired:
     """Read, plan, show, ask and write the repair of one session."""
     options, output = request.options, request.output
     label = render.session_name(name, source.format, source.session)
@@ -290,25 +267,36 @@ def _repair_one(
             write_copy(str(output), data, source.path, force=request.force)
             where = render.target_name(str(output))
             terminal.note(f"Wrote the branch from line {request.branch} to {where}.")
-            return SessionOutcome(name, operations.preview_plan(session, None), is_written=True)
+            outlook = operations.preview_plan(session, None)
+            outlook.is_written = True
+            return outlook
         plan = operations.plan_session(session, options)
         outlook = operations.preview_plan(session, plan)
+
+        def show(*, is_done: bool) -> None:
+            if not request.as_json:
+                keeps = "kept with the backup" if is_done else "to be kept with the backup"
+                keeps = keeps if output is None else "stays in the original only"
+                difference = plan if request.diff else None
+                _show_repaired(label, outlook, keeps, is_done=is_done, difference=difference)
+
         if not plan.changed or request.diff:
-            _show_plan(label, session, plan, request, is_done=False)
-            return SessionOutcome(name, outlook)
+            show(is_done=False)
+            return outlook
         if output is not None:
             data = operations.encode_copy(session, plan, output)
             write_copy(output, data, source.path, force=request.force)
-            _show_plan(label, session, plan, request, is_done=True)
-            return SessionOutcome(name, outlook, is_written=True)
+            show(is_done=True)
+            outlook.is_written = True
+            return outlook
         # Asked before anything is shown, so that nothing is shown as done that is then refused;
         # of a file it is asked again when that is written.
         if source.session is not None or not request.yes:
             source.require_closed(session, operations.COPY, is_named=request.session is not None)
         if not request.yes:
-            _show_plan(label, session, plan, request, is_done=False)
+            show(is_done=False)
             if not prompt.wants(lambda: _show_difference(label, plan)):
-                return SessionOutcome(name, outlook)
+                return outlook
         try:
             done, had_gone_on = operations.write_repair(
                 session, plan, options, request.run, follow_symlinks=request.follow_symlinks
@@ -318,35 +306,39 @@ def _repair_one(
                 f"{render.target_name(label)}: was continued meanwhile; nothing was changed"
             )
             outlook.went_on = True
-            return SessionOutcome(name, outlook)
+            return outlook
         if had_gone_on:
             terminal.note("The session was continued meanwhile; it was read and repaired again.")
         if request.yes:
-            _show_plan(label, session, plan, request, is_done=True)
-        return SessionOutcome(name, done, is_written=True)
+            show(is_done=True)
+        return done
 
 
-def _show_plan(
-    name: str, session: Opened, plan: RepairPlan, request: RepairRequest, *, is_done: bool
+def _show_repaired(
+    name: str, done: Repaired, keeps: str, *, is_done: bool, difference: RepairPlan | None = None
 ) -> None:
-    """Print what was done, or what would be, and say which of the two it is."""
-    if request.as_json:
-        return
-    if plan.changes and not is_done:
-        terminal.note(f"{render.target_name(name)}: {render.PLANNED}")
-    if request.diff:
-        _show_difference(name, plan)
-    for line in render.describe_changes(name, plan.changes, is_done=is_done):
-        terminal.note(line)
-    where = "kept with the backup" if is_done else "to be kept with the backup"
-    where = where if request.output is None else "stays in the original only"
-    for kept in plan.quarantine:
-        terminal.note(render.describe_quarantined(name, kept, where))
-    dialect = str(session.transcript.history.dialect)
-    for found in plan.remaining:
-        terminal.note(render.describe_finding(name, dialect, found))
-    for note in plan.before.notes:
-        terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
+    """Print what was done to a session, or what would be, and say which of the two it is.
+
+    ``keeps`` says where what had to go is kept; with a plan, its ``difference`` is shown, too.
+    """
+    report, shown = done.report, render.target_name(name)
+    if report.error is not None:
+        terminal.complain(f"{shown}: {report.error}")
+    if not done.went_on:
+        if done.changes and not is_done:
+            terminal.note(f"{shown}: {render.PLANNED}")
+        if difference is not None:
+            _show_difference(name, difference)
+        for line in render.describe_changes(name, done.changes, is_done=is_done):
+            terminal.note(line)
+        for kept in done.quarantine:
+            terminal.note(render.describe_quarantined(name, kept, keeps))
+    for found in report.findings if done.went_on else done.remaining:
+        terminal.note(render.describe_finding(name, str(report.dialect), found))
+    for note in report.notes:
+        terminal.note(f"{shown}: note: {terminal.escape_controls(note)}")
+    if done.went_on:
+        terminal.note(f"{shown}: went on meanwhile; it was left alone")
 
 
 def _show_difference(name: str, plan: RepairPlan) -> None:
@@ -354,38 +346,24 @@ def _show_difference(name: str, plan: RepairPlan) -> None:
         terminal.say(line)
 
 
-def _json_fields(outcome: SessionOutcome) -> dict[str, Any]:
-    done = outcome.done
-    if isinstance(done, LockstitchError):
-        fields = render.report_fields(Report(outcome.name, error=str(done)))
-        rest: dict[str, Any] = {
-            "edits": [],
-            "backup": None,
-            "remaining": [],
-            "outcome": "unreadable",
-        }
-        return {**fields, **rest}
-    done.report.target = outcome.name
-    fields = render.report_fields(done.report)
-    fields["status"] = status_of_findings(outcome.left)
-    state = "broken" if is_broken(done.report.findings) else "ok"
-    state = "repaired" if outcome.is_written else "went on" if done.went_on else state
+def _json_fields(done: Repaired) -> dict[str, Any]:
     return {
-        **fields,
+        **render.report_fields(done.report),
+        "status": "unreadable" if done.report.error else status_of_findings(done.left),
         "edits": done.changes,
         "quarantine": [{"code": q.code, "place": q.place, "size": q.size} for q in done.quarantine],
         "backup": done.backup,
         "remaining": done.remaining,
-        "applied": outcome.is_written,
-        "outcome": state,
+        "applied": done.is_written,
+        "outcome": done.outcome,
     }
 
 
-def _say_outcome(done: list[SessionOutcome], request: RepairRequest) -> int:
+def _say_outcome(done: list[Repaired], request: RepairRequest) -> int:
     """Print what became of all, how it is undone and how to go on; return the exit status."""
-    repaired = [one.done for one in done if not isinstance(one.done, LockstitchError)]
+    repaired = [one for one in done if one.report.error is None]
     findings = [found for one in repaired for found in one.report.findings]
-    left = [found for outcome in done for found in outcome.left]
+    left = [found for one in repaired for found in one.left]
     count = sum(one.is_written for one in done)
     said, still = render.count_findings(findings), render.count_findings(left)
     if count:
@@ -445,128 +423,77 @@ def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[st
     return files if is_short else roots
 
 
-# Threads of LangGraph's in a PostgreSQL
+# Stores and databases of threads
 
 
-def _repair_threads(target: str, request: RepairRequest, scope: ThreadScope) -> int:
-    """Repair the threads of a database, and return the exit status."""
-    states: dict[str, int] = {}
-    found = left = failed = planned = 0
+class RepairTally(Struct):
+    """What is counted of repairs as they go by: there may be millions."""
 
-    def repair() -> Iterator[dict[str, Any]]:
-        nonlocal found, left, failed, planned
-        how: dict[str, Any] = {"plans": True, "writes": request.yes and not request.diff}
-        how |= {"run": request.run, "options": request.options}
-        for one in process_threads(target, scope, "Repairing", **how):
-            states[one.state] = states.get(one.state, 0) + 1
-            is_written = one.state == "repaired"
-            found += len(one.report.findings)
-            left += len(one.remaining if is_written else one.report.findings)
-            failed += one.report.error is not None
-            planned += bool(one.changes)
-            if not request.as_json:
-                _show_thread(one)
-            done = Repaired(one.report, one.remaining, one.changes, one.quarantine, one.backup)
-            fields = _json_fields(SessionOutcome(one.report.target, done, is_written))
-            yield {**fields, "outcome": one.state}
+    total: int = 0
+    repaired: int = 0
+    failed: int = 0
+    went_on: int = 0
+    due: int = 0
+    found: int = 0
+    left: dict[str, Finding] = field(default_factory=dict)
+    # the first that were repaired
+    sessions: list[str] = field(default_factory=list)
 
-    with naming_target(target):
-        for piece in render.stream_json(repair()):
-            if request.as_json:
-                terminal.emit(piece)
-    if states.get("repaired"):
-        total = several(sum(states.values()), "thread")
-        terminal.note(f"Repaired {states['repaired']} of {total}.")
-        terminal.note(f"To undo it: lockstitch undo {pasted(public(target))}")
-    elif not found and not failed:
-        terminal.note("All clean.")
-    if states.get("went on"):
-        terminal.note(f"Left alone: {several(states['went on'], 'thread')} (went on).")
-    is_asked = planned and not (request.yes or request.diff or request.as_json)
-    if is_asked and terminal.confirm("Apply this? It can be undone.", "--yes applies this plan"):
-        return _repair_threads(target, structs.replace(request, yes=True), scope)
-    return FAILED if failed else FINDINGS if left else CLEAN
+    def count(self, done: Iterable[Repaired]) -> Iterator[Repaired]:
+        """Pass repairs on, and count them."""
+        for one in done:
+            self.total += 1
+            self.repaired += one.is_written
+            self.failed += one.report.error is not None
+            self.went_on += one.went_on
+            self.due += any(finding.fixable for finding in one.left)
+            self.found += len(one.report.findings)
+            # one of each severity says what the exit status has to be
+            self.left |= {finding.severity: finding for finding in one.left}
+            if one.is_written and len(self.sessions) < _MOST_BACKUPS:
+                self.sessions.append(str(one.report.session))
+            yield one
 
 
-def _show_thread(outcome: ThreadOutcome) -> None:
-    name = render.report_name(outcome.report)
-    shown = render.target_name(name)
-    if outcome.report.error is not None:
-        terminal.complain(f"{shown}: {outcome.report.error}")
-    is_left = outcome.state == "went on"
-    if outcome.changes and outcome.state == "broken":
-        terminal.note(f"{shown}: {render.PLANNED}")
-    for made in () if is_left else outcome.changes:
-        terminal.note(render.describe_change(name, made))
-    for kept in () if is_left else outcome.quarantine:
-        where = "still in the old checkpoint"
-        terminal.note(render.describe_quarantined(name, kept, where))
-    for found in outcome.report.findings if is_left else outcome.remaining:
-        terminal.note(render.describe_finding(name, str(outcome.report.dialect), found))
-    for note in outcome.report.notes:
-        terminal.note(f"{shown}: note: {note}")
-    if is_left:
-        terminal.note(f"{shown}: went on meanwhile; it was left alone")
-
-
-# Stores of our own
-
-
-def _repair_store(target: str, request: RepairRequest) -> int:
-    """Repair the damaged sessions of a store, and return the exit status."""
-    from lockstitch import stored
-
+def _repair_whole(source: ManySource, request: RepairRequest) -> int:
+    """Repair the sessions of a store or a database, after one question; return the exit status."""
+    if request.branch is not None:
+        raise UsageError("--branch is for the sessions of other programs, in files")
     if request.output is not None:
         output = request.output
-        url = output if output.startswith(SCHEMES) else f"sqlite:///{output}"
-        with naming_target(target):
-            copies = list(stored.copy(target, url))
-        count, lost = several(len(copies), "session"), sum(one.lost for one in copies)
-        terminal.note(f"Wrote {count} to {render.target_name(output)}; {lost} pieces lost.")
+        count, lost = source.copy(output if output.startswith(SCHEMES) else f"sqlite:///{output}")
+        wrote = f"Wrote {several(count, source.noun)} to {render.target_name(output)}"
+        terminal.note(f"{wrote}; {lost} pieces lost.")
         return CLEAN
-    with naming_target(target):
-        found = list(stored.damaged(target, request.session))
-    for one in found:
-        name = render.session_name(public(target), OWN, one.session)
-        for finding in stored.findings_of(one):
-            terminal.note(render.describe_finding(name, "", finding))
-        terminal.note(f"{render.target_name(name)}: {stored.summary_of(one)}.")
-    if not found:
+    tally = RepairTally()
+    survey = survey_of(request.workers, request.shard, request.targets, are_threads=True)
+    writes = request.yes and not request.diff
+    repairs = source.repairs(request.options, request.run, survey, writes=writes)
+
+    def shown() -> Iterator[dict[str, Any]]:
+        for one in tally.count(repairs):
+            if not request.as_json:
+                name = render.report_name(one.report)
+                _show_repaired(name, one, source.keeps, is_done=one.is_written)
+            yield _json_fields(one)
+
+    for piece in render.stream_json(shown()):
+        if request.as_json:
+            terminal.emit(piece)
+    if tally.repaired:
+        terminal.note(f"Repaired {tally.repaired} of {several(tally.total, source.noun)}.")
+        for words in source.undo_words(tally.sessions):
+            terminal.note(f"To undo it: lockstitch undo {' '.join(map(pasted, words))}")
+    elif not tally.found and not tally.failed:
         terminal.note("All clean.")
-    writes = bool(found) and not request.diff and request.yes
-    if found and not (request.diff or request.yes or request.as_json):
-        question = "Rewrite what can be read? The damaged session is kept next to it."
-        writes = terminal.confirm(question, "--yes applies this plan")
-    done = [_rewrite_session(target, one, writes=writes) for one in found]
-    if request.as_json:
-        terminal.emit(render.encode_json(sessions=done))
-    if any(one["error"] for one in done):
+    if tally.went_on:
+        terminal.note(f"Left alone: {several(tally.went_on, source.noun)} (went on).")
+    is_asked = tally.due and not (request.yes or request.diff or request.as_json)
+    if is_asked and terminal.confirm("Apply this? It can be undone.", "--yes applies this plan"):
+        return _repair_whole(source, structs.replace(request, yes=True))
+    if tally.failed:
         return FAILED
-    return CLEAN if all(one["applied"] for one in done) else FINDINGS
-
-
-def _rewrite_session(target: str, found: Salvage, *, writes: bool) -> dict[str, Any]:
-    """Write one session anew, if that is wanted, and return what became of it."""
-    from lockstitch import stored
-
-    findings = stored.findings_of(found)
-    report = Report(public(target), OWN, found.session, findings=findings)
-    name = render.target_name(render.report_name(report))
-    fields: dict[str, Any] = {"edits": [], "backup": None, "applied": False, "error": None}
-    left = findings
-    if writes:
-        try:
-            done = stored.repair(target, found.session)
-        except LockstitchError as error:
-            report.error = fields["error"] = error.message
-            terminal.complain(f"{name}: {report.error}")
-        else:
-            left = []
-            fields |= {"backup": done.aside, "applied": True}
-            terminal.note(f"{name}: repaired; the damaged one is kept as {done.aside}.")
-            again = f"{pasted(public(target))} --session {pasted(found.session)}"
-            terminal.note(f"To undo it: lockstitch undo {again}")
-    return {**render.report_fields(report), **fields, "remaining": left}
+    return FINDINGS if is_broken([*tally.left.values()]) else CLEAN
 
 
 COMMAND = Command(

@@ -12,15 +12,14 @@ import time
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch.cli import render, terminal
-from lockstitch.cli.check import check_own_store, check_threads
-from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, count_cores, option
+from lockstitch.cli.options import JSON, SHARD, WORKERS, Command, Operand, option
 from lockstitch.cli.picker import COLOURS, WIDE, wrap_text
 from lockstitch.cli.render import home_folder, shorten_path
 from lockstitch.cli.reports import REPORT_OPTIONS, ReportOptions
-from lockstitch.cli.targets import ThreadScope, read_shard
+from lockstitch.cli.targets import survey_of
 from lockstitch.cli.terminal import (
     CLEAN,
     FAILED,
@@ -30,7 +29,7 @@ from lockstitch.cli.terminal import (
     fit,
     text_width,
 )
-from lockstitch.errors import LockstitchError
+from lockstitch.files.os_files import count_cores
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.listing import (
@@ -47,7 +46,7 @@ from lockstitch.sources.listing import (
     summary_of_report,
 )
 from lockstitch.sources.source import DATABASES, OWN, Report, is_postgres, may_hold_many, pasted
-from lockstitch.sources.targets import look_into, searched_folders, session_paths
+from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import size
 
@@ -84,14 +83,15 @@ def run(request: ScanRequest) -> int:
     options = ReportOptions.of(request)
     stores = [path for path in request.paths if is_postgres(path)]
     is_meant = len(stores) == len(request.paths)
-    shard = read_shard(request.shard, request.paths, None, is_meant)
+    survey = survey_of(request.workers, request.shard, request.paths, are_threads=is_meant)
     missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
     named = [path for path in request.paths if path not in stores and path not in missing]
     files = list(session_paths(named)) if named or not request.paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
-        scope = ThreadScope(request.workers, None, shard)
+        # Most of such a database is older checkpoints, of which a scan reads none.
+        survey = structs.replace(survey, search=False)
 
         def scan_everything() -> Iterator[Report]:
             yield from absent
@@ -99,7 +99,7 @@ def run(request: ScanRequest) -> int:
                 if not report.is_unknown:
                     yield report
             for url in stores:
-                yield from _scan_database(url, scope)
+                yield from operations.scan_server(url, survey)
 
         # printed as they come, since a database may hold millions; the table comes last
         reports = totals.count(options.select_findings(scan_everything()))
@@ -128,20 +128,6 @@ def run(request: ScanRequest) -> int:
     if hint:
         terminal.note(hint)
     return status
-
-
-def _scan_database(url: str, scope: ThreadScope) -> Iterator[Report]:
-    """Check all that a PostgreSQL holds: a Lockstitch store, threads of LangGraph, or both."""
-    try:
-        known = look_into(url)
-        # A Lockstitch store is not divided: it goes with the first shard.
-        if known.is_own and scope.shard.number == 1:
-            yield from check_own_store(url)
-        if known.homes:
-            # Most of such a database is older checkpoints, of which a scan reads none.
-            yield from check_threads(url, scope, "Scanning", search=False)
-    except LockstitchError as error:
-        yield Report(public(url), error=error.message_with_session)
 
 
 # Files

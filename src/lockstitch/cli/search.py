@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import JSON, SESSION, Command, Operand, option, read_number
 from lockstitch.cli.render import home_folder, shorten_path
-from lockstitch.cli.targets import is_own_store, own_stores_below
+from lockstitch.cli.targets import is_own_store
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, UsageError
 from lockstitch.journal.queries import SearchWords
 from lockstitch.sources import listing
 from lockstitch.sources.source import OWN, Report
-from lockstitch.sources.targets import resolve_sources, session_paths
+from lockstitch.sources.targets import resolve_sources, session_paths, stores_below
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _search_all(
                 stores, found = [target], []
                 if not is_own_store(target, None):
                     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
-                    stores = own_stores_below(target) if is_folder else []
+                    stores = [one.path for one in stores_below(target)] if is_folder else []
                     found = resolve_sources(target, session=session)
                 for store in stores:
                     from lockstitch import stored

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from lockstitch.cli import terminal
-from lockstitch.cli.options import count_cores
 from lockstitch.cli.render import STDIN, current_folder
 from lockstitch.cli.terminal import ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.files import replace
 from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
-from lockstitch.formats.langgraph.postgres import Shard
+from lockstitch.formats.interface import DOCUMENT
 from lockstitch.formats.records import read_json
 from lockstitch.sources.source import (
     DATABASES,
     MAGIC,
+    Survey,
     is_postgres,
     is_same_store,
     may_be,
@@ -27,12 +25,11 @@ from lockstitch.sources.source import (
     pasted,
     path_of,
     place_of,
-    psycopg_hint,
 )
 from lockstitch.sources.targets import (
     STORE,
+    THREADS,
     classify,
-    files_below,
     resolve,
     resolve_sources,
     session_paths,
@@ -43,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lockstitch.sources.source import Source
-    from lockstitch.sources.threads import SchemaTask, ThreadOutcome
 
 _REQUESTS = "requests"
 _SHOWN = 4
@@ -126,15 +122,15 @@ def _files_of(target: str) -> list[str | int]:
     return [path, *(f"{path}-{end}" for end in ("wal", "shm", "journal"))]
 
 
-def own_stores_below(folder: str) -> list[str]:
-    """Return the Lockstitch stores among the files below a folder."""
-    return [path for path in files_below(folder) if may_be(path) and place_of(path)]
+def find_sessions(
+    target: str, form: str | None, session: str | None, *, is_list: bool = False
+) -> list[Source]:
+    """Return the sessions that a target names, or the one list that it is, as far as one can tell.
 
-
-def find_sessions(target: str, form: str | None, session: str | None) -> list[Source] | None:
-    """Return the sessions that a target names; None if it is one list, one request, or unclear."""
-    if target == STDIN or (form is None and _starts_as_list(target)):
-        return None
+    ``is_list`` says that a person called it one.
+    """
+    if is_list or target == STDIN or (form is None and _starts_as_list(target)):
+        return [_list_source(target)]
     try:
         return resolve_sources(target, format=form, session=session)
     except UnknownFormat as error:
@@ -143,8 +139,14 @@ def find_sessions(target: str, form: str | None, session: str | None) -> list[So
         is_base = is_base or _read_head(target, 16).startswith((MAGIC, ZSTD_MAGIC))
         # what looks like nothing is read once more, by who can say where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
-            return None
+            return [_list_source(target)]
         raise
+
+
+def _list_source(target: str) -> Source:
+    from lockstitch.sources.lists import ListSource
+
+    return ListSource(target, "list", DOCUMENT)
 
 
 def _starts_as_list(target: str) -> bool:
@@ -224,57 +226,21 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     return found[0]
 
 
-# LangGraph's threads in a PostgreSQL: streams, not lists
-
-# Below so many threads, starting other processes costs more than it saves.
-_WORTH_WORKERS = 2_000
+# Many sessions
 
 
-class ThreadScope(Struct, frozen=True):
-    """Which threads of a database to read, and by how many processes."""
-
-    workers: int | None = None
-    session: str | None = None
-    shard: Shard = Shard()
-
-
-def read_shard(
-    part: tuple[int, int] | None, targets: Sequence[str], session: str | None, are_threads: bool
-) -> Shard:
-    """Return which part of the threads is asked for; all of them if nothing is said."""
-    if part is None:
-        return Shard()
-    if session is not None or not targets or not are_threads:
+def survey_of(
+    workers: int | None, part: tuple[int, int] | None, targets: Sequence[str], *, are_threads: bool
+) -> Survey:
+    """Return how the sessions of stores and databases are gone through, with a progress bar."""
+    if part is not None and not (targets and are_threads):
         raise UsageError(
             "--shard divides the threads of a PostgreSQL with LangGraph's checkpoints: give its"
             " address, and no --session"
         )
-    return Shard(*part)
+    return Survey(workers=workers, shard=part or (1, 1), bar=ProgressBar)
 
 
-def schema_tasks(url: str, **how: Any) -> list[SchemaTask]:
-    """Return the work that a database means, one task for each schema."""
-    with psycopg_hint():
-        from lockstitch.sources import threads
-
-        return threads.schema_tasks(url, public, **how)
-
-
-def process_threads(
-    url: str, scope: ThreadScope, title: str, **how: Any
-) -> Iterator[ThreadOutcome]:
-    """Check or repair the threads of a database, schema by schema, with a progress bar."""
-    for task in schema_tasks(url, shard=scope.shard, **how):
-        from lockstitch.formats.langgraph.postgres.database import Database
-        from lockstitch.formats.langgraph.postgres.reading import ThreadReader
-        from lockstitch.sources import threads
-
-        total, workers = 0, 1
-        if scope.session is None:
-            with Database(task.url, task.home.schema) as database:
-                total = ThreadReader(database, task.home).estimate() // task.shard.count
-            workers = (scope.workers or count_cores()) if total >= _WORTH_WORKERS else 1
-        with ProgressBar(title, total, "threads") as advance:
-            for page in threads.work_through(task, workers, scope.session):
-                advance(len(page))
-                yield from page
+def name_threads(targets: Sequence[str], form: str | None, session: str | None) -> bool:
+    """Whether all targets are databases of threads, and none of these is named."""
+    return session is None and all(classify(one, form) == THREADS for one in targets)

@@ -22,7 +22,7 @@ from lockstitch.cli.options import (
     read_age,
     read_number,
 )
-from lockstitch.cli.targets import naming_target, schema_tasks, write_copy
+from lockstitch.cli.targets import naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
@@ -131,17 +131,11 @@ def _undo_store(request: UndoRequest) -> int:
 
 def _list_threads(request: UndoRequest) -> int:
     """List the runs that repaired something in a database, newest first."""
-    from lockstitch.formats.langgraph.postgres import repairs
-    from lockstitch.formats.langgraph.postgres.database import Database
-
     rows: list[dict[str, Any]] = []
-    for task in schema_tasks(request.targets[0]):
-        with Database(task.url, task.home.schema) as database:
-            for one in repairs.past_runs(database, task.home):
-                status = "undone" if one.undone == one.repairs else "done"
-                facts = {"target": task.name, "run": one.run, "time": one.made.isoformat()}
-                counts = {"repairs": one.repairs, "undone": one.undone}
-                rows.append({**facts, "status": status, **counts})
+    for name, one in operations.past_runs(request.targets[0]):
+        status = "undone" if one.undone == one.repairs else "done"
+        facts = {"target": name, "run": one.run, "time": one.made.isoformat(), "status": status}
+        rows.append({**facts, "repairs": one.repairs, "undone": one.undone})
     if request.as_json:
         terminal.emit(render.encode_json(backups=rows))
         return CLEAN

@@ -218,6 +218,14 @@ def _exchanged(folder: Folder, one: str, other: str) -> bool:
     raise OSError(number, os.strerror(number), str(folder.path / other))
 
 
+def count_cores() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
 class WriterWatch(Struct):
     """Whether anybody has a file open for writing, for the files of one folder.
 

@@ -37,7 +37,6 @@ from lockstitch.sources.listing import summarize as summarized
 from lockstitch.sources.listing import summarize_files as listed
 from lockstitch.sources.operations import (
     COPY,
-    Repaired,
     backups_of,
     check,
     repair,
@@ -58,7 +57,15 @@ from lockstitch.sources.operations import find_undoable as undoable
 from lockstitch.sources.operations import open_source as opened
 from lockstitch.sources.operations import plan_session as planned
 from lockstitch.sources.operations import remove_secrets as without_secrets
-from lockstitch.sources.source import Opened, Report, Shorter, Source, psycopg_hint
+from lockstitch.sources.source import (
+    Opened,
+    Repaired,
+    Report,
+    Shorter,
+    Source,
+    Survey,
+    psycopg_hint,
+)
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
 from lockstitch.sources.targets import session_paths as paths
@@ -88,6 +95,7 @@ __all__ = [
     "Source",
     "Summaries",
     "Summary",
+    "Survey",
     "Transcript",
     "Undone",
     "UndoneThread",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from lockstitch.dialects import ANTHROPIC, LANGCHAIN
 from lockstitch.errors import Damaged, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.interface import NEW as NEW_RECORD
 from lockstitch.formats.interface import Context, History, Transcript, new_finding, read_thread
+from lockstitch.formats.repair import RepairOptions
 from lockstitch.heal import check as check_list
 from lockstitch.journal.events import Event, Partial, Replied, value_of
 from lockstitch.journal.messages import import_events, known
@@ -30,7 +31,16 @@ from lockstitch.session.listing import (
     may_be_thread,
 )
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.source import OWN, Opened, Report, Source, StorePlace, place_of
+from lockstitch.sources.source import (
+    OWN,
+    ManySource,
+    Opened,
+    Repaired,
+    Report,
+    StorePlace,
+    Survey,
+    place_of,
+)
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend
@@ -437,12 +447,11 @@ def _judge(
     report.findings += check_list(judged, report.dialect, model=model) if judged else []
 
 
-class StoreSource(Source, frozen=True):
-    """A session in a Lockstitch store; its path is the address or the path of that.
+class StoreSource(ManySource, frozen=True):
+    """A Lockstitch store, or the one session of it that has an id; its path may be an address.
 
-    It is read as the request that it makes. Without an id it is the only session of its store.
-    ``repair_store`` writes what can be read of it anew and keeps the damaged one beside it, which
-    is what ``undo_store`` goes back to.
+    A session is read as the request that it makes. A repair writes what can be read of a damaged
+    one anew and keeps that beside it, which is what ``undo_store`` goes back to.
     """
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
@@ -455,10 +464,43 @@ class StoreSource(Source, frozen=True):
         return Opened(self, known)
 
     def check(self) -> Report:
-        try:
-            return next(iter(check_store(self.path, self.session)))
-        except LockstitchError as error:
-            return self.unreadable(error.message_with_session)
+        return next(iter(self.reports(Survey())))
 
     def examine(self) -> tuple[Report, Transcript | None]:
         return self.check(), None
+
+    def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
+        if survey.shard[0] > 1:
+            return  # a store is not divided: it goes with the first part
+        asked = {"dialect": survey.dialect, "model": survey.model}
+        try:
+            total = 0 if survey.bar is None else count(self.path, self.session)
+            with survey.showing(title, total, "records") as advance:
+                yield from check_store(self.path, self.session, advance=advance, **asked)
+        except LockstitchError as error:
+            yield Report(public(self.path), OWN, error=error.message_with_session)
+
+    def repairs(
+        self, options: RepairOptions, run: str, survey: Survey, *, writes: bool
+    ) -> Iterator[Repaired]:
+        for found in list(find_damaged(self.path, self.session)):
+            findings = findings_of(found)
+            report = Report(public(self.path), OWN, found.session, findings=findings)
+            done = Repaired(report, findings)
+            if writes:
+                try:
+                    done.backup = repair_store(self.path, found.session).aside
+                except LockstitchError as error:
+                    report.error = error.message
+                else:
+                    done.remaining, done.is_written = [], True
+            kept = f"repaired; the damaged one is kept as {done.backup}"
+            report.notes = [kept if done.is_written else summary_of(found)]
+            yield done
+
+    def copy(self, url: str) -> tuple[int, int]:
+        copies = list(copy_store(self.path, url))
+        return len(copies), sum(one.lost for one in copies)
+
+    def undo_words(self, sessions: Sequence[str]) -> list[tuple[str, ...]]:
+        return [(public(self.path), "--session", one) for one in sessions]

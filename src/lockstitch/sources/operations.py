@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects import ANTHROPIC
@@ -41,35 +41,33 @@ from lockstitch.formats.repair import (
     plan_repair,
     require_records,
 )
-from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
 from lockstitch.sources import source as places
 from lockstitch.sources.source import COPY as COPY  # noqa: PLC0414 - asked for here, too
 from lockstitch.sources.source import (
     Opened,
+    Repaired,
     Report,
     Source,
+    Survey,
     paused_collection,
     psycopg_hint,
 )
 from lockstitch.sources.targets import (
-    look_into,
+    own_source,
     resolve_sources,
     session_paths,
+    sources_in_server,
     sources_of_file,
 )
 from lockstitch.stores import addresses
 
 if TYPE_CHECKING:
     from lockstitch.formats.langgraph.postgres import Shard, UndoneThread
+    from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema
+    from lockstitch.formats.langgraph.postgres.repairs import PastRun
     from lockstitch.redaction import Redaction
-
-
-def _check_store(target: str) -> list[Report]:
-    from lockstitch.sources.journals import check_store  # noqa: PLC0415 - few are our own
-
-    return list(check_store(target))
 
 
 def scan(
@@ -92,16 +90,15 @@ def scan_database(url: str, *, workers: int = 1, shard: Shard | None = None) -> 
 
     Threads are read by so many ``workers``; with a ``shard``, only those in it.
     """
-    try:
-        known = look_into(url)
-        if known.is_own:
-            yield from _check_store(url)
-        from lockstitch.sources import threads  # noqa: PLC0415 - needs an extra
+    part = (1, 1) if shard is None else (shard.number, shard.count)
+    yield from scan_server(url, Survey(workers=workers, shard=part, search=False))
 
-        part = {} if shard is None else {"shard": shard}
-        for task in threads.schema_tasks(url, addresses.public, known=known, **part):
-            for page in threads.work_through(task, workers):
-                yield from (outcome.report for outcome in page)
+
+def scan_server(url: str, survey: Survey) -> Iterator[Report]:
+    """Check all that a PostgreSQL holds; what stands in the way is a report, too."""
+    try:
+        for source in sources_in_server(url):
+            yield from source.reports(survey, "Scanning")
     except LockstitchError as error:
         yield Report(addresses.public(url), error=error.message_with_session)
 
@@ -116,7 +113,7 @@ def scan_file(
     try:
         found = sources_of_file(path, environ=environ)
         if found and found[0].kind == places.OWN:
-            return [] if part else _check_store(path)
+            return [] if part else list(own_source(path, None).reports(Survey()))
         if parts > 1:
             names = ((one.session or "").encode("utf-8", "surrogatepass") for one in found)
             mine = [zlib.crc32(name) % parts == part for name in names]
@@ -165,21 +162,6 @@ _NOT_ROLLED_BACK = (
 T = TypeVar("T")
 
 
-class Repaired(Struct):
-    """What a repair did to one session, or would do; ``backup`` says where the original is.
-
-    ``went_on`` says that it was not done, since the session was no longer what was read.
-    """
-
-    report: Report
-    remaining: list[Finding] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    quarantine: list[Quarantined] = field(default_factory=list)
-    backup: str | None = None
-    carried: int = 0
-    went_on: bool = False
-
-
 def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
     """Work out the repair of a session that was read."""
     with paused_collection():
@@ -192,10 +174,8 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
             source.form, context.name, plan.data
         )
         try:
-            if source.kind == DOCUMENT:
-                parse_file(
-                    source.form, DOCUMENT, source.path, plan.data
-                )  # it may have become lines
+            if source.kind == DOCUMENT:  # it may have become lines
+                parse_file(source.form, DOCUMENT, source.path, plan.data)
             require_records(source.form, source.kind, plan.after)
         except Unreadable:
             # It is known by the place where it lies, and nothing of it is left there.
@@ -267,6 +247,7 @@ def write_plan(
             **(details or {}),
         }
         done.backup, done.carried = session.source.write(session, plan, run, noted)
+        done.is_written = True
     return done
 
 
@@ -419,6 +400,26 @@ def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> U
     )
 
 
+def past_runs(url: str) -> Iterator[tuple[str, PastRun]]:
+    """Yield the runs that repaired threads in a PostgreSQL, each with the name of its schema."""
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres import repairs  # noqa: PLC0415 - an extra
+
+    for name, database, home in _open_schemas(url):
+        for one in repairs.past_runs(database, home):
+            yield name, one
+
+
+def _open_schemas(url: str) -> Iterator[tuple[str, Database, LangGraphSchema]]:
+    """Yield the schemas of a PostgreSQL that hold threads, each with its name and a connection."""
+    with psycopg_hint():
+        from lockstitch.formats.langgraph.postgres import database  # noqa: PLC0415 - an extra
+
+    for each, home in database.find_schemas(url):
+        with database.Database(each, home.schema) as connection:
+            yield addresses.public(each), connection, home
+
+
 def undo_threads(
     url: str, session: str | None = None, run: str | None = None
 ) -> Iterator[tuple[str, UndoneThread]]:
@@ -429,17 +430,14 @@ def undo_threads(
     """
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import repairs  # noqa: PLC0415 - an extra
-        from lockstitch.formats.langgraph.postgres.database import Database  # noqa: PLC0415
-        from lockstitch.sources.threads import schema_tasks  # noqa: PLC0415 - as above
 
     done: list[UsageError] = []
     count = 0
-    for task in schema_tasks(url, addresses.public):
+    for name, database, home in _open_schemas(url):
         try:
-            with Database(task.url, task.home.schema) as database:
-                for one in repairs.undo_repairs(database, task.home, session=session, run=run):
-                    count += 1
-                    yield task.name, one
+            for one in repairs.undo_repairs(database, home, session=session, run=run):
+                count += 1
+                yield name, one
         except UsageError as error:
             done.append(error)
     if not count:

@@ -14,9 +14,10 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 
@@ -27,8 +28,8 @@ from lockstitch.files.backup import replace_with_backup
 from lockstitch.files.replace import Snapshot, snapshot
 from lockstitch.formats.interface import LINES, Format, Transcript, format_named
 from lockstitch.formats.records import SLIM
-from lockstitch.formats.repair import RepairPlan, findings_in, parse_file
-from lockstitch.repair.draft import Change
+from lockstitch.formats.repair import RepairOptions, RepairPlan, findings_in, parse_file
+from lockstitch.repair.draft import Change, Quarantined
 from lockstitch.rules.rule import Finding, is_broken
 from lockstitch.stores import addresses
 from lockstitch.stores.addresses import public
@@ -126,10 +127,9 @@ class Source(Struct, frozen=True):
         """Read the session, once, and parse it; ``search`` looks into all that a database has."""
         if self.error is not None:
             raise Unreadable(self.error)
-        before = snapshot(self.path, follow_symlinks=follow_symlinks)
+        form, before = self.form, snapshot(self.path, follow_symlinks=follow_symlinks)
         with paused_collection():
-            transcript = parse_file(self.form, self.kind, self.path, before.data)
-        return Opened(self, transcript, before)
+            return Opened(self, parse_file(form, self.kind, self.path, before.data), before)
 
     def glance(self) -> Opened:
         """Read the session for a check only: of a large file no more than a check needs."""
@@ -173,6 +173,10 @@ class Source(Struct, frozen=True):
         except OSError as error:
             return self.unreadable(reason_of(error))
         return report or self.examine()[0]
+
+    def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
+        """Check the session, or one after the other all that this stands for."""
+        yield self.check()
 
     def examine(self) -> tuple[Report, Transcript | None]:
         """Return what is wrong with the session, without a quick pass first, and what was read."""
@@ -236,6 +240,94 @@ class Source(Struct, frozen=True):
         if not replaced.carried:
             _keep_time(before)
         return kept, replaced.carried
+
+
+class Repaired(Struct):
+    """What a repair did to one session, or would do; ``backup`` says where the original is.
+
+    ``went_on`` says that it was not done, since the session was no longer what was read.
+    """
+
+    report: Report
+    remaining: list[Finding] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    quarantine: list[Quarantined] = field(default_factory=list)
+    backup: str | None = None
+    carried: int = 0
+    went_on: bool = False
+    is_written: bool = False
+
+    @property
+    def left(self) -> list[Finding]:
+        """What is wrong with the session now."""
+        if self.report.error is not None:
+            return []
+        return self.remaining if self.is_written else self.report.findings
+
+    @property
+    def outcome(self) -> str:
+        """The word for it in reports: repaired, went on, broken, ok or unreadable."""
+        if self.report.error is not None:
+            return "unreadable"
+        if self.is_written:
+            return "repaired"
+        if self.went_on:
+            return "went on"
+        return "broken" if is_broken(self.report.findings) else "ok"
+
+
+# Shows how far something is: what is done, how much there is of it, and what is counted.
+Bar = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
+
+
+class Survey(Struct, frozen=True):
+    """How the many sessions of a store or a database are gone through.
+
+    Threads are read by so many ``workers``, as many as there are processors unless said, and only
+    those of one part of so many (``shard``). ``search`` looks for what is wrong in older
+    checkpoints, too. Requests of a store are made for a ``dialect`` and a ``model``.
+    """
+
+    dialect: str | None = None
+    model: str | None = None
+    search: bool = True
+    workers: int | None = None
+    shard: tuple[int, int] = (1, 1)
+    bar: Bar | None = None
+
+    @contextmanager
+    def showing(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
+        """Show how far it is, if that is wanted."""
+        if self.bar is None:
+            yield lambda _: None
+            return
+        with self.bar(title, total, unit) as advance:
+            yield advance
+
+
+class ManySource(Source, frozen=True):
+    """A store or a database whose sessions are gone through as one, or the one of them named.
+
+    There may be millions, so that they are checked and repaired as they come.
+    """
+
+    # What a person calls one of them, and where what a repair takes out of one stays.
+    noun: ClassVar[str] = "session"
+    keeps: ClassVar[str] = "still in the original"
+
+    @abstractmethod
+    def repairs(
+        self, options: RepairOptions, run: str, survey: Survey, *, writes: bool
+    ) -> Iterator[Repaired]:
+        """Work out the repair of each session that needs one, and write it if that is said."""
+
+    @abstractmethod
+    def copy(self, url: str) -> tuple[int, int]:
+        """Write all that can be read into a new store; return how many, and what was lost."""
+
+    @abstractmethod
+    def undo_words(self, sessions: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return what follows ``lockstitch undo`` to take the repair of some sessions back."""
 
 
 class Shorter(Struct):

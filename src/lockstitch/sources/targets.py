@@ -34,6 +34,7 @@ from lockstitch.sources.source import (
     OWN,
     POSTGRES,
     SCHEMES,
+    ManySource,
     Source,
     may_be,
     names_schema,
@@ -245,7 +246,39 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
     return found
 
 
-def own_source(target: str, session: str | None) -> Source:
+def resolve_whole(target: str, form: str | None, session: str | None = None) -> ManySource | None:
+    """Return the store or the database of threads that a target is; None if it is neither.
+
+    Its sessions, or the one of them that is named, are gone through as they come.
+    """
+    kind = classify(target, form)
+    if kind == STORE:
+        place = place_of(target)
+        return own_source(target, session or (place.session if place else None))
+    return _threads_source(target, session) if kind == THREADS else None
+
+
+def stores_below(folder: str) -> list[ManySource]:
+    """Return the Lockstitch stores among the files below a folder."""
+    places = ((path, place_of(path)) for path in files_below(folder) if may_be(path))
+    return [own_source(path, place.session) for path, place in places if place]
+
+
+def sources_in_server(url: str) -> list[ManySource]:
+    """Return what a PostgreSQL holds: a Lockstitch store, threads of LangGraph's, or both."""
+    known = look_into(url)
+    found: list[ManySource] = [own_source(url, None)] if known.is_own else []
+    return [*found, _threads_source(url, None)] if known.homes else found
+
+
+def _threads_source(url: str, session: str | None) -> ManySource:
+    with psycopg_hint():
+        from lockstitch.sources.threads import ServerThreads  # noqa: PLC0415 - needs an extra
+
+        return ServerThreads(url, LANGGRAPH, "postgresql", session)
+
+
+def own_source(target: str, session: str | None) -> ManySource:
     """Return the source that is a Lockstitch store, or one session of it."""
     from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
 

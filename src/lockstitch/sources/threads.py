@@ -13,12 +13,13 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain
 from multiprocessing import get_context
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
-from lockstitch.errors import LockstitchError, Moved, Unreadable
+from lockstitch.errors import LockstitchError, Moved, Unreadable, UsageError
+from lockstitch.files.os_files import count_cores
 from lockstitch.formats import repair
 from lockstitch.formats.interface import Format, Transcript
 from lockstitch.formats.langgraph.postgres import KIND, Shard, repairs
@@ -46,18 +47,11 @@ from lockstitch.formats.langgraph.postgres.repairs import (
 )
 from lockstitch.formats.langgraph.snapshot import session_name
 from lockstitch.formats.repair import RepairOptions, RepairPlan
-from lockstitch.repair.draft import Change, Quarantined
-from lockstitch.rules import Finding
-from lockstitch.sources.source import Opened, Report, Source
+from lockstitch.sources.source import ManySource, Opened, Repaired, Report, Source, Survey
 from lockstitch.stores.addresses import public
 
-# What became of a thread.
-OK = "ok"
-BROKEN = "broken"
-REPAIRED = "repaired"
-MOVED = "went on"
-FAILED = "unreadable"
-
+# Below so many threads, starting other processes costs more than it saves.
+_WORTH_WORKERS = 2_000
 # How many pages each process has before it.
 _AHEAD = 3
 
@@ -110,6 +104,52 @@ class ThreadSource(Source, frozen=True):
             return _store_plan(ThreadReader(database, home), database, home, plan, run), 0
 
 
+class ServerThreads(ManySource, frozen=True):
+    """The threads in a PostgreSQL, or those of one name; the path is the address of its database.
+
+    A repair adds a checkpoint to a thread, and is noted in a table beside them.
+    """
+
+    noun: ClassVar[str] = "thread"
+    keeps: ClassVar[str] = "still in the old checkpoint"
+
+    def __repr__(self) -> str:
+        """Show the address without secrets."""
+        return f"ServerThreads({public(self.path)!r}, {self.session!r})"
+
+    def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
+        try:
+            yield from (one.report for one in self._work(survey, title, search=survey.search))
+        except LockstitchError as error:
+            yield self.unreadable(error.message_with_session)
+
+    def repairs(
+        self, options: RepairOptions, run: str, survey: Survey, *, writes: bool
+    ) -> Iterator[Repaired]:
+        how = {"run": run, "options": options, "plans": True, "writes": writes}
+        yield from self._work(survey, "Repairing", **how)
+
+    def copy(self, url: str) -> tuple[int, int]:
+        raise UsageError("a database is repaired where it is: without -o and --branch")
+
+    def undo_words(self, sessions: Sequence[str]) -> list[tuple[str, ...]]:
+        return [(public(self.path),)] if sessions else []
+
+    def _work(self, survey: Survey, title: str, **how: Any) -> Iterator[Repaired]:
+        """Go through the threads, schema by schema."""
+        for task in schema_tasks(self.path, public, shard=Shard(*survey.shard), **how):
+            total, workers = 0, 1
+            if self.session is None:
+                with Database(task.url, task.home.schema) as database:
+                    total = ThreadReader(database, task.home).estimate() // task.shard.count
+                if total >= _WORTH_WORKERS:
+                    workers = survey.workers or count_cores()
+            with survey.showing(title, total, "threads") as advance:
+                for page in work_through(task, workers, self.session):
+                    advance(len(page))
+                    yield from page
+
+
 class SchemaTask(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
@@ -131,18 +171,6 @@ class SchemaTask(Struct, frozen=True):
     def __repr__(self) -> str:
         """Show the address without secrets."""
         return f"SchemaTask({self.name!r}, {self.home!r}, {self.run!r})"
-
-
-class ThreadOutcome(Struct):
-    """What became of one thread: its report, and what a repair did or would do."""
-
-    key: Key
-    state: str
-    report: Report
-    remaining: list[Finding] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    quarantine: list[Quarantined] = field(default_factory=list)
-    backup: str | None = None
 
 
 def schema_tasks(
@@ -213,7 +241,7 @@ class SchemaWorker:
         """Close its connection."""
         self._database.close()
 
-    def work(self, keys: Sequence[Key]) -> Iterator[ThreadOutcome]:
+    def work(self, keys: Sequence[Key]) -> Iterator[Repaired]:
         """Do what is to be done with some threads; one that fails does not end the others."""
         # The namespaces of single calls of subgraphs, by thread.
         below: dict[Key, tuple[str, ...]] = {}
@@ -233,9 +261,9 @@ class SchemaWorker:
                 error = "it is too large or too deep"
             session = session_name(*loaded.key)
             report = Report(self._task.name, THREADS.name, session, error=error)
-            yield ThreadOutcome(loaded.key, FAILED, report)
+            yield Repaired(report)
 
-    def work_on(self, loaded: LoadedThread) -> ThreadOutcome:
+    def work_on(self, loaded: LoadedThread) -> Repaired:
         """Check one thread; work out its repair and store it, as far as the task says so."""
         task = self._task
         if task.search:
@@ -248,24 +276,20 @@ class SchemaWorker:
         try:
             outcome.backup = _store_plan(self._reader, self._database, task.home, plan, task.run)
         except Moved:
-            outcome.state = MOVED
+            outcome.went_on = True
         else:
-            outcome.state = REPAIRED
+            outcome.is_written = True
         return outcome
 
-    def _judge(self, loaded: LoadedThread) -> tuple[ThreadOutcome, RepairPlan | None]:
+    def _judge(self, loaded: LoadedThread) -> tuple[Repaired, RepairPlan | None]:
         transcript = parse_thread(loaded)
-        outcome = ThreadOutcome(loaded.key, OK, describe_thread(self._task.name, transcript))
-        plan = None
-        if self._task.plans:
-            plan = repair.plan_repair(THREADS, transcript, self._task.options)
-            outcome.report.findings, outcome.remaining = plan.findings, plan.remaining
-            outcome.changes, outcome.quarantine = plan.changes, plan.quarantine
-        else:
-            outcome.report.findings = repair.findings_in(THREADS, transcript)
-        if outcome.report.findings:
-            outcome.state = BROKEN
-        return outcome, plan
+        report = describe_thread(self._task.name, transcript)
+        if not self._task.plans:
+            report.findings = repair.findings_in(THREADS, transcript)
+            return Repaired(report), None
+        plan = repair.plan_repair(THREADS, transcript, self._task.options)
+        report.findings = plan.findings
+        return Repaired(report, plan.remaining, plan.changes, plan.quarantine), plan
 
 
 # Many threads
@@ -273,7 +297,7 @@ class SchemaWorker:
 
 def work_through(
     task: SchemaTask, workers: int = 1, session: str | None = None
-) -> Iterator[list[ThreadOutcome]]:
+) -> Iterator[list[Repaired]]:
     """Go through all threads, or one; yields the outcomes page by page, in their order."""
     with Database(task.url, task.home.schema) as database:
         if task.writes:
@@ -291,7 +315,7 @@ def work_through(
                 for page in pages:
                     yield list(worker.work(page))
             return
-        ahead: deque[Future[list[ThreadOutcome]]] = deque()
+        ahead: deque[Future[list[Repaired]]] = deque()
         # Each a fresh interpreter that leaves Ctrl-C to this one.
         fresh = get_context("spawn")
         ignored = (signal.SIGINT, signal.SIG_IGN)
@@ -328,7 +352,7 @@ def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
 _worker: list[SchemaWorker] = []
 
 
-def _work_elsewhere(task: SchemaTask, keys: list[Key]) -> list[ThreadOutcome]:
+def _work_elsewhere(task: SchemaTask, keys: list[Key]) -> list[Repaired]:
     """Work on some threads in a process that was started for one task."""
     if not _worker:
         _worker.append(SchemaWorker(task))

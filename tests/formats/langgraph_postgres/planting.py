@@ -21,7 +21,7 @@ _NUMBERS = count(1)
 _RUN = """
 CREATE FUNCTION {schema}.shell() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    EXECUTE 'COPY (SELECT 1) TO PROGRAM ''touch {proof}''';
+    EXECUTE 'COPY (SELECT 1) TO PROGRAM ''cat > {proof}''';
     RETURN true;
 EXCEPTION WHEN insufficient_privilege THEN
     RETURN true;

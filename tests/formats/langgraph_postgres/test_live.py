@@ -70,7 +70,7 @@ def test_a_thread_that_moves_between_reading_and_writing_is_skipped(dsn: str) ->
             stage.run("repair", dsn, "--yes", "--session", stage.BROKEN)
             before = stage.content(dsn)
             outcome = worker.work_on(loaded)
-    assert outcome.state == threads.MOVED
+    assert outcome.went_on
     assert stage.content(dsn) == before
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(1,)]
 
@@ -89,7 +89,7 @@ def test_a_result_that_comes_in_the_meantime_is_noticed(dsn: str) -> None:
         )
         with threads.SchemaWorker(task) as worker:
             outcome = worker.work_on(loaded)
-    assert outcome.state == threads.MOVED
+    assert outcome.went_on
 
 
 def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +113,5 @@ def test_a_connection_that_is_lost_is_made_again(dsn: str, monkeypatch: pytest.M
     with database:
         outcomes = [one for page in threads.work_through(task) for one in page]
     assert not mishaps
-    assert [one.state for one in outcomes] == [threads.REPAIRED] * 3
+    assert [one.is_written for one in outcomes] == [True] * 3
     assert stage.ask(dsn, "SELECT count(*) FROM lockstitch_repairs") == [(3,)]
