@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lockstitch.conversation.sdk_objects import is_plain, to_plain
-from lockstitch.dialects.registry import dialect_of
+from lockstitch.dialects.recognize import dialect_of
 from lockstitch.errors import Unhealed, UsageError
 from lockstitch.repair.plan import Plan
 from lockstitch.rules import RULES, Finding, Rule

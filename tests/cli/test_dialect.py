@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.dialects.registry import CLASSES, confirm_dialect
+from lockstitch.dialects.profiles import CLASSES
+from lockstitch.dialects.recognize import confirm_dialect
 from lockstitch.errors import UsageError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockstitch.conversation.parts import RESULT
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.formats import repair
 from lockstitch.formats.claude_code import ClaudeCode
 from lockstitch.formats.codex import Codex

@@ -16,8 +16,7 @@ import lockstitch
 from lockstitch.conversation.parts import USER
 from lockstitch.dialects import script
 from lockstitch.dialects.exchange import Exchange, TextResult, exchange_of, messages_in
-from lockstitch.dialects.profiles import PROFILES, profile_named
-from lockstitch.dialects.registry import CLASSES
+from lockstitch.dialects.profiles import CLASSES, PROFILES, profile_named
 from lockstitch.dialects.render import write_turns
 from lockstitch.journal import projection
 from lockstitch.journal.events import (

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstitch.dialects.fast import encoded_size
-from lockstitch.dialects.profiles import profile_named, traits_of
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named, traits_of
 from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.requests import project
 from lockstitch.journal.state import fold

@@ -11,7 +11,7 @@ from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects import placeholders
 from lockstitch.dialects.openai_responses import CALL_KINDS
 from lockstitch.dialects.placeholders import PARTIAL, is_placeholder, vendor_of
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.journal.messages import import_events
 from tests.dump import dump
 from tests.oracles import problems

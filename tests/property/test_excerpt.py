@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import lockstitch
 from lockstitch.dialects.fast import narrow
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
 
 # the package's `heal` is the function; this is its module
 PLAN = sys.modules["lockstitch.repair.plan"]

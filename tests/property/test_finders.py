@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstitch.dialects.fast import encoded_size
-from lockstitch.dialects.profiles import profile_named, traits_of
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named, traits_of
 from lockstitch.rules import Case, Finding, RequestContext, examine
 from lockstitch.rules.rule import FINDERS
 from tests.rules.cases import CASES

@@ -15,7 +15,7 @@ import lockstitch
 from lockstitch.conversation.pairing import NOWHERE, pair_messages
 from lockstitch.conversation.parts import TEXT, Part
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from tests.property.strategies import HISTORIES
 
 LIST_KEYS = {"openai-responses": "input", "gemini": "contents"}

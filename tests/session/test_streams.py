@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import lockstitch
 from lockstitch.conversation.parts import CALL, REASONING, TEXT, USER, Part
 from lockstitch.dialects.exchange import Accumulator, accumulator_for, messages_in
-from lockstitch.dialects.registry import dialect_of_event, new_dialect
+from lockstitch.dialects.profiles import new_dialect
+from lockstitch.dialects.recognize import dialect_of_event
 from lockstitch.session.replies import reply_event
 from tests.conftest import EXAMPLES
 from tests.oracles import problems

@@ -19,7 +19,7 @@ from langchain_core import messages as langchain
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from lockstitch.dialects.exchange import Accumulator, accumulator_for, plain_of
-from lockstitch.dialects.registry import dialect_of_event
+from lockstitch.dialects.recognize import dialect_of_event
 from lockstitch.provider import Reply
 from lockstitch.provider import ScriptedCall as Call
 from tests.conftest import EXAMPLES

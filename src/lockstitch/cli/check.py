@@ -28,10 +28,10 @@ from lockstitch.cli.targets import find_sessions, last_used_session, name_thread
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, describe_bug
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.rules import NOTE
+from lockstitch.rules.rule import several
 from lockstitch.sources.source import OWN, Report, Survey, pasted
 from lockstitch.sources.targets import resolve_whole, stores_below
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

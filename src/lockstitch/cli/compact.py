@@ -34,10 +34,10 @@ from lockstitch.cli.targets import find_one, is_own_store, naming_target, write_
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.formats.repair import file_bytes
+from lockstitch.rules.rule import several
 from lockstitch.sources import compaction, operations
 from lockstitch.sources.source import pasted
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,9 +24,9 @@ from lockstitch.dialects.base import as_json
 from lockstitch.dialects.profiles import DIALECTS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.formats.records import read_json
+from lockstitch.rules.rule import several
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
-from lockstitch.transcript import several
 from lockstitch.transcript.messages import MessageTranscript, join_results
 
 if TYPE_CHECKING:

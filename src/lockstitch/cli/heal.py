@@ -11,7 +11,7 @@ from lockstitch.cli.options import DIALECT, JSON, MODEL, OVERWRITE, Command, Ope
 from lockstitch.cli.render import STDIN
 from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump
-from lockstitch.dialects.registry import confirm_dialect
+from lockstitch.dialects.recognize import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.sources.lists import (
     MessageDocument,

@@ -18,11 +18,11 @@ from lockstitch.cli.render import STDIN
 from lockstitch.cli.targets import find_sessions, is_own_store, naming_target, require_store
 from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
+from lockstitch.rules.rule import several
 from lockstitch.sources.lists import ListSource, read_document
 from lockstitch.sources.source import Source, is_postgres, pasted
 from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

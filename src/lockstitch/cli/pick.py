@@ -38,11 +38,12 @@ from lockstitch.cli.terminal import CLEAN, describe_bug
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.errors import LockstitchError
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.rules.rule import several
 from lockstitch.sources import listing, operations
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
 from lockstitch.sources.source import Opened, may_hold_many, pasted
 from lockstitch.sources.targets import resolve_sources, session_paths
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

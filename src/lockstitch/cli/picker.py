@@ -21,8 +21,8 @@ from msgspec import Struct, field
 from lockstitch.cli import terminal
 from lockstitch.cli.render import shorten_path
 from lockstitch.cli.terminal import escape_line, fit, text_width, wrap_rows
+from lockstitch.rules.rule import several
 from lockstitch.sources.listing import BROKEN, HEALTHY, UNREADABLE, WARNINGS, Key, SessionSummary
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

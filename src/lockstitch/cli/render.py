@@ -18,9 +18,9 @@ import msgspec
 from lockstitch.cli import terminal
 from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
+from lockstitch.rules.rule import several
 from lockstitch.sources.source import OWN, may_hold_many
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -47,6 +47,7 @@ from lockstitch.errors import (
 from lockstitch.files import backup
 from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
+from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.source import (
     POSTGRES,
@@ -69,7 +70,6 @@ from lockstitch.sources.targets import (
     session_paths,
 )
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

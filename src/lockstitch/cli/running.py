@@ -10,7 +10,7 @@ from lockstitch.cli import render, terminal
 from lockstitch.cli.options import Command, Operand, option
 from lockstitch.errors import Busy, LockstitchError, UsageError
 from lockstitch.files import backup
-from lockstitch.transcript import several
+from lockstitch.rules.rule import several
 
 if TYPE_CHECKING:
     from lockstitch.formats.repair import RepairPlan

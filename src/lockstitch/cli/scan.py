@@ -30,6 +30,7 @@ from lockstitch.cli.terminal import (
     text_width,
 )
 from lockstitch.files.os_files import count_cores
+from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.listing import (
     BROKEN,
@@ -47,7 +48,7 @@ from lockstitch.sources.listing import (
 from lockstitch.sources.source import DATABASES, OWN, Report, is_postgres, may_hold_many, pasted
 from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

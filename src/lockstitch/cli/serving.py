@@ -32,7 +32,7 @@ from lockstitch.cli.targets import naming_target
 from lockstitch.cli.terminal import CLEAN, INTERRUPTED, describe_bug
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files.read import read_file
-from lockstitch.transcript import several
+from lockstitch.rules.rule import several
 
 if TYPE_CHECKING:
     from lockstitch.provider import Script

@@ -28,10 +28,10 @@ from lockstitch.conversation.parts import ASSISTANT, USER, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.errors import UsageError
 from lockstitch.formats.repair import findings_in, findings_in_history
-from lockstitch.rules.rule import is_broken
+from lockstitch.rules.rule import is_broken, several
 from lockstitch.sources import operations
 from lockstitch.sources.source import OWN, Opened
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 from lockstitch.transcript.messages import (
     JournalTranscript,
     MessageTranscript,

@@ -23,10 +23,11 @@ from lockstitch.cli.targets import naming_target, require_own_session, require_s
 from lockstitch.cli.terminal import CLEAN, FINDINGS, ProgressBar
 from lockstitch.conversation.json_text import is_index
 from lockstitch.errors import Held, UsageError
+from lockstitch.rules.rule import several
 from lockstitch.session.maintenance import Retention, Spared
 from lockstitch.sources.source import pasted
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several, size, utc_time
+from lockstitch.transcript import size, utc_time
 
 
 def run_rewind(  # noqa: PLR0913 - one keyword an option

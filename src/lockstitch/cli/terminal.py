@@ -17,7 +17,8 @@ from unicodedata import category, east_asian_width
 
 from msgspec import Struct
 
-from lockstitch.transcript import several, size
+from lockstitch.rules.rule import several
+from lockstitch.transcript import size
 
 if TYPE_CHECKING:
     import subprocess

@@ -27,12 +27,13 @@ from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import backup as backups
+from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.listing import ago
 from lockstitch.sources.source import is_postgres, pasted
 from lockstitch.sources.targets import STORE, classify, searched_folders
 from lockstitch.stores.addresses import public
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

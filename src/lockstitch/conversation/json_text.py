@@ -264,16 +264,18 @@ Spans = list[tuple[int, int]]
 
 def set_value(text: str, path: tuple[str | int, ...], value: Any) -> str:
     """Put a value at a path of a JSON text; a key that is not there yet goes last."""
-    start, end = _seek(text, path[:-1])
-    inner = text[start:end]
-    found = dict(_members(inner))
+    step, rest = path[0], path[1:]
+    found = dict(_members(text))
+    if rest:
+        start, end = found[step]
+        return f"{text[:start]}{set_value(text[start:end], rest, value)}{text[end:]}"
     written = dump(value, separators=(",", ":"))
-    if path[-1] in found:
-        low, high = found[path[-1]]
-        return f"{text[: start + low]}{written}{text[start + high :]}"
-    close = start + len(inner.rstrip()) - 1
+    if step in found:
+        start, end = found[step]
+        return f"{text[:start]}{written}{text[end:]}"
+    close = len(text.rstrip()) - 1
     comma = "," if found else ""
-    return f"{text[:close]}{comma}{dump(path[-1])}:{written}{text[close:]}"
+    return f"{text[:close]}{comma}{dump(step)}:{written}{text[close:]}"
 
 
 def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
@@ -350,17 +352,10 @@ def _fresh(value: Any, base: str = "", **style: Any) -> str:
 
 def replace_list(text: str, path: tuple[str | int, ...], old: list[Any], new: list[Any]) -> str:
     """Turn the list at a path of a JSON text into another one, which shares elements with it."""
-    start, end = _seek(text, path)
-    inner = text[start:end]
-    return text[:start] + replace_items(inner, member_spans(inner), old, new) + text[end:]
-
-
-def _seek(text: str, path: tuple[str | int, ...]) -> tuple[int, int]:
-    start, end = 0, len(text)
-    for step in path:
-        low, high = dict(_members(text[start:end]))[step]
-        start, end = start + low, start + high
-    return start, end
+    if not path:
+        return replace_items(text, member_spans(text), old, new)
+    start, end = dict(_members(text))[path[0]]
+    return f"{text[:start]}{replace_list(text[start:end], path[1:], old, new)}{text[end:]}"
 
 
 def _members(text: str) -> list[tuple[str | int, tuple[int, int]]]:

@@ -1,6 +1,6 @@
 """One package a wire format: everything that knows its spelling, and nothing else does.
 
-The registry finds a dialect by its name; these are the names.
+``profiles`` finds a dialect by its name; these are the names.
 """
 
 ANTHROPIC = "anthropic"

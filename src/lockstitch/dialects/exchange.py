@@ -26,8 +26,7 @@ from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, TEXT, Message
 from lockstitch.conversation.sdk_objects import is_google, to_plain
 from lockstitch.dialects.base import Dialect, copy_part, scrub, value_at
 from lockstitch.dialects.langchain import fields_of
-from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.registry import CLASSES, new_dialect
+from lockstitch.dialects.profiles import CLASSES, Profile, new_dialect, profile_named
 from lockstitch.dialects.script import TurnWriter
 
 Fields = dict[str, Any]

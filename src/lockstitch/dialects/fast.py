@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from lockstitch.dialects.base import Dialect, QuickProof, Walker
-from lockstitch.dialects.profiles import Profile
 
 _ENCODER = msgspec.json.Encoder()
 _PACKER = msgspec.msgpack.Encoder()
@@ -52,9 +51,21 @@ class Excerpt(Struct):
     ids: frozenset[str] = frozenset()
 
 
+class ReceiverLimits(Protocol):
+    """What a quick look has to know of a profile: its name within the dialect, and a limit."""
+
+    @property
+    def name(self) -> str:
+        """The name of a variant; empty for the dialect's own profile."""
+
+    @property
+    def max_bytes(self) -> int:
+        """How many bytes a list may have, 0 for any number."""
+
+
 def narrow(
     dialect: Dialect,
-    profile: Profile,
+    receiver: ReceiverLimits,
     raw: Sequence[Any],
     *,
     with_ends: bool = False,
@@ -66,7 +77,7 @@ def narrow(
     that the list is known to be clean text within all limits; ``with_ends`` asks for the first and
     the last stretch in any case. An excerpt without numbers says that the list is proven fine.
     """
-    walker = dialect.walker() if dialect.walker and not profile.name else None
+    walker = dialect.walker() if dialect.walker and not receiver.name else None
     if walker is None or not raw:
         return None
     if len(raw) <= _SHORT:
@@ -74,7 +85,7 @@ def narrow(
         if with_ends or walker.run(raw, 0, []) < len(raw) or not walker.is_sound():
             return None
         return Excerpt([], {}) if clean or 0 <= size_bound(raw) <= _UNREMARKABLE else None
-    limit = None if clean else profile.max_bytes
+    limit = None if clean else receiver.max_bytes
     return find_excerpt(raw, walker, with_ends=with_ends, limit=limit)
 
 

@@ -1,4 +1,4 @@
-"""Profiles and models: what one provider accepts, as data.
+"""Dialects and profiles by their names, and models: what one provider accepts, as data.
 
 A dialect fixes the shape of a message; a profile fixes the rules and limits of who receives it.
 ``openai-chat`` is the dialect as its author serves it, ``openai-chat:mistral`` the same shape
@@ -11,6 +11,13 @@ import re
 
 from msgspec import Struct, structs
 
+from lockstitch.dialects.anthropic import Anthropic
+from lockstitch.dialects.base import Dialect
+from lockstitch.dialects.bedrock import Bedrock
+from lockstitch.dialects.gemini import Gemini, signs_thoughts
+from lockstitch.dialects.langchain import LangChain
+from lockstitch.dialects.openai_chat import OpenAIChat
+from lockstitch.dialects.openai_responses import OpenAIResponses
 from lockstitch.errors import UsageError, suggestion
 
 MIB = 1024 * 1024
@@ -213,7 +220,11 @@ _OTHER_NAMES = {
     "responses": "openai-responses",
     "vertex": "gemini",
 }
-DIALECTS = tuple(dict.fromkeys(profile.dialect for profile in _ALL))
+_CLASSES = (Anthropic, OpenAIChat, OpenAIResponses, Gemini, Bedrock, LangChain)
+CLASSES: dict[str, type[Dialect]] = {kind.name: kind for kind in _CLASSES}
+DIALECTS = tuple(CLASSES)
+# One of each for questions about its spelling; to read a list, make a fresh one.
+VIEWS: dict[str, Dialect] = {name: kind() for name, kind in CLASSES.items()}
 
 
 def _suggest_dialect(name: object) -> str:
@@ -231,6 +242,11 @@ def profile_named(name: object) -> Profile:
         shown = repr(name) if isinstance(name, str) else type(name).__name__
         raise UsageError(f"unknown dialect {shown}.{_suggest_dialect(name)}")
     return profile
+
+
+def new_dialect(name: str) -> Dialect:
+    """Make a fresh view for a dialect."""
+    return CLASSES[name]()
 
 
 class Traits(Struct, frozen=True):
@@ -252,7 +268,6 @@ _CLAUDE = re.compile(r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,9})(?:-(\d{
 _OLDER_CLAUDE = re.compile(
     r"claude-(\d+)(?:-(\d{1,2}))?-(?:opus|sonnet|haiku)|claude-(?:instant|2)"
 )
-_GEMINI = re.compile(r"gemini-(\d{1,9})")
 
 # First version of each family that refuses a trailing assistant message.
 _PREFILL_REMOVED = {
@@ -270,7 +285,6 @@ _PRESERVED_THINKING = {
     "fable": (5, 1),
     "mythos": (5, 1),
 }
-_FIRST_SIGNED_GEMINI = 3
 
 
 def traits_of(model: str | None) -> Traits:
@@ -288,12 +302,9 @@ def traits_of(model: str | None) -> Traits:
         )
     if _OLDER_CLAUDE.search(model):
         return Traits(known=True, binds_reasoning=False)
-    if gemini := _GEMINI.search(model):
-        return Traits(
-            known=True,
-            binds_reasoning=False,
-            thought_signatures=int(gemini[1]) >= _FIRST_SIGNED_GEMINI,
-        )
+    signs = signs_thoughts(model)
+    if signs is not None:
+        return Traits(known=True, binds_reasoning=False, thought_signatures=signs)
     return UNKNOWN_MODEL
 
 

@@ -34,8 +34,7 @@ from lockstitch.dialects.base import Dialect, as_json, as_text, text_of_blocks
 from lockstitch.dialects.exchange import exchange_of
 from lockstitch.dialects.fast import encoded_size
 from lockstitch.dialects.media import ACCEPTED, head_of, images_in, is_decodable, sniff
-from lockstitch.dialects.profiles import Profile, profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import Profile, new_dialect, profile_named
 from lockstitch.dialects.script import (
     NOT_CARRIED,
     UNNAMED,

@@ -18,8 +18,7 @@ from lockstitch.compaction.plan import Cost, Counter, TokenBudget, estimate, siz
 from lockstitch.compaction.running import Clock, Progress, Summarizer, run
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, USER
 from lockstitch.dialects.exchange import without_reasoning
-from lockstitch.dialects.profiles import profile_named, traits_of
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named, traits_of
 from lockstitch.errors import Unmet, Unreadable
 from lockstitch.formats import repair
 from lockstitch.formats.interface import NEW, Format, History, Shortened, Sorting, Transcript

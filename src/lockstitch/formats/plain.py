@@ -18,15 +18,8 @@ from msgspec import structs
 from lockstitch.conversation.json_text import dump_like
 from lockstitch.conversation.parts import RESULT, USER, Path
 from lockstitch.dialects import OPENAI_CHAT
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import (
-    ENOUGH,
-    dialect_of,
-    find_doubt,
-    marks_of,
-    messages_of,
-    new_dialect,
-)
+from lockstitch.dialects.profiles import new_dialect, profile_named
+from lockstitch.dialects.recognize import ENOUGH, dialect_of, find_doubt, marks_of, messages_of
 from lockstitch.errors import AmbiguousDialect, UsageError
 from lockstitch.formats import repair
 from lockstitch.formats.interface import (

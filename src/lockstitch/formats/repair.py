@@ -21,8 +21,7 @@ from msgspec import Struct, structs
 from lockstitch.conversation import json_text
 from lockstitch.conversation.parts import CALL, RESULT, TEXT, USER, Path, Place, repr_without
 from lockstitch.dialects import ANTHROPIC
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
 from lockstitch.errors import Unreadable
 from lockstitch.files import read
 from lockstitch.formats.interface import (

@@ -30,12 +30,13 @@ from lockstitch.journal.events import Rewound
 from lockstitch.redaction import redact_value
 from lockstitch.repair.draft import Change
 from lockstitch.rules import NOTE, Finding
+from lockstitch.rules.rule import several
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import compaction, listing, operations
 from lockstitch.sources.listing import Difference, problems
 from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.stored import DAMAGED, Journal
-from lockstitch.transcript import several, size
+from lockstitch.transcript import size
 
 # Of a plan that changes more, the rest is only counted.
 MOST_RECORDS = 200

@@ -22,8 +22,8 @@ from lockstitch.formats.repair import place_in_store, plan_history
 from lockstitch.journal.events import Rewound
 from lockstitch.journal.state import Item, ModelReply, Spoken, fold
 from lockstitch.rules import Finding
+from lockstitch.rules.rule import several
 from lockstitch.stored import Journal
-from lockstitch.transcript import several
 from lockstitch.transcript.messages import (
     JournalTranscript,
     MessageTranscript,

@@ -26,8 +26,7 @@ from lockstitch.dialects.placeholders import (
     UNKNOWN_OUTCOME,
     WAITING,
 )
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import CLASSES, new_dialect
+from lockstitch.dialects.profiles import CLASSES, new_dialect, profile_named
 from lockstitch.dialects.render import is_failed, read_turns
 from lockstitch.dialects.script import Piece, TextPiece
 from lockstitch.journal.events import (

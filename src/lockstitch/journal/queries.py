@@ -16,7 +16,7 @@ from msgspec import Raw, Struct, field
 from lockstitch.conversation.parts import ASSISTANT, RESULT, SYSTEM, TEXT, repr_without
 from lockstitch.dialects.base import as_text
 from lockstitch.dialects.exchange import Tokens, messages_in, tokens_in
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import (
     Event,

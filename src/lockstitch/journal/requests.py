@@ -18,8 +18,7 @@ from lockstitch.conversation.parts import MEDIA, Message, MessageList, sort_part
 from lockstitch.dialects.base import QuickProof, as_text
 from lockstitch.dialects.fast import Excerpt, encoded_size, find_excerpt
 from lockstitch.dialects.media import Image, head_of, images_in, pixels
-from lockstitch.dialects.profiles import Profile, profile_named, traits_of
-from lockstitch.dialects.registry import VIEWS, new_dialect
+from lockstitch.dialects.profiles import VIEWS, Profile, new_dialect, profile_named, traits_of
 from lockstitch.dialects.script import Ids
 from lockstitch.errors import Unreadable
 from lockstitch.heal import plan

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from lockstitch.conversation.parts import TEXT, USER
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.heal import check
 from lockstitch.provider import (

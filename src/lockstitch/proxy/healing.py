@@ -24,8 +24,7 @@ from msgspec import Raw, Struct, structs
 
 from lockstitch.conversation.json_text import decode, dump, raw_decode, skip_space
 from lockstitch.conversation.parts import Path
-from lockstitch.dialects.profiles import PROFILES, profile_named
-from lockstitch.dialects.registry import VIEWS
+from lockstitch.dialects.profiles import PROFILES, VIEWS, profile_named
 from lockstitch.errors import UsageError
 from lockstitch.repair.edits import DELETE, INSERT, MOVE, REPLACE, Edit, EditTree
 from lockstitch.repair.plan import Plan, plan_sent

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct, structs
 
 from lockstitch.dialects import ANTHROPIC, BEDROCK, GEMINI, OPENAI_CHAT, OPENAI_RESPONSES
-from lockstitch.dialects.registry import VIEWS
+from lockstitch.dialects.profiles import VIEWS
 from lockstitch.provider import ERROR_KINDS
 from lockstitch.proxy import LOOPBACK, Settings
 from lockstitch.proxy.healing import HealDecision

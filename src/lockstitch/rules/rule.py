@@ -162,9 +162,14 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
         groups.setdefault((finding.severity, COUNTED[finding.code]), []).append(finding)
     ranked = sorted(groups.items(), key=lambda item: _ORDER[item[0][0]])
     return [
-        (f"{len(group)} {one if len(group) == 1 else several}", group)
-        for (_, (one, several)), group in ranked
+        (f"{len(group)} {one if len(group) == 1 else many}", group)
+        for (_, (one, many)), group in ranked
     ]
+
+
+def several(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 line``, ``12 lines``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 # What only the provider can count, such as a column; "<nil>" is a word of its own.

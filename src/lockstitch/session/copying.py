@@ -17,8 +17,8 @@ from msgspec import Struct, structs
 from lockstitch.conversation.parts import SYSTEM
 from lockstitch.conversation.sdk_objects import is_plain, to_plain
 from lockstitch.dialects.base import as_text
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import dialect_of, new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
+from lockstitch.dialects.recognize import dialect_of
 from lockstitch.dialects.script import SYSTEM_LABEL
 from lockstitch.errors import Damaged, Held, Moved, Unreadable, UsageError
 from lockstitch.journal.events import (

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from lockstitch.dialects.exchange import call_parts, messages_in
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
 from lockstitch.errors import Moved, UsageError
 from lockstitch.journal import events
 from lockstitch.journal import state as journal

@@ -31,14 +31,13 @@ from lockstitch.dialects.exchange import (
     plain_of,
     provider_of,
 )
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import (
+from lockstitch.dialects.profiles import new_dialect, profile_named
+from lockstitch.dialects.recognize import (
     confirm_dialect,
     dialect_of,
     dialect_of_class,
     dialect_of_event,
     dialect_of_response,
-    new_dialect,
 )
 from lockstitch.errors import AmbiguousDialect, Busy, LockstitchError, UsageError
 from lockstitch.journal.events import (

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from lockstitch.conversation.json_text import dump, member_spans, replace_items
-from lockstitch.dialects.registry import confirm_dialect, messages_of
+from lockstitch.dialects.recognize import confirm_dialect, messages_of
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files.read import read_file, read_stream, reading_errors
 from lockstitch.formats.interface import DOCUMENT, LINES

@@ -19,11 +19,6 @@ def size(count: float) -> str:
     return f"{count:.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
 
 
-def several(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 line``, ``12 lines``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def utc_time(at: int) -> str:
     """Return a moment in milliseconds since 1970 for a person, in UTC."""
     from datetime import UTC, datetime  # noqa: PLC0415 - start-up time

@@ -38,8 +38,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.base import Dialect, as_json, as_text
 from lockstitch.dialects.exchange import messages_in
 from lockstitch.dialects.media import images_in
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect, profile_named
 from lockstitch.dialects.script import TextPiece
 from lockstitch.errors import UsageError
 from lockstitch.journal.events import (
@@ -75,7 +74,8 @@ from lockstitch.journal.state import (
 )
 from lockstitch.rules import Finding
 from lockstitch.rules.pairing import ORPHAN_CALL, PARTIAL_BATCH, unlisted_twins
-from lockstitch.transcript import several, size, utc_time
+from lockstitch.rules.rule import several
+from lockstitch.transcript import size, utc_time
 
 if TYPE_CHECKING:
     from lockstitch.stored import Journal

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from lockstitch.conversation.json_text import is_index
 from lockstitch.conversation.parts import CALL, RESULT
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.files import read
 from lockstitch.formats.interface import LINES, HealthProof, Transcript
 from lockstitch.formats.repair import findings_in, parse_file

@@ -39,7 +39,6 @@ from lockstitch.dialects.base import (
     view_content,
 )
 from lockstitch.dialects.fast import PlainProof, is_text
-from lockstitch.dialects.profiles import traits_of
 
 _CALLS = ("functionCall", "function_call")
 _RESULTS = ("functionResponse", "function_response")
@@ -57,6 +56,14 @@ CHUNK_MARKS = frozenset(
 )
 _PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
 _PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
+_MODEL = re.compile(r"gemini-(\d{1,9})")
+_FIRST_SIGNED = 3
+
+
+def signs_thoughts(model: str) -> bool | None:
+    """Whether a model signs the thoughts that lead to its calls; None if it is no Gemini."""
+    found = _MODEL.search(model.lower())
+    return None if found is None else int(found[1]) >= _FIRST_SIGNED
 
 
 class GeminiProof(PlainProof):
@@ -199,7 +206,7 @@ class Gemini(KeyedDialect):
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         if raw[-1]["role"] != "user":
             return False
-        if not traits_of(model).thought_signatures:
+        if not model or not signs_thoughts(model):
             return True
         calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
         return all(bool(made[0].get("thoughtSignature")) for made in calls if made)

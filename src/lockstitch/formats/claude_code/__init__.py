@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from os.path import basename, splitext
 from pathlib import Path
@@ -74,6 +74,7 @@ from lockstitch.formats.interface import LOST as AGAINST_WILL
 from lockstitch.formats.records import DecodeLine, Record, as_str, read_json
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")
@@ -194,7 +195,8 @@ class ClaudeCode(Format):
         chain = ClaudeChain(records)
         branches = find_branches(chain) if chain.off or chain.boundary >= 0 else []
         lost = [branch for branch in branches if branch.kind in LOST]
-        evidence = _evidence(chain, context)
+        off_chain = chain.spoken.difference(chain.order)
+        evidence = _evidence(chain, off_chain, context) if off_chain or context.beside else {}
         faults = find_faults(chain, lost, evidence)
         latest: dict[str, str] = {}
         for number in reversed(chain.walk.path):
@@ -463,7 +465,7 @@ def _add_queued(history: History, chain: ClaudeChain, numbers: Sequence[int]) ->
 
 def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
     line = chain.records[branch.top].place
-    turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+    turns = several(branch.turns, "turn")
     deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
         f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
@@ -471,19 +473,19 @@ def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
     )
 
 
-def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]:
+def _evidence(
+    chain: ClaudeChain, off_chain: Iterable[int], context: Context
+) -> dict[str, dict[str, Any]]:
     """Gather the results that survived off the chain, by call id; only of calls that are on it."""
     found: dict[str, dict[str, Any]] = {}
     called: set[str] = set()
-    off_chain = sorted(chain.spoken.difference(chain.order))
-    metas = [name for name in context.beside if name.endswith(".meta.json")]
-    for number in chain.order if off_chain or metas else ():
+    for number in chain.order:
         content = message_of(chain.values[number]).get("content")
         blocks = content if type(content) is list else ()
         called.update(
             block["id"] for block in blocks if type(block) is dict and type(block.get("id")) is str
         )
-    for number in off_chain:
+    for number in sorted(off_chain):
         for result in results_in(chain.values[number]):
             name = result.get("tool_use_id")
             if type(name) is not str or name not in called or "content" not in result:
@@ -491,7 +493,9 @@ def _evidence(chain: ClaudeChain, context: Context) -> dict[str, dict[str, Any]]
             if not is_placeholder(text_of_blocks(result["content"])):
                 found.setdefault(name, result)
     # The last words of every sub-agent that had finished answer the call that started it.
-    for name in metas:
+    for name in context.beside:
+        if not name.endswith(".meta.json"):
+            continue
         try:
             meta, _ = read_json(read.read_file(context.beside[name]))
         except (LockstitchError, ValueError):

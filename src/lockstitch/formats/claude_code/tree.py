@@ -50,6 +50,7 @@ from lockstitch.formats.records import SLIM, encode_record, read_json, record_by
 from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 # Kinds of faults, in the order in which they are repaired.
 COPY = "copy"
@@ -123,12 +124,15 @@ def find_faults(
         if branch.kind == GAP:
             continue
         at = branch.onward if branch.kind == CUT and branch.onward is not None else branch.top
-        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        turns = several(branch.turns, "turn")
         text = f"{_SAID[branch.kind]}: resuming will silently drop {turns} ({branch.size} bytes)"
         faults.append(_fault(chain, BRANCH, _CODES[branch.kind], at, text, about=branch))
     addressed = [n for n in chain.order if "sourceToolAssistantUUID" in chain.values[n]]
-    if addressed:
-        faults += _misaddressed_results(chain, addressed)
+    order = chain.order if addressed else ()
+    calls = {name for n in order for name in call_ids_in(chain.values[n])}
+    loose = [n for n in addressed if answered_in(chain.values[n]).isdisjoint(calls)]
+    if loose:
+        faults += _misaddressed_results(chain, loose)
     if evidence:
         faults += _displaced_results(chain, evidence)
     if chain.leaf is not None:
@@ -274,14 +278,13 @@ def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
 
 
 def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterator[Fault]:
-    """Find results that fit no call, but whose record names the record of an open one."""
-    calls = {name for n in chain.order for name in call_ids_in(chain.values[n])}
+    """Find those of the records whose results fit no call that name the record of an open one."""
     answered = chain.results_on(chain.order)
     for number in numbers:
         value = chain.values[number]
         source = chain.graph.by_id.get(str(value["sourceToolAssistantUUID"]))
         results = results_in(value)
-        if source is None or len(results) != 1 or answered_in(value) & calls:
+        if source is None or len(results) != 1:
             continue
         named = [call.get("id") for call in calls_in(chain.values[source.number])]
         if len(named) == 1 and type(named[0]) is str and named[0] not in answered:
@@ -568,7 +571,7 @@ class ClaudeTreeRepair(TreeRepair):
     def _splice(self, branch: OffBranch, *, all_late: bool) -> None:
         """Put a branch back; ``all_late`` moves all its lines to where it belongs."""
         chain, code = self.chain, _CODES[branch.kind]
-        turns = f"{branch.turns} turn{'s' * (branch.turns != 1)}"
+        turns = several(branch.turns, "turn")
         self.note(code, "brought back", branch.top, f"{turns}, {branch.size} bytes")
         if branch.kind == END and chain.overruled is not None:
             named = chain.named_leaf[0]

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from lockstitch.conversation.parts import RESULT
 from lockstitch.dialects import OPENAI_RESPONSES
-from lockstitch.dialects.registry import new_dialect
+from lockstitch.dialects.profiles import new_dialect
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
 from lockstitch.files.os_files import SessionUser, writers_of_file
@@ -73,6 +73,7 @@ from lockstitch.formats.write_back import (
 )
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 _HEAD_HELP = (
     "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
@@ -150,8 +151,7 @@ class Codex(Format):
             enter_message(history, item, home)
         notes = []
         if thread.dropped:
-            count = f"{thread.dropped} turn{'s' * (thread.dropped != 1)}"
-            notes.append(f"{count} were taken back with a rollback")
+            notes.append(f"{several(thread.dropped, 'turn')} were taken back with a rollback")
         if meta.get("parent_thread_id"):
             notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
         if meta.get("history_base"):
@@ -307,7 +307,7 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
             text = "Codex cannot read an item of this record, and skips the record"
             yield new_finding("LS610", record.place, text, ERROR)
     if thread.hidden:
-        turns = f"{transcript.left} turn{'s' * (transcript.left != 1)}"
+        turns = several(transcript.left, "turn")
         text = (
             "a second session_meta hides all that is before it: "
             f"resuming will silently drop {turns} ({transcript.left_size} bytes)"

@@ -38,6 +38,7 @@ from lockstitch.formats.interface import (
 from lockstitch.formats.records import Record, as_dict, as_str
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, Finding
+from lockstitch.rules.rule import several
 
 _KINDS = ("user", "gemini", "info", "error", "warning")
 
@@ -201,7 +202,7 @@ def _notes(chat: Chat) -> Iterator[str]:
         twice += any(type(name) is str and name in held for name in ids)
     if twice:
         yield (
-            f"{twice} message{'s' * (twice != 1)} of the user repeat results that their calls hold "
+            f"{several(twice, 'message')} of the user repeat results that their calls hold "
             "already: a bug of Gemini CLI, whose resume sends both and is refused"
         )
     if chat.about.get("kind") == "subagent":

@@ -40,6 +40,7 @@ from lockstitch.formats.records import JSON, Record, as_str
 from lockstitch.formats.write_back import TreeNode, TreeRepair
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, RULES, WARNING, Finding
+from lockstitch.rules.rule import several
 
 _HEAD = frozenset({"version", "timestamp", "cwd"})
 # The entry with the name that a person gave the session.
@@ -113,8 +114,7 @@ class Pi(Format):
         left = transcript.left
         transcript.findings = [*_findings(session, left, context)]
         if left and not transcript.findings:
-            turns = f"{left} turn{'s' * (left != 1)}"
-            transcript.notes.append(f"{turns} are on other branches of the tree")
+            transcript.notes.append(f"{several(left, 'turn')} are on other branches of the tree")
         return transcript
 
     def belongs(self, path: str, folder: str) -> bool:
@@ -149,7 +149,7 @@ def _findings(session: PiSession, left: int, context: Context) -> Iterator[Findi
     """Find everything that is wrong with the entries."""
     records = session.records
     yield from _heading(session, context)
-    turns = f": resuming will silently drop {left} turn{'s' * (left != 1)}"
+    turns = f": resuming will silently drop {several(left, 'turn')}"
     for node in session.graph.repeats:
         first = session.graph.by_id[node.id]
         same = _is_same(session, node, first)

@@ -31,6 +31,7 @@ from lockstitch.formats.tables import ProgramTable, Row, RowFormat, TableLayout,
 from lockstitch.formats.write_back import TreeNode
 from lockstitch.repair.draft import Ledger
 from lockstitch.rules import ERROR, NOTE, WARNING, Finding
+from lockstitch.rules.rule import several
 
 if TYPE_CHECKING:
     from lockstitch.formats.sqlite import GuardedConnection
@@ -199,7 +200,7 @@ class OpenClaw(RowFormat):
         tree = ClawTree(records)
         transcript = tree.transcript(context, context.name)
         left = transcript.left
-        notes = [f"{left} turn{'s' * (left != 1)} are on other branches"] if left else []
+        notes = [f"{several(left, 'turn')} are on other branches"] if left else []
         size = sum(record.size for record in records)
         found = [*_findings(tree)]
         return structs.replace(transcript, findings=found, notes=notes, size=size, sealed=True)

@@ -21,8 +21,7 @@ from lockstitch.dialects.exchange import (
     messages_in,
     provider_of,
 )
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import VIEWS, new_dialect
+from lockstitch.dialects.profiles import VIEWS, new_dialect, profile_named
 from lockstitch.errors import Held, Moved, Unreadable, UsageError
 from lockstitch.journal import events as about
 from lockstitch.journal.events import (

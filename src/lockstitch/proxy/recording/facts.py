@@ -27,8 +27,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.profiles import profile_named
-from lockstitch.dialects.registry import VIEWS, new_dialect
+from lockstitch.dialects.profiles import VIEWS, new_dialect, profile_named
 from lockstitch.errors import Unreadable
 from lockstitch.journal.events import (
     AskedCall,

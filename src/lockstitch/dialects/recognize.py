@@ -1,4 +1,4 @@
-"""The dialects there are, and which of them a list is in.
+"""Which dialect a list is in, a response, or an event of a stream.
 
 A list's dialect is recognized by marks that only one format leaves. Programs also keep
 conversations in many shapes that share a word or two with a provider's: a ``role``,
@@ -13,20 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstitch.conversation.parts import UNKNOWN
-from lockstitch.dialects.anthropic import Anthropic
 from lockstitch.dialects.base import Dialect
-from lockstitch.dialects.bedrock import Bedrock
-from lockstitch.dialects.gemini import Gemini
-from lockstitch.dialects.langchain import LangChain
-from lockstitch.dialects.openai_chat import OpenAIChat
-from lockstitch.dialects.openai_responses import OpenAIResponses
-from lockstitch.dialects.profiles import profile_named
+from lockstitch.dialects.profiles import CLASSES, VIEWS, profile_named
 from lockstitch.errors import AmbiguousDialect, UsageError
 
-_CLASSES = (Anthropic, OpenAIChat, OpenAIResponses, Gemini, Bedrock, LangChain)
-CLASSES: dict[str, type[Dialect]] = {kind.name: kind for kind in _CLASSES}
-# One of each for questions about its spelling; to read a list, make a fresh one.
-VIEWS: dict[str, Dialect] = {name: kind() for name, kind in CLASSES.items()}
 # Most formats leave their marks in one way only: whom to ask for which.
 _OWNERS = [view for view in reversed(VIEWS.values()) if view.own_keys]
 _MARKERS = [view for view in VIEWS.values() if view.mark_keys]
@@ -47,11 +37,6 @@ _ENVELOPE = frozenset(
 _PLAIN = re.compile(r"[A-Za-z$_][\w$-]{0,29}")
 _SHOWN = 3
 _NAME_IT = "name its dialect (--dialect on the command line, dialect= in Python)"
-
-
-def new_dialect(name: str) -> Dialect:
-    """Make a fresh view for a dialect."""
-    return CLASSES[name]()
 
 
 def dialect_of(value: Any) -> str:
