@@ -362,6 +362,11 @@ def _json_fields(done: Repaired) -> dict[str, Any]:
 def _say_outcome(done: list[Repaired], request: RepairRequest) -> int:
     """Print what became of all, how it is undone and how to go on; return the exit status."""
     repaired = [one for one in done if one.report.error is None]
+    kept, here = [one for one in repaired if one.backup], render.current_folder()
+    paths = [one.report.target for one in kept]
+    # the folders of all programs are looked up only if they may have to be named
+    known = searched_folders() if len(paths) > _MOST_BACKUPS else []
+    places = undo_places(paths, request.targets, known)
     findings = [found for one in repaired for found in one.report.findings]
     left = [found for one in repaired for found in one.left]
     count = sum(one.is_written for one in done)
@@ -374,12 +379,7 @@ def _say_outcome(done: list[Repaired], request: RepairRequest) -> int:
         terminal.note(f"Healthy with notes: {said}, nothing broken, nothing changed.")
     elif not request.diff:
         terminal.note("Nothing was changed.")
-    kept, here = [one for one in repaired if one.backup], render.current_folder()
     if kept and not request.as_json:
-        paths = [one.report.target for one in kept]
-        # the folders of all programs are looked up only if they may have to be named
-        known = searched_folders() if len(paths) > _MOST_BACKUPS else []
-        places = undo_places(paths, request.targets, known)
         for one in kept[:_MOST_BACKUPS]:
             terminal.note(f"Backup: {pasted(str(one.backup))}")
         if len(kept) > _MOST_BACKUPS:
