@@ -36,7 +36,6 @@ from lockstitch.formats.langgraph.decisions import (
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MESSAGES,
-    NO_TASK,
     OWN,
     PREVIOUS,
     PUSH,
@@ -214,9 +213,8 @@ class ThreadReading(Struct):
     @property
     def work(self) -> PendingWork[StoredWrite]:
         """What hangs on the head, by what it is."""
-        return sort_writes(
-            (write.task, write.channel, write) for write in self.snapshot.head.writes
-        )
+        writes = self.snapshot.head.writes
+        return sort_writes((write.task, write.channel, write) for write in writes)
 
     @property
     def is_folded(self) -> bool:
@@ -260,7 +258,7 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
     that was given something else returns what only its node knows. What a repair has brought in
     already is not brought in again.
     """
-    returned = {write.task for write in reading.work.returned}
+    returned = {task for task, _, _ in reading.work.returned}
     for snapshot in reading.snapshot.runs:
         if snapshot.namespace.rpartition(TASK)[2] in returned:
             continue
@@ -293,9 +291,7 @@ def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
         if data is not None:
             coding = codec_of(reading.codings, start)
             items = merge_messages(items, read_update(coding, data, head.record, (START, channel)))
-    said = [write for write in on_channel if write.task == NO_TASK]
-    returned = [write for write in on_channel if write.task != NO_TASK]
-    return apply_writes(apply_writes(items, said, reading.codings), returned, reading.codings)
+    return apply_writes(items, on_channel, reading.codings)
 
 
 def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
@@ -425,14 +421,14 @@ def failed_results(
     def at_end() -> Collection[str]:
         # A task that was sent something had one call, even if the list of tasks is gone. And of
         # several calls in one task, nothing is said: it is not known which of them failed.
-        is_sent = any(write.path.startswith(f"~{PUSH}") for write in errors)
+        is_sent = any(write.path.startswith(f"~{PUSH}") for _, _, write in errors)
         calls = {} if is_sent else calls_left_open(items(), real=True, at_end=True)
         return calls if len(calls) == 1 else ()
 
     found = failed_calls(
         errors,
         [call_in(arg) for _, arg in sent],
-        lambda write, number: _is_task(reading, write, number, sent[number][0]),
+        lambda _, write, number: _is_task(reading, write, number, sent[number][0]),
         at_end,
     )
     for call, write in found.items():

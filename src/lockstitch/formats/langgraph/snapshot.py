@@ -150,9 +150,9 @@ class StoredWrite(Struct, frozen=True):
     record: int = 0
 
     @property
-    def order(self) -> tuple[str, str, int]:
-        """What LangGraph sorts writes by."""
-        return self.path, self.task, self.number
+    def order(self) -> tuple[bool, str, str, int]:
+        """What LangGraph sorts writes by; what no task wrote comes first."""
+        return self.task != NO_TASK, self.path, self.task, self.number
 
 
 class StoredCheckpoint(Struct):

@@ -330,12 +330,11 @@ class CheckpointRepair:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        said = [value for _, at, value in self.work.commands if at == name]
-        returned = [value for _, at, value in self.work.returned if at == name]
         begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
-        writes = [*begun, *said, *returned]
-        by_id = name in self.delta
-        self.channels[name] = MessageChannel(name, held, writes, returned, by_id=by_id)
+        writes, returned = self.work.written_to(name), self.work.returned_to(name)
+        self.channels[name] = MessageChannel(
+            name, held, [*begun, *writes], returned, by_id=name in self.delta
+        )
 
     def apply(self, applied: AppliedPending | None) -> None:
         """Use what a graph made of the checkpoint: it knows which channels hold messages.

@@ -318,9 +318,9 @@ def add_ids_to_writes(
     return saved._replace(pending_writes=writes)
 
 
-def work_on(saved: CheckpointTuple) -> PendingWork[PendingWrite]:
+def work_on(saved: CheckpointTuple) -> PendingWork[Any]:
     """Return what hangs on a checkpoint, by what it is."""
-    return sort_writes((write[0], write[1], write) for write in saved.pending_writes or ())
+    return sort_writes(saved.pending_writes or ())
 
 
 def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
@@ -364,8 +364,7 @@ def results_for(
     ids = {call for call, _ in wanted}
     return [
         message
-        for _, name, value in work_on(ancestor).returned
-        if name == channel
+        for value in work_on(ancestor).returned_to(channel)
         for message in to_messages(value)
         if isinstance(message, ToolMessage) and message.tool_call_id in ids and is_real(message)
     ]
@@ -398,13 +397,13 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     found = failed_calls(
         errors,
         sent_calls,
-        lambda write, number: write[0] == tasks[number],
+        lambda task, _, number: task == tasks[number],
         lambda: open_calls(map(_step_of, messages), at_end=True),
     )
     template = BATCH_RESULT if not sent and len(found) > 1 else ERROR_RESULT
     texts = {
         call: error_text(value if isinstance(value, str) else repr(value))
-        for call, (_, _, value) in found.items()
+        for call, value in found.items()
         if call in calls
     }
     replies = [message for message in messages if isinstance(message, AIMessage)]
