@@ -102,6 +102,7 @@ def read_update(
 
 def _coerce(value: Any) -> dict[str, Any] | None:
     """Make a message of a text, of a role and a text, or of a map with a role."""
+    # LangChain, which does it for a live graph, makes objects, and need not be installed here.
     if type(value) is str:
         return {"content": value, "type": "human"}
     if type(value) is list and len(value) == _PAIR and is_role(value[0]):
@@ -272,7 +273,9 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
         goes_on = bool(run.items) and run.items[0].id in known
         if not goes_on or run.snapshot.coding != reading.snapshot.coding:
             reading.apart.append(run)
-        elif is_begun_by(snapshot.head, reading.snapshot.namespace, reading.snapshot.head.id):
+        elif is_begun_by(
+            snapshot.head.metadata, reading.snapshot.namespace, reading.snapshot.head.id
+        ):
             reading.runs.append(run)
             items = merge_messages(items, run.items)
     return items

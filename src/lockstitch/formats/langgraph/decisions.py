@@ -34,12 +34,14 @@ from lockstitch.formats.langgraph.snapshot import (
     RETURN,
     START,
     TASKS,
+    Version,
     is_control,
     is_trigger,
 )
 from lockstitch.redaction import redact_value
 
 M = TypeVar("M")
+V = TypeVar("V")
 W = TypeVar("W")
 
 BREAKPOINT = "breakpoint"
@@ -377,6 +379,35 @@ def call_in(argument: Any) -> str | None:
 
 
 # The checkpoint that is added
+
+
+def change_channels(
+    values: Mapping[str, V],
+    versions: Mapping[str, Version],
+    changed: Mapping[str, V],
+    emptied: Collection[str],
+    version: Version,
+) -> tuple[dict[str, V], dict[str, Version]]:
+    """Return the values and versions of a head in which some channels change, and some end.
+
+    ``version`` is that of all of these; what they made due is due no more where they end.
+    """
+    kept = {name: value for name, value in values.items() if name not in emptied}
+    new = dict.fromkeys(sorted({*changed, *emptied}), version)
+    return {**kept, **changed}, {**versions, **new}
+
+
+def count_steps(
+    counters: Mapping[str, Any], steps: int, whole: Collection[str]
+) -> dict[str, tuple[int, int]]:
+    """Count on for channels that store only changes, but not for those now stored ``whole``."""
+    return {
+        name: (count[0], count[1] + steps)
+        for name, count in counters.items()
+        if name not in whole
+        and isinstance(count, list | tuple)
+        and [type(part) for part in count] == [int, int]
+    }
 
 
 def repair_metadata(

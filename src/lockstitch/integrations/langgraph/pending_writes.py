@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
-# What LangGraph's own tool node says to a model.
+# What LangGraph's own tool node says to a model: the graph goes on as if that had said it. In a
+# store it is a placeholder, by which a check knows it again.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
 BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
 
@@ -77,6 +78,8 @@ def main_channel(
     values: Mapping[str, Any], holding: Collection[str], named: str | None = None
 ) -> str | None:
     """Choose the channel of the conversation among those that hold messages; None if none is."""
+    # All channels of messages are repaired here, and this one only is what an application means: it
+    # is not guessed. A stored thread is shown as one conversation, the first (``conversation``).
     if named is not None:
         if named in values and not (named in holding or is_empty(values[named])):
             raise UsageError(f"channel {named!r} holds no list of messages")
