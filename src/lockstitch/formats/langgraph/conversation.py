@@ -36,7 +36,6 @@ from lockstitch.formats.langgraph.decisions import (
 from lockstitch.formats.langgraph.snapshot import (
     JSON,
     MESSAGES,
-    NO_TASK,
     OWN,
     PREVIOUS,
     PUSH,
@@ -103,6 +102,7 @@ def read_update(
 
 def _coerce(value: Any) -> dict[str, Any] | None:
     """Make a message of a text, of a role and a text, or of a map with a role."""
+    # LangChain, which does it for a live graph, makes objects, and need not be installed here.
     if type(value) is str:
         return {"content": value, "type": "human"}
     if type(value) is list and len(value) == _PAIR and is_role(value[0]):
@@ -214,9 +214,8 @@ class ThreadReading(Struct):
     @property
     def work(self) -> PendingWork[StoredWrite]:
         """What hangs on the head, by what it is."""
-        return sort_writes(
-            (write.task, write.channel, write) for write in self.snapshot.head.writes
-        )
+        writes = self.snapshot.head.writes
+        return sort_writes((write.task, write.channel, write) for write in writes)
 
     @property
     def is_folded(self) -> bool:
@@ -260,7 +259,7 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
     that was given something else returns what only its node knows. What a repair has brought in
     already is not brought in again.
     """
-    returned = {write.task for write in reading.work.returned}
+    returned = {task for task, _, _ in reading.work.returned}
     for snapshot in reading.snapshot.runs:
         if snapshot.namespace.rpartition(TASK)[2] in returned:
             continue
@@ -274,7 +273,9 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
         goes_on = bool(run.items) and run.items[0].id in known
         if not goes_on or run.snapshot.coding != reading.snapshot.coding:
             reading.apart.append(run)
-        elif is_begun_by(snapshot.head, reading.snapshot.namespace, reading.snapshot.head.id):
+        elif is_begun_by(
+            snapshot.head.metadata, reading.snapshot.namespace, reading.snapshot.head.id
+        ):
             reading.runs.append(run)
             items = merge_messages(items, run.items)
     return items
@@ -293,9 +294,7 @@ def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
         if data is not None:
             coding = codec_of(reading.codings, start)
             items = merge_messages(items, read_update(coding, data, head.record, (START, channel)))
-    said = [write for write in on_channel if write.task == NO_TASK]
-    returned = [write for write in on_channel if write.task != NO_TASK]
-    return apply_writes(apply_writes(items, said, reading.codings), returned, reading.codings)
+    return apply_writes(items, on_channel, reading.codings)
 
 
 def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
@@ -425,14 +424,14 @@ def failed_results(
     def at_end() -> Collection[str]:
         # A task that was sent something had one call, even if the list of tasks is gone. And of
         # several calls in one task, nothing is said: it is not known which of them failed.
-        is_sent = any(write.path.startswith(f"~{PUSH}") for write in errors)
+        is_sent = any(write.path.startswith(f"~{PUSH}") for _, _, write in errors)
         calls = {} if is_sent else calls_left_open(items(), real=True, at_end=True)
         return calls if len(calls) == 1 else ()
 
     found = failed_calls(
         errors,
         [call_in(arg) for _, arg in sent],
-        lambda write, number: _is_task(reading, write, number, sent[number][0]),
+        lambda _, write, number: _is_task(reading, write, number, sent[number][0]),
         at_end,
     )
     for call, write in found.items():

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid5
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from lockstitch.dialects.langchain import BARE, envelope_of, fields_of, type_of
 from lockstitch.formats.langgraph.codec import REMOVED
@@ -34,12 +34,14 @@ from lockstitch.formats.langgraph.snapshot import (
     RETURN,
     START,
     TASKS,
+    Version,
     is_control,
     is_trigger,
 )
 from lockstitch.redaction import redact_value
 
 M = TypeVar("M")
+V = TypeVar("V")
 W = TypeVar("W")
 
 BREAKPOINT = "breakpoint"
@@ -65,21 +67,31 @@ class PendingWork(Struct, Generic[W]):
 
     ``asking`` are the tasks that ask a person and have returned nothing. ``commands`` is what a
     ``Command`` wrote to the state, ``returned`` what finished tasks returned to it, ``errors`` what
-    tasks failed with. ``has_run`` says that a task of the step has left something.
+    tasks failed with; each is a task, a channel, and what was written. ``has_run`` says that a task
+    of the step has left something.
     """
 
-    asking: set[str]
-    commands: list[W]
-    returned: list[W]
-    errors: list[W]
-    has_run: bool
+    asking: set[str] = field(default_factory=set)
+    commands: list[tuple[str, str, W]] = field(default_factory=list)
+    returned: list[tuple[str, str, W]] = field(default_factory=list)
+    errors: list[tuple[str, str, W]] = field(default_factory=list)
+    has_run: bool = False
+
+    def written_to(self, channel: str) -> list[W]:
+        """Return what is merged into a channel, in order: a command comes before all tasks."""
+        return [one for _, name, one in (*self.commands, *self.returned) if name == channel]
+
+    def returned_to(self, channel: str) -> list[W]:
+        """Return what finished tasks returned to a channel."""
+        return [one for _, name, one in self.returned if name == channel]
 
 
 def sort_writes(writes: Iterable[tuple[str, str, W]]) -> PendingWork[W]:
     """Sort writes by what they are; each comes with its task and its channel."""
-    work: PendingWork[W] = PendingWork(set(), [], [], [], has_run=False)
+    work: PendingWork[W] = PendingWork()
     done: set[str] = set()
-    for task, channel, write in writes:
+    for write in writes:
+        task, channel, _ = write
         work.has_run |= task != NO_TASK
         if channel == INTERRUPT:
             # A task that was answered once may ask again, so an answer that stands there is no
@@ -334,25 +346,26 @@ def error_text(text: str) -> str | None:
 
 
 def failed_calls(
-    errors: Sequence[W],
+    errors: Sequence[tuple[str, str, W]],
     sent: Sequence[str | None],
-    is_task: Callable[[W, int], bool],
+    is_task: Callable[[str, W, int], bool],
     at_end: Callable[[], Collection[str]],
 ) -> dict[str, W]:
     """Return the calls that the errors of a step are of, each with its error; none if in doubt.
 
-    ``sent`` are the calls that the tasks of the step were sent, of which ``is_task`` knows the
-    number; ``at_end`` returns the open calls that the conversation ended with. If tasks were sent
-    nothing, one node had all of these, and its error is that of each: it ran them together. Yet
-    only if nothing else failed: with several errors, and where calls are open only further up,
-    it may be the one of any node, such as that of the model.
+    ``sent`` are the calls that the tasks of the step were sent; ``is_task`` says whether a task,
+    which failed with that, is the one with a number among these. ``at_end`` returns the open calls
+    that the conversation ended with. If tasks were sent nothing, one node had all of these, and its
+    error is that of each: it ran them together. Yet only if nothing else failed: with several
+    errors, and where calls are open only further up, it may be the one of any node, such as that
+    of the model.
     """
     found: dict[str, W] = {}
-    for error in errors:
+    for task, _, error in errors:
         for number, call in enumerate(sent):
-            if call is not None and is_task(error, number):
+            if call is not None and is_task(task, error, number):
                 found[call] = error
-    return found if sent or len(errors) != 1 else dict.fromkeys(at_end(), errors[0])
+    return found if sent or len(errors) != 1 else dict.fromkeys(at_end(), errors[0][2])
 
 
 def call_in(argument: Any) -> str | None:
@@ -366,6 +379,35 @@ def call_in(argument: Any) -> str | None:
 
 
 # The checkpoint that is added
+
+
+def change_channels(
+    values: Mapping[str, V],
+    versions: Mapping[str, Version],
+    changed: Mapping[str, V],
+    emptied: Collection[str],
+    version: Version,
+) -> tuple[dict[str, V], dict[str, Version]]:
+    """Return the values and versions of a head in which some channels change, and some end.
+
+    ``version`` is that of all of these; what they made due is due no more where they end.
+    """
+    kept = {name: value for name, value in values.items() if name not in emptied}
+    new = dict.fromkeys(sorted({*changed, *emptied}), version)
+    return {**kept, **changed}, {**versions, **new}
+
+
+def count_steps(
+    counters: Mapping[str, Any], steps: int, whole: Collection[str]
+) -> dict[str, tuple[int, int]]:
+    """Count on for channels that store only changes, but not for those now stored ``whole``."""
+    return {
+        name: (count[0], count[1] + steps)
+        for name, count in counters.items()
+        if name not in whole
+        and isinstance(count, list | tuple)
+        and [type(part) for part in count] == [int, int]
+    }
 
 
 def repair_metadata(

@@ -33,8 +33,8 @@ from lockstitch.dialects.langchain import BARE, envelope_of, fields_of
 from lockstitch.errors import Damaged
 from lockstitch.formats.langgraph.codec import StoredMessage, Undecodable, is_message, new_codecs
 from lockstitch.formats.langgraph.conversation import calls_without_result
-from lockstitch.formats.langgraph.decisions import merge_messages
-from lockstitch.formats.langgraph.snapshot import INTERRUPT, MESSAGES, is_trigger
+from lockstitch.formats.langgraph.decisions import makes_due, merge_messages, sort_writes
+from lockstitch.formats.langgraph.snapshot import MESSAGES, Version, is_trigger
 from lockstitch.journal.events import INLINE
 from lockstitch.journal.records import NEW, Head, JournalEntry, JournalRecord, blob_name
 from lockstitch.session.listing import THREAD_RECORDS, ThreadConversation
@@ -44,7 +44,6 @@ _FLAT = 8
 ABSENT = Raw(b"null")
 NO_LIST = -1
 
-Version = str | int | float
 Fetch = Callable[[list[str]], dict[str, bytes]]
 
 
@@ -544,10 +543,12 @@ def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadC
     reader = _MessageDecoder(thread, fetch)
     items = reader.messages(node)
     judged = items
-    if any(one.channel == INTERRUPT for one in thread.pending("", node.id)) or any(
-        is_trigger(name) and (name.startswith("branch:") or bytes(raw) not in _NOTHING_SENT)
-        for name, raw in node.values.items()
-    ):
+    work = sort_writes((one.task, one.channel, one.value) for one in thread.pending("", node.id))
+
+    def is_due(channel: str, value: Raw) -> bool:
+        return makes_due(channel, lambda: bytes(value) not in _NOTHING_SENT, set)
+
+    if work.asking or any(is_due(*one) for one in node.values.items()):
         # Work is left to do: the last calls, if some have no result yet, are open on purpose.
         asking = calls_without_result(items)
         for place, one in enumerate(items):

@@ -53,6 +53,8 @@ from lockstitch.formats.langgraph.conversation import (
 )
 from lockstitch.formats.langgraph.decisions import (
     add_ids,
+    change_channels,
+    count_steps,
     is_first_input,
     reason_to_wait,
     repair_metadata,
@@ -154,15 +156,6 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
     return reading.channel, calls_without_result(reading.items, real=True)
 
 
-def following_id(head: str) -> str | None:
-    """Return the id of the checkpoint that a repair puts behind a head; None if there is none."""
-    try:
-        found = successor(head)
-    except (ValueError, OverflowError):
-        return None
-    return found if found is not None and found > head else None
-
-
 def _place(transcript: Transcript, record: int, *steps: Any) -> str:
     found = transcript.records[record].place if transcript.records else "1"
     return ".".join((found, *map(str, steps)))
@@ -199,7 +192,7 @@ def _describe_thread(transcript: Transcript) -> None:
         )
     elif reading.channel is None:
         transcript.notes.append("holds no conversation")
-    if following_id(head.id) is None:
+    if successor(head.id) is None:
         transcript.notes.append(
             "has a last checkpoint whose id is no time, so that none can be put behind it"
         )
@@ -231,7 +224,7 @@ def _describe_thread(transcript: Transcript) -> None:
         read_others(reading)
         for other in reading.others:
             transcript.findings += _find_in_other(other, transcript)
-    if head.missing or following_id(head.id) is None or is_resumable:
+    if head.missing or successor(head.id) is None or is_resumable:
         transcript.sealed = True
 
 
@@ -511,7 +504,7 @@ def repair_checkpoint(
     head = reading.snapshot.head
     known = [found for found in head.versions.values() if isinstance(found, str | int | float)]
     try:
-        new, version = following_id(head.id), next_version(known)
+        new, version = successor(head.id), next_version(known)
     except (ValueError, OverflowError):
         # Versions that cannot be counted.
         return None
@@ -523,39 +516,32 @@ def repair_checkpoint(
         return _repair_again(reading, value, codes)
     start = _kept_input(reading, value)
     due = [name for name in reading.due if not (start and name == START)]
-    values = {name: kept for name, kept in head.values.items() if name not in due}
-    beside = {
-        str(other.channel): _value(other, repaired)
-        for other in reading.others
-        if (repaired := repair_other(other, transcript))
-    }
-    changed = {reading.channel: value, **beside, **({START: start} if start else {})}
-    touched = {*changed, *due} - ({START} if start == head.values.get(START) else set())
-    body = {**head.body, "id": new}
-    body["channel_versions"] = {**head.versions, **dict.fromkeys(sorted(touched), version)}
+    changed = {reading.channel: value}
+    for other in reading.others:
+        if repaired := repair_other(other, transcript):
+            changed[str(other.channel)] = _value(other, repaired)
+    updated = {*changed, *((START,) if start else ())}
+    if start is not None and start != head.values[START]:
+        changed[START] = start
+    values, versions = change_channels(head.values, head.versions, changed, due, version)
+    body = {**head.body, "id": new, "channel_versions": versions}
     if "updated_channels" in body:
-        body["updated_channels"] = sorted(changed)
+        body["updated_channels"] = sorted(updated)
     if "pending_sends" in body:
         body["pending_sends"] = []
     # Before 4, a checkpoint's tasks are looked for among the writes of its parent.
     if type(body.get("v")) is int:
         body["v"] = max(body["v"], _TASKS_INSIDE)
-    # One more step for every channel that stores changes, but for the one stored in full.
-    counters = {
-        name: [count[0], count[1] + 1]
-        for name, count in head.counters.items()
-        if name != reading.channel
-        and type(count) is list
-        and [type(part) for part in count] == [int, int]
-    }
+    counters = count_steps(head.counters, 1, {reading.channel})
     carried = {key: value for key, value in head.metadata.items() if key not in _NOT_CARRIED}
     return RepairedCheckpoint(
         new,
         head.id,
         body,
-        {**values, **changed},
+        values,
+        # A live saver adds what its config says; here, what the head says is carried on.
         carried | repair_metadata(head.metadata, head.id, codes, counters),
-        frozenset(touched - set(due)),
+        frozenset(changed),
         frozenset(due),
     )
 

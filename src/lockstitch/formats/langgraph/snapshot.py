@@ -11,7 +11,7 @@ down once, here: for the databases that are read from outside and for the graphs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -52,6 +52,7 @@ BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
 _BY_TIME = 6
 _LOW = 0xFFF
+_LAST = (1 << 60) - 1
 # 1970 in the ticks of such an id, of 100 nanoseconds, from 1582 on; and how many a second has.
 EPOCH = 0x01B21DD213814000
 _TICKS = 10_000_000
@@ -79,13 +80,13 @@ def is_control(channel: str) -> bool:
 
 
 def successor(checkpoint: str) -> str | None:
-    """Return the id that sorts right behind a checkpoint's; None for an id that is no time.
+    """Return the id that sorts right behind a checkpoint's; None for the last one, or for no time.
 
     A repair takes this one and not that of the moment: a run that is still alive has a later id
     for whatever it writes next, so that its turn is never hidden behind a repair.
     """
     time = ticks_of(checkpoint)
-    if time is None or str(UUID(checkpoint)) != checkpoint:
+    if time is None or time == _LAST or str(UUID(checkpoint)) != checkpoint:
         return None
     ticks = time + 1
     rest = UUID(checkpoint).int & ((1 << 64) - 1)
@@ -150,9 +151,9 @@ class StoredWrite(Struct, frozen=True):
     record: int = 0
 
     @property
-    def order(self) -> tuple[str, str, int]:
-        """What LangGraph sorts writes by."""
-        return self.path, self.task, self.number
+    def order(self) -> tuple[bool, str, str, int]:
+        """What LangGraph sorts writes by; what no task wrote comes first."""
+        return self.task != NO_TASK, self.path, self.task, self.number
 
 
 class StoredCheckpoint(Struct):
@@ -280,6 +281,26 @@ def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
     return (MESSAGES,) if MESSAGES in names else names
 
 
+def holders(
+    head: StoredCheckpoint, find: Callable[[str], StoredCheckpoint | None]
+) -> tuple[list[StoredCheckpoint], str]:
+    """Return the ancestors that hold what a head lacks, nearest first, and which of them is gone.
+
+    ``find`` reads a checkpoint; None if it is not there.
+    """
+    chain: list[StoredCheckpoint] = []
+    lacking, seen, own = set(wanted(head)), {head.id}, head.parent
+    while lacking and own is not None and own not in seen:
+        seen.add(own)
+        found = find(own)
+        if found is None:
+            return chain, own
+        chain.append(found)
+        lacking -= found.values.keys()
+        own = found.parent
+    return chain, ""
+
+
 # What stands between a node and the task that runs it, in the name of a subgraph's namespace, and
 # between a subgraph and one within it.
 TASK = ":"
@@ -295,13 +316,13 @@ def starts_of(head: StoredCheckpoint) -> set[str]:
     return {head.id, repaired} if type(repaired) is str else {head.id}
 
 
-def is_begun_by(run: StoredCheckpoint, namespace: str, checkpoint: str) -> bool:
-    """Whether a run of a subgraph was begun at a checkpoint of a namespace."""
-    parents = run.metadata.get("parents")
-    return type(parents) is dict and parents.get(namespace) == checkpoint
+def is_begun_by(run: Mapping[str, Any], namespace: str, checkpoint: str) -> bool:
+    """Whether a run of a subgraph, by its metadata, was begun at a checkpoint of a namespace."""
+    parents = run.get("parents")
+    return isinstance(parents, dict) and parents.get(namespace) == checkpoint
 
 
-def hangs_on(run: StoredCheckpoint, namespace: str, head: StoredCheckpoint) -> bool:
+def hangs_on(run: Mapping[str, Any], namespace: str, head: StoredCheckpoint) -> bool:
     """Whether a run of a subgraph hangs on a head, or on what a repair has put that behind."""
     return any(is_begun_by(run, namespace, one) for one in starts_of(head))
 

@@ -50,6 +50,7 @@ from lockstitch.formats.langgraph.snapshot import (
     UnsafeValue,
     branches,
     hangs_on,
+    holders,
     is_run_in,
     seconds_of,
     session_name,
@@ -210,18 +211,19 @@ class _Namespace:
         thread, namespace = self._own
         yield head
         yield from self._writes(head.stored["checkpoint_id"])
-        first = stored = stored_of(head, 0, new_codecs())
-        channels = wanted(first)
-        lacking, seen = set(channels), {first.id}
-        while lacking and stored.parent is not None and stored.parent not in seen:
-            seen.add(stored.parent)
-            ancestor = next(self._checkpoint(stored.parent), None)
-            if ancestor is None:
-                break
+        first = stored_of(head, 0, new_codecs())
+        ancestors: list[Row] = []
+
+        def find(id_: str) -> StoredCheckpoint | None:
+            for row in self._checkpoint(id_):
+                ancestors.append(row)
+                return stored_of(row, 0, new_codecs())
+            return None
+
+        holders(first, find)
+        for ancestor in ancestors:
             yield ancestor
-            yield from self._writes(ancestor.stored["checkpoint_id"], channels)
-            stored = stored_of(ancestor, 0, new_codecs())
-            lacking -= stored.values.keys()
+            yield from self._writes(ancestor.stored["checkpoint_id"], wanted(first))
         query = (
             "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
             "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
@@ -232,7 +234,8 @@ class _Namespace:
             if is_run_in(own, namespace):
                 inner = _Namespace(self._base, thread, own)
                 run = inner.head()
-                if run is not None and hangs_on(stored_of(run, 0, new_codecs()), namespace, first):
+                about = {} if run is None else metadata_of(run.value.get("metadata"))
+                if run is not None and hangs_on(about, namespace, first):
                     yield from inner.rows(run)
 
     def earlier(self, parent: str | None, channel: str) -> Iterator[Row]:
@@ -318,16 +321,7 @@ def _snapshot(
                 number,
             )
             (snapshot.earlier if owner is None else owner.writes).append(write)
-    # The ancestors that hold what the head lacks, nearest first.
-    lacking, parent, seen = set(wanted(head)), head.parent, {head.id}
-    while lacking and parent is not None and parent not in seen:
-        seen.add(parent)
-        if parent not in known:
-            snapshot.cut = parent
-            break
-        snapshot.ancestors.append(known[parent])
-        lacking -= known[parent].values.keys()
-        parent = known[parent].parent
+    snapshot.ancestors, snapshot.cut = holders(head, known.get)
     used = {head.id, *(one.id for one in snapshot.ancestors)}
     for one in stored:
         if one.id not in used:

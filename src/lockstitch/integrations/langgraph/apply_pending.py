@@ -20,7 +20,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import END
 from langgraph.types import StateUpdate
 
-from lockstitch.formats.langgraph.snapshot import COUNTERS, INTERRUPT, START
+from lockstitch.formats.langgraph.decisions import count_steps
+from lockstitch.formats.langgraph.snapshot import INTERRUPT, START
 from lockstitch.integrations.langgraph import pending_writes
 from lockstitch.integrations.langgraph.checkpoint_repair import AppliedPending
 
@@ -164,10 +165,8 @@ def apply_pending(
     }
     for name in changed:
         checkpoint["channel_values"][name] = _DeltaSnapshot(whole[name])
-    known = pending_writes.counters(last.metadata)
-    rest = {name: count for name, count in known.items() if name not in changed}
-    metadata: Any = {**last.metadata, COUNTERS: rest}
-    return AppliedPending(checkpoint, metadata, whole, held, deltas, due, paused)
+    counters = count_steps(pending_writes.counters(last.metadata), 0, changed)
+    return AppliedPending(checkpoint, counters, whole, held, deltas, due, paused)
 
 
 def _apply_finished(

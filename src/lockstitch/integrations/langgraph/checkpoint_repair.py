@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from msgspec import Struct, field
+from msgspec import Struct
 
 from lockstitch.errors import UsageError
 from lockstitch.formats.interface import new_finding
 from lockstitch.formats.langgraph.decisions import (
     BREAKPOINT,
     add_ids,
+    change_channels,
+    count_steps,
     is_first_input,
     is_workflow,
     reason_to_wait,
@@ -159,19 +161,15 @@ class MessageChannel:
         set.
         """
         found = pending_writes.results_for(calls, ancestor, self.name)
-        for message in found or ():
-            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
-            if answered:
-                calls -= answered
-                known = [*self.whole(), message]
-                self.late.append(cast("ToolMessage", add_ids(known, known[:-1], always=True)[-1]))
         held = pending_writes.unwrap(ancestor.checkpoint["channel_values"].get(self.name))
-        errors = failed_results(ancestor, held) if pending_writes.holds_messages(held) else ()
-        for message in errors:
-            answered = {asked for asked in calls if asked[0] == message.tool_call_id}
-            if answered:
-                calls -= answered
-                self.failed.append(message)
+        errors = failed_results(ancestor, held) if pending_writes.holds_messages(held) else []
+        for kept, messages in ((self.late, found or ()), (self.failed, errors)):
+            for message in messages:
+                answered = {asked for asked in calls if asked[0] == message.tool_call_id}
+                if answered:
+                    calls -= answered
+                    known = [*self.whole(), message]
+                    kept.append(cast("ToolMessage", add_ids(known, known[:-1], always=True)[-1]))
         return found is not None
 
     @property
@@ -228,18 +226,19 @@ class NewCheckpoint(Struct):
 class AppliedPending(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
-    ``values`` are those of all channels, also of those that store only changes, which
-    ``deltas`` names, and ``held`` those before anything was applied. ``due`` names the nodes that
-    the checkpoint goes on with, ``paused`` says that the graph stopped to let a person look.
+    ``counters`` are those of its metadata. ``values`` are those of all channels, also of those that
+    store only changes, which ``deltas`` names, and ``held`` those before anything was applied.
+    ``due`` names the nodes that the checkpoint goes on with, ``paused`` says that the graph stopped
+    to let a person look.
     """
 
     checkpoint: Checkpoint
-    metadata: CheckpointMetadata
-    values: dict[str, Any] = field(default_factory=dict)
-    held: dict[str, Any] = field(default_factory=dict)
-    deltas: frozenset[str] = frozenset()
-    due: tuple[str, ...] = ()
-    paused: bool = False
+    counters: dict[str, tuple[int, int]]
+    values: dict[str, Any]
+    held: dict[str, Any]
+    deltas: frozenset[str]
+    due: tuple[str, ...]
+    paused: bool
 
 
 class CheckpointRepair:
@@ -330,12 +329,11 @@ class CheckpointRepair:
         if self.is_workflow:
             self.channels[name] = MessageChannel(name, held)
             return
-        said = [value for _, at, value in self.work.commands if at == name]
-        returned = [value for _, at, value in self.work.returned if at == name]
         begun = [] if self.is_unknown else pending_writes.input_messages(self.saved, name)
-        writes = [*begun, *said, *returned]
-        by_id = name in self.delta
-        self.channels[name] = MessageChannel(name, held, writes, returned, by_id=by_id)
+        writes, returned = self.work.written_to(name), self.work.returned_to(name)
+        self.channels[name] = MessageChannel(
+            name, held, [*begun, *writes], returned, by_id=name in self.delta
+        )
 
     def apply(self, applied: AppliedPending | None) -> None:
         """Use what a graph made of the checkpoint: it knows which channels hold messages.
@@ -422,6 +420,7 @@ class CheckpointRepair:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
         if self.applied is not None and not self.work.asking:
+            # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
             report.paused = BREAKPOINT if self.applied.paused else ""
         else:
             report.paused = reason_to_wait(
@@ -471,13 +470,10 @@ class CheckpointRepair:
         report.changed = True
         checkpoint, versions = self._make_checkpoint()
         report.next = pending_writes.nodes_due(checkpoint["channel_values"])
-        # Counted on for channels that store only changes, but not for those stored whole.
-        if self.applied is not None:
-            known = pending_writes.counters(self.applied.metadata)
+        if self.applied is None:
+            counters = count_steps(pending_writes.counters(self.saved.metadata), 1, self._whole)
         else:
-            old = pending_writes.counters(self.saved.metadata)
-            known = {name: (updates, steps + 1) for name, (updates, steps) in old.items()}
-        counters = {name: count for name, count in known.items() if name not in self._whole}
+            counters = count_steps(self.applied.counters, 0, self._whole)
         head = self.saved.checkpoint["id"]
         metadata = repair_metadata(self.saved.metadata, head, report.codes, counters)
         made = cast("CheckpointMetadata", metadata)
@@ -491,11 +487,8 @@ class CheckpointRepair:
 
     def _find(self, code: str, place: str, text: str, *, is_left: bool = False) -> None:
         """Report a finding; one that ``is_left`` is beyond a repair."""
-        found = (
-            new_finding(code, place, text, WARNING, fixable=False)
-            if is_left
-            else new_finding(code, place, text)
-        )
+        left = {"fixable": False} if is_left else {}
+        found = new_finding(code, place, text, WARNING if is_left else "", **left)
         self.report.findings.append(found)
 
     def _note_unread(self) -> None:
@@ -527,12 +520,10 @@ class CheckpointRepair:
         self.report.unread = tuple(sorted(unread | strange))
 
     def _note_hidden(self) -> None:
-        beside = [found for one in self.channels.values() for found in one.beside()]
-        for number, _ in enumerate(beside):
+        for number in range(sum(len(one.beside()) for one in self.channels.values())):
             text = "a finished result that the conversation lacks"
             self._find(HIDDEN_RESULT, f"writes.{number}", text)
-        failed = [found for one in self.channels.values() for found in one.failed]
-        for number, _ in enumerate(failed):
+        for number in range(sum(len(one.failed) for one in self.channels.values())):
             text = "an error of a tool that the conversation lacks"
             self._find(HIDDEN_RESULT, f"errors.{number}", text)
         if START in self.stored and not self.is_workflow and not self.is_unknown:
@@ -543,28 +534,26 @@ class CheckpointRepair:
     def _make_checkpoint(self) -> tuple[Checkpoint, ChannelVersions]:
         old = self.saved.checkpoint
         base = old if self.applied is None else self.applied.checkpoint
-        values, versions = dict(base["channel_values"]), dict(base["channel_versions"])
-        top = self.next_version(max(versions.values()) if versions else None, None)
-        due = self._find_due(values)
-        for name in pending_writes.triggers(values):
-            if name not in due:
-                del values[name]
-                versions[name] = top
-        for name in due.keys() - values.keys() | (self._again & due.keys()):
-            values[name], versions[name] = due[name], top
+        held, known = base["channel_values"], base["channel_versions"]
+        top = self.next_version(max(known.values()) if known else None, None)
+        due = self._find_due(held)
+        emptied = [name for name in pending_writes.triggers(held) if name not in due]
+        again = due.keys() - held.keys() | (self._again & due.keys())
+        changed: dict[str, Any] = {name: due[name] for name in sorted(again)}
         deltas = set(self.delta) if self.applied is None else self.applied.deltas
         for name, one in self.channels.items():
             messages = one.repaired.messages
             if are_same(messages, one.held if one.applied is None else one.applied):
                 continue
             self._whole.add(name)
-            is_delta = pending_writes.unwrap(values.get(name)) is not values.get(name)
+            is_delta = pending_writes.unwrap(held.get(name)) is not held.get(name)
             as_delta = name in deltas or is_delta
-            values[name] = _DeltaSnapshot(messages) if as_delta else messages
-            versions[name] = top
+            changed[name] = _DeltaSnapshot(messages) if as_delta else messages
+        values, versions = change_channels(held, known, changed, emptied, top)
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
         body = {
             **base,
+            # The graph goes on in this process, whose ids are times; of a database nobody knows.
             "id": successor(old["id"]) or str(uuid6(clock_seq=-2)),
             "ts": datetime.now(UTC).isoformat(),
             "channel_values": values,

@@ -220,12 +220,9 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.find_writer(config, is_put=True)
-        step = PutCheckpoint(config, checkpoint, metadata, new_versions)
-        if run is None:
-            return step.done(self.saver)
-        with run.lock:
-            return perform(self.saver, self._guarding.put(run, config, step), self._headers)
+        written: RunnableConfig
+        written = self._store(PutCheckpoint(config, checkpoint, metadata, new_versions))
+        return written
 
     async def aput(
         self,
@@ -234,13 +231,9 @@ class Guard(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        run = self._guarding.runs.find_writer(config, is_put=True)
-        step = PutCheckpoint(config, checkpoint, metadata, new_versions)
-        if run is None:
-            return await step.adone(self.saver)
-        async with run.turn:
-            steps = self._guarding.put(run, config, step)
-            return await aperform(self.saver, steps, self._headers)
+        written: RunnableConfig
+        written = await self._astore(PutCheckpoint(config, checkpoint, metadata, new_versions))
+        return written
 
     def put_writes(
         self,
@@ -249,13 +242,7 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.find_writer(config)
-        step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
-        if run is None:
-            step.done(self.saver)
-            return
-        with run.lock:
-            perform(self.saver, self._guarding.write(run, config, step), self._headers)
+        self._store(PutWrites(config, writes, task_id, (task_path,) if self._paths else ()))
 
     async def aput_writes(
         self,
@@ -264,13 +251,23 @@ class Guard(BaseCheckpointSaver[Any]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        run = self._guarding.runs.find_writer(config)
-        step = PutWrites(config, writes, task_id, (task_path,) if self._paths else ())
+        path = (task_path,) if self._paths else ()
+        await self._astore(PutWrites(config, writes, task_id, path))
+
+    def _store(self, step: PutCheckpoint | PutWrites) -> Any:
+        """Store what a run hands over, one at a time; what belongs to no run, as it comes."""
+        run = self._guarding.runs.find_writer(step.config, is_put=isinstance(step, PutCheckpoint))
         if run is None:
-            await step.adone(self.saver)
-            return
+            return step.done(self.saver)
+        with run.lock:
+            return perform(self.saver, self._guarding.store(run, step), self._headers)
+
+    async def _astore(self, step: PutCheckpoint | PutWrites) -> Any:
+        run = self._guarding.runs.find_writer(step.config, is_put=isinstance(step, PutCheckpoint))
+        if run is None:
+            return await step.adone(self.saver)
         async with run.turn:
-            await aperform(self.saver, self._guarding.write(run, config, step), self._headers)
+            return await aperform(self.saver, self._guarding.store(run, step), self._headers)
 
     # Housekeeping
 
@@ -298,31 +295,26 @@ class Guard(BaseCheckpointSaver[Any]):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
-        if strategy == "keep_latest":
-            for thread in thread_ids:
-                perform(self.saver, _check_prunable(thread))
-        self._guarding.runs.forget([*map(str, thread_ids)])
+        perform(self.saver, self._prepare_pruning(thread_ids, strategy))
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
-        if strategy == "keep_latest":
-            for thread in thread_ids:
-                await aperform(self.saver, _check_prunable(thread))
-        self._guarding.runs.forget([*map(str, thread_ids)])
+        await aperform(self.saver, self._prepare_pruning(thread_ids, strategy))
         await self.saver.aprune(thread_ids, strategy=strategy)
 
-
-def _check_prunable(thread: str) -> Steps[None]:
-    place = ThreadPlace(thread, "", None)
-    newest: CheckpointTuple | None = yield ReadCheckpoint(place.config)
-    found = yield from find_head(place)
-    if newest and found and id_of(newest) != id_of(found.saved):
-        raise Conflict(
-            f"the newest checkpoint of thread {thread!r} is one that lost against "
-            f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
-            f"one turn pass first"
-        )
+    def _prepare_pruning(self, threads: Sequence[str], strategy: str) -> Steps[None]:
+        for thread in threads if strategy == "keep_latest" else ():
+            place = ThreadPlace(thread, "", None)
+            newest: CheckpointTuple | None = yield ReadCheckpoint(place.config)
+            found = yield from find_head(place)
+            if newest and found and id_of(newest) != id_of(found.saved):
+                raise Conflict(
+                    f"the newest checkpoint of thread {thread!r} is one that lost against "
+                    f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
+                    f"one turn pass first"
+                )
+        self._guarding.runs.forget([*map(str, threads)])
 
 
 # LangGraph's base class has all methods, and those that a checkpointer lacks raise. Whoever wants

@@ -337,11 +337,12 @@ class Guarding:
         _LOG.info("thread %r was repaired before a new input: %s", place.thread, id_of(new))
         return strip(new)
 
-    def put(
-        self, run: GuardedRun, config: RunnableConfig, step: PutCheckpoint
-    ) -> Steps[RunnableConfig]:
-        """Put a checkpoint of a run, where that may build, or on the branch that it is on."""
-        place = place_of(config)
+    def store(self, run: GuardedRun, step: PutCheckpoint | PutWrites) -> Steps[Any]:
+        """Store what a run hands over, where it may build, or on the branch that it is on."""
+        return self._put(run, step) if isinstance(step, PutCheckpoint) else self._write(run, step)
+
+    def _put(self, run: GuardedRun, step: PutCheckpoint) -> Steps[RunnableConfig]:
+        config, place = step.config, place_of(step.config)
         self.runs.note_input(run if self._reconcile else None, place, step.metadata)
         branch = self._branch_of(run, config, place)
         if branch is None:
@@ -406,9 +407,9 @@ class Guarding:
             yield from optimistic_lock.check_claim(place, run.name)
         run.note_seen(place)
 
-    def write(self, run: GuardedRun, config: RunnableConfig, step: PutWrites) -> Steps[None]:
+    def _write(self, run: GuardedRun, step: PutWrites) -> Steps[None]:
         """Store writes of a run's task; the first ones on a head that it loaded claim that."""
-        place = place_of(config)
+        config, place = step.config, place_of(step.config)
         branch = self._branch_of(run, config, place)
         if branch is None:
             try:

@@ -67,11 +67,10 @@ def heal_hook(
         held = current[channel] if isinstance(current, Mapping) else getattr(current, channel)
         search = ResultSearch(held, channel)
         search.look()
-        done = search.repair()
-        update = {channel: _update(held, done) or []}
+        update = {channel: search.update() or []}
         if dialect is None and model is None:
             return update
-        return update | {"llm_input_messages": sendable(done.messages, dialect, model)}
+        return update | {"llm_input_messages": sendable(search.repair().messages, dialect, model)}
 
     checked_dialect(dialect)
     return hook if state is None else hook(state)
@@ -128,7 +127,13 @@ class ResultSearch:
 
     def update(self) -> list[BaseMessage] | None:
         """Return the update that makes the state's messages valid, as small as can be, or None."""
-        return _update(self._channel.held, self.repair())
+        held, done = self._channel.held, self.repair()
+        new = done.messages
+        if not done.healed or are_same(new, held, is_):
+            return None
+        if are_same(new[: len(held)], held, is_):
+            return new[len(held) :]
+        return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *new]
 
 
 def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
@@ -144,15 +149,6 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
     above = space.rpartition("|")[0]
     keep = {key: conf[key] for key in conf if not key.startswith(("__", "checkpoint_"))}
     return saver, {"configurable": {**keep, "thread_id": thread, "checkpoint_ns": above}}
-
-
-def _update(held: Sequence[BaseMessage], done: RepairedMessages) -> list[BaseMessage] | None:
-    new = done.messages
-    if not done.healed or are_same(new, held, is_):
-        return None
-    if are_same(new[: len(held)], held, is_):
-        return new[len(held) :]
-    return [RemoveMessage(id=REMOVE_ALL_MESSAGES), *new]
 
 
 def checked_dialect(dialect: str | None) -> None:

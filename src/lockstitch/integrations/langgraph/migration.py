@@ -40,9 +40,9 @@ from lockstitch.integrations.langgraph.origins import (
     Stamp,
     ThreadView,
     WriteRow,
-    config_at,
     origin_of,
 )
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 from lockstitch.integrations.langgraph.saver import Saver
 from lockstitch.integrations.langgraph.saver.serializer import SafeSerializer, names_in
 from lockstitch.integrations.langgraph.saver.threads import list_thread_ids
@@ -322,7 +322,7 @@ class Staging:
         """Read what the target has of a checkpoint; a source may have written it once more."""
         if known.node(*spot) is None:
             return None
-        return saver.get_tuple(config_at(self._view.thread, spot))
+        return saver.get_tuple(ThreadPlace(self._view.thread, *spot).config)
 
     def _put(self, saver: Saver, spot: Spot, found: CheckpointTuple) -> None:
         checkpoint: Any = found.checkpoint
@@ -335,7 +335,7 @@ class Staging:
             raise Unreadable(f"checkpoint {spot[1]} is damaged")
         parent = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id", "")
         versions = checkpoint["channel_versions"]
-        config = config_at(self._view.thread, (spot[0], parent))
+        config = ThreadPlace(self._view.thread, spot[0], parent).config
         saver.put(config, found.checkpoint, found.metadata, versions)
 
     def _put_writes(self, saver: Saver, known: ThreadJournal, comparison: Comparison) -> int:
@@ -362,7 +362,7 @@ class Staging:
                     and not comparison.are_same(kept.get(row.channel), row.value)
                 )
             if new:
-                config = config_at(self._view.thread, spot)
+                config = ThreadPlace(self._view.thread, *spot).config
                 saver.put_writes(config, arrange_writes(group), task, path)
         return count
 
@@ -373,7 +373,7 @@ class Staging:
             comparison = Comparison(reader.serde)
             heads = dict(spots)
             for spot in [*spots, *((space, "") for space in heads)]:
-                found = reader.get_tuple(config_at(self._view.thread, spot))
+                found = reader.get_tuple(ThreadPlace(self._view.thread, *spot).config)
                 what = comparison.difference(self._view.tuple(spot), found)
                 if what:
                     where = f"checkpoint {spot[1]}" if spot[1] else f"the head of {spot[0]!r}"

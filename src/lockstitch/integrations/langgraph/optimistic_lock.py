@@ -155,7 +155,7 @@ def _claim_under(place: ThreadPlace, key: int, name: str) -> SaverStep:
 def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
     """Return the conflict of a thread that went on, when nothing of the run was written."""
     begun = place.checkpoint or "its beginning"
-    thread = f"thread {place.thread!r}{_within(place)}"
+    thread = f"thread {place.thread!r}{place.within}"
     if by is None:
         return Conflict(f"{thread} is gone since {begun} was read; nothing was written")
     if id_of(by) == place.checkpoint:
@@ -166,7 +166,7 @@ def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
 def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Return the conflict of a thread that was deleted just before the last put of its run."""
     error = Conflict(
-        f"thread {place.thread!r}{_within(place)} is gone since {place.checkpoint} was read, and"
+        f"thread {place.thread!r}{place.within} is gone since {place.checkpoint} was read, and"
         f" checkpoint {checkpoint} of this run was written before that was seen: delete the thread"
         " again to remove it"
     )
@@ -177,7 +177,7 @@ def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
 def turn_lost(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Return the conflict with a writer that won, and where the lost turn can be read."""
     begun = place.checkpoint or "the beginning"
-    where = f"thread {place.thread!r}{_within(place)}"
+    where = f"thread {place.thread!r}{place.within}"
     return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
@@ -185,13 +185,9 @@ def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Return the conflict of a checkpoint that cannot be put, since nobody would find it."""
     return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
-        f"{_within(place)}, on which it builds: the clock here is behind that of another writer"
+        f"{place.within}, on which it builds: the clock here is behind that of another writer"
         f" and has to be set"
     )
-
-
-def _within(place: ThreadPlace) -> str:
-    return f" ({place.namespace})" if place.namespace else ""
 
 
 def _page(place: ThreadPlace, behind: CheckpointTuple | None = None) -> SaverStep:

@@ -11,15 +11,16 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, LiteralString, Self, TypeVar
 
 from msgspec import Struct
 
 from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.sqlite import LangGraph
-from lockstitch.formats.sqlite import GuardedConnection as Database
 from lockstitch.formats.sqlite import bind_values, open_reading, require_known, tables_of
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 from lockstitch.sources.source import is_own_database, is_postgres, path_of
 from lockstitch.stores.addresses import public
 
@@ -36,6 +37,22 @@ Stamp = tuple[Any, ...]
 # A namespace, and a checkpoint in it.
 Spot = tuple[str, str]
 _TABLES = {"checkpoints", "writes"}
+# What is asked of either database, in which ``{row}`` is what a change makes greater.
+_THREADS = "SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id"
+_COUNT = "SELECT count(*) FROM {checkpoints}"
+_COUNT_OF_THREAD = "SELECT count(*) FROM {checkpoints} WHERE thread_id = {id}"
+_SPOTS = "SELECT checkpoint_ns, checkpoint_id FROM {checkpoints} WHERE thread_id = {id}"
+_WRITES = """
+SELECT checkpoint_ns, checkpoint_id, task_id, {task_path}, idx, channel, type, {value}
+FROM {checkpoint_writes} WHERE thread_id = {id}
+ORDER BY checkpoint_ns, checkpoint_id, task_id, idx
+"""
+_STAMP = """
+SELECT count(*), max({row}) FROM {checkpoints} WHERE thread_id = {id}
+UNION ALL SELECT count(*), max({row}) FROM {checkpoint_writes} WHERE thread_id = {id}
+"""
+# Runs such a statement about one thread, or all of them.
+Select = Callable[[LiteralString, str | None], Iterable[Any]]
 
 
 class WriteRow(Struct, frozen=True):
@@ -49,22 +66,27 @@ class WriteRow(Struct, frozen=True):
     value: Any
 
 
-class ThreadView(ABC):
+class ThreadView:
     """One thread, as it stood at one moment."""
 
     def __init__(
-        self, thread: str, saver: BaseCheckpointSaver[Any], serde: SerializerProtocol
+        self,
+        thread: str,
+        saver: BaseCheckpointSaver[Any],
+        serde: SerializerProtocol,
+        select: Select,
     ) -> None:
         self.thread = thread
         self.serde = serde
         self._saver = saver
+        self._select = select
         # It may have wrapped what it was given.
         self._saver.serde = serde
 
     def tuple(self, spot: Spot) -> CheckpointTuple:
         """Read a checkpoint as LangGraph does; the last one of a namespace, without its id."""
         try:
-            found = self._saver.get_tuple(config_at(self.thread, spot))
+            found = self._saver.get_tuple(ThreadPlace(self.thread, *spot).config)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Unreadable(
                 f"checkpoint {spot[1]} is damaged: LangGraph cannot read it"
@@ -74,29 +96,22 @@ class ThreadView(ABC):
             raise Unreadable(f"checkpoint {spot[1]} cannot be found")
         return found
 
-    @abstractmethod
     def spots(self) -> list[Spot]:
         """List the checkpoints, those with smaller ids first."""
+        found = self._select(_SPOTS, self.thread)
+        # As Python compares them, and no collation of a database.
+        return sorted(((space, id_) for space, id_ in found), key=lambda spot: spot[1])
 
     def writes(self) -> Iterator[WriteRow]:
         """Return all writes, also those whose checkpoint was never stored."""
-        for space, checkpoint, task, path, index, channel, tag, raw in self._write_rows():
+        rows = self._select(_WRITES, self.thread)
+        for space, checkpoint, task, path, index, channel, tag, raw in rows:
             value = self.serde.loads_typed((tag, raw))
             yield WriteRow((space, checkpoint), task, path, index, channel, value)
 
-    @abstractmethod
-    def _write_rows(self) -> Iterable[Any]:
-        """Return the columns of all writes, with their values as they are stored."""
-
-    @abstractmethod
     def stamp(self) -> Stamp:
         """Return what changes whenever the thread does."""
-
-
-def config_at(thread: str, spot: Spot) -> Any:
-    """Return the config that names a checkpoint; with "" for its id, the beginning."""
-    conf = {"thread_id": thread, "checkpoint_ns": spot[0]}
-    return {"configurable": {**conf, **({"checkpoint_id": spot[1]} if spot[1] else {})}}
+        return tuple(self._select(_STAMP, self.thread))
 
 
 class Origin(ABC):
@@ -121,12 +136,17 @@ class Origin(ABC):
         """Close the database."""
 
     @abstractmethod
+    def select(self, statement: LiteralString, thread: str | None) -> Iterable[Any]:
+        """Run a statement about a thread, or all of them."""
+
     def threads(self) -> list[str]:
         """List the ids of all threads."""
+        return [thread for (thread,) in self.select(_THREADS, None) if type(thread) is str]
 
-    @abstractmethod
     def count(self, thread: str | None) -> int:
         """Count the checkpoints of a thread, or of all."""
+        [(count,)] = self.select(_COUNT if thread is None else _COUNT_OF_THREAD, thread)
+        return int(count)
 
     @abstractmethod
     def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
@@ -175,16 +195,16 @@ class SqliteOrigin(Origin):
         """Close the file."""
         self._stack.close()
 
-    def threads(self) -> list[str]:
-        found = self._base.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
-        return [thread for (thread,) in found if type(thread) is str]
-
-    def count(self, thread: str | None) -> int:
-        [(count,)] = self._base.execute(
-            "SELECT count(*) FROM checkpoints WHERE ?1 IS NULL OR thread_id = CAST(?1 AS TEXT)",
-            bind_values([thread]),
+    def select(self, statement: LiteralString, thread: str | None) -> Iterable[Any]:
+        query = statement.format(
+            checkpoints="checkpoints",
+            checkpoint_writes="writes",
+            task_path="task_path" if self._has_paths else "''",
+            value="value",
+            row="rowid",
+            id="CAST(? AS TEXT)",
         )
-        return int(count)
+        return self._base.execute(query, bind_values([thread] * query.count("?")))
 
     def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-sqlite"):
@@ -196,37 +216,9 @@ class SqliteOrigin(Origin):
         self._base.budget.renew()
         self._base.execute("BEGIN")
         try:
-            return work(_SqliteThread(self._base, thread, saver, serde, self._has_paths))
+            return work(ThreadView(thread, saver, serde, self.select))
         finally:
             self._base.execute("ROLLBACK")
-
-
-class _SqliteThread(ThreadView):
-    def __init__(
-        self, base: Database, thread: str, saver: Any, serde: Any, has_paths: bool
-    ) -> None:
-        super().__init__(thread, saver, serde)
-        self._base = base
-        self._path = "task_path" if has_paths else "''"
-
-    def spots(self) -> list[Spot]:
-        return [*self._select("checkpoint_ns, checkpoint_id FROM checkpoints", "checkpoint_id")]
-
-    def _write_rows(self) -> Iterable[Any]:
-        columns = f"checkpoint_ns, checkpoint_id, task_id, {self._path}, idx, channel, type, value"
-        order = "checkpoint_ns, checkpoint_id, task_id, idx"
-        return self._select(f"{columns} FROM writes", order)
-
-    def stamp(self) -> Stamp:
-        return tuple(
-            row
-            for table in sorted(_TABLES)
-            for row in self._select(f"count(*), max(rowid) FROM {table}", "1")
-        )
-
-    def _select(self, columns: str, order: str) -> Iterator[Any]:
-        query = f"SELECT {columns} WHERE thread_id = CAST(? AS TEXT) ORDER BY {order}"
-        return self._base.execute(query, bind_values([self.thread]))
 
 
 class PostgresOrigin(Origin):
@@ -249,19 +241,12 @@ class PostgresOrigin(Origin):
         """Close the connection."""
         self._database.close()
 
-    def threads(self) -> list[str]:
-        query = self._home.sql("SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id")
-        found = self._database.read(lambda base: base.execute(query, {}).fetchall())
-        return [thread for (thread,) in found]
+    def select(self, statement: LiteralString, thread: str | None) -> Iterable[Any]:
+        return self._database.read(lambda base: self._select(base, statement, thread).fetchall())
 
-    def count(self, thread: str | None) -> int:
-        query = self._home.sql(
-            "SELECT count(*) FROM {checkpoints} WHERE %(id)s::text IS NULL OR thread_id = %(id)s"
-        )
-        [(count,)] = self._database.read(
-            lambda base: base.execute(query, {"id": thread}).fetchall()
-        )
-        return int(count)
+    def _select(self, base: Connection, statement: LiteralString, thread: str | None) -> Any:
+        query = statement.replace("{value}", "blob").replace("{row}", "xmin::text::bigint")
+        return base.execute(self._home.sql(query.replace("{id}", "%(id)s")), {"id": thread})
 
     def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
         with _name_missing("langgraph-checkpoint-postgres"):
@@ -273,44 +258,11 @@ class PostgresOrigin(Origin):
             base.cursor_factory = qualifying_cursor(self._home.schema)
             try:
                 saver = PostgresSaver(base)  # type: ignore[arg-type]
-                return work(_PostgresThread(base, self._home, thread, saver, serde))
+                return work(ThreadView(thread, saver, serde, partial(self._select, base)))
             finally:
                 base.cursor_factory = before
 
         return self._database.read(once)
-
-
-class _PostgresThread(ThreadView):
-    def __init__(
-        self, base: Connection, home: LangGraphSchema, thread: str, saver: Any, serde: Any
-    ) -> None:
-        super().__init__(thread, saver, serde)
-        self._base = base
-        self._home = home
-
-    def spots(self) -> list[Spot]:
-        query = self._home.sql(
-            "SELECT checkpoint_ns, checkpoint_id FROM {checkpoints} WHERE thread_id = %s"
-        )
-        found = self._base.execute(query, [self.thread]).fetchall()
-        # As Python compares them, and no collation of the database.
-        return sorted(((space, id_) for space, id_ in found), key=lambda spot: spot[1])
-
-    def _write_rows(self) -> Iterable[Any]:
-        query = self._home.sql(
-            "SELECT checkpoint_ns, checkpoint_id, task_id, {task_path}, idx, channel, type, blob"
-            " FROM {checkpoint_writes} WHERE thread_id = %s"
-            " ORDER BY checkpoint_ns, checkpoint_id, task_id, idx"
-        )
-        return self._base.execute(query, [self.thread])
-
-    def stamp(self) -> Stamp:
-        query = self._home.sql(
-            "SELECT count(*), max(xmin::text::bigint) FROM {checkpoints} WHERE thread_id = %(id)s"
-            " UNION ALL SELECT count(*), max(xmin::text::bigint) FROM {checkpoint_writes}"
-            " WHERE thread_id = %(id)s"
-        )
-        return tuple(self._base.execute(query, {"id": self.thread}).fetchall())
 
 
 @contextmanager

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
-# What LangGraph's own tool node says to a model.
+# What LangGraph's own tool node says to a model: the graph goes on as if that had said it. In a
+# store it is a placeholder, by which a check knows it again.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
 BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
 
@@ -77,6 +78,8 @@ def main_channel(
     values: Mapping[str, Any], holding: Collection[str], named: str | None = None
 ) -> str | None:
     """Choose the channel of the conversation among those that hold messages; None if none is."""
+    # All channels of messages are repaired here, and this one only is what an application means: it
+    # is not guessed. A stored thread is shown as one conversation, the first (``conversation``).
     if named is not None:
         if named in values and not (named in holding or is_empty(values[named])):
             raise UsageError(f"channel {named!r} holds no list of messages")
@@ -318,9 +321,9 @@ def add_ids_to_writes(
     return saved._replace(pending_writes=writes)
 
 
-def work_on(saved: CheckpointTuple) -> PendingWork[PendingWrite]:
+def work_on(saved: CheckpointTuple) -> PendingWork[Any]:
     """Return what hangs on a checkpoint, by what it is."""
-    return sort_writes((write[0], write[1], write) for write in saved.pending_writes or ())
+    return sort_writes(saved.pending_writes or ())
 
 
 def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
@@ -364,8 +367,7 @@ def results_for(
     ids = {call for call, _ in wanted}
     return [
         message
-        for _, name, value in work_on(ancestor).returned
-        if name == channel
+        for value in work_on(ancestor).returned_to(channel)
         for message in to_messages(value)
         if isinstance(message, ToolMessage) and message.tool_call_id in ids and is_real(message)
     ]
@@ -398,13 +400,13 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     found = failed_calls(
         errors,
         sent_calls,
-        lambda write, number: write[0] == tasks[number],
+        lambda task, _, number: task == tasks[number],
         lambda: open_calls(map(_step_of, messages), at_end=True),
     )
     template = BATCH_RESULT if not sent and len(found) > 1 else ERROR_RESULT
     texts = {
         call: error_text(value if isinstance(value, str) else repr(value))
-        for call, (_, _, value) in found.items()
+        for call, value in found.items()
         if call in calls
     }
     replies = [message for message in messages if isinstance(message, AIMessage)]

@@ -27,6 +27,7 @@ from lockstitch.formats.langgraph.snapshot import (
     PREVIOUS,
     TASK,
     WITHIN,
+    is_begun_by,
     is_run_in,
     successor,
 )
@@ -219,16 +220,9 @@ class Reconciler:
             if found is None or not made or made.get("repaired") != saved.checkpoint["id"]:
                 break
             saved = found
-        delta = yield from self._read_deltas(saved, graph)
-        if isinstance(delta, Reconciled):
-            return delta
-        task = CheckpointRepair(
-            saved,
-            self.saver.get_next_version,
-            delta=delta,
-            channel=self.channel,
-            workflow=None if graph is None else PREVIOUS in graph.channels,
-        )
+        task = yield from self._open(saved, graph, self.channel)
+        if isinstance(task, Reconciled):
+            return task
         if messages is not None:
             _check_channel(graph, task.main or MESSAGES)
         # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
@@ -291,15 +285,9 @@ class Reconciler:
             if saved is None:
                 continue
             below = self._graph_at(space)
-            delta = yield from self._read_deltas(saved, below)
-            if isinstance(delta, Reconciled):
+            child = yield from self._open(saved, below)
+            if isinstance(child, Reconciled):
                 continue
-            child = CheckpointRepair(
-                saved,
-                self.saver.get_next_version,
-                delta=delta,
-                workflow=None if below is None else PREVIOUS in below.channels,
-            )
             yield from self._take_over_subgraphs(child, place, below)
             self._apply(child, below)
             child.open_calls()
@@ -323,8 +311,7 @@ class Reconciler:
         for one in (yield ListHeaders({"configurable": thread}, _RECENT)):
             name = one.config["configurable"].get("checkpoint_ns", "")
             node, _, number = name.removeprefix(above).partition(TASK)
-            parents = one.metadata.get("parents") or {}
-            of_head = parents.get(space) == task.saved.checkpoint["id"]
+            of_head = is_begun_by(one.metadata, space, task.saved.checkpoint["id"])
             if is_run_in(name, space) and of_head and number not in returned:
                 found[name] = node
         return [(node, name) for name, node in sorted(found.items())]
@@ -357,9 +344,9 @@ class Reconciler:
             seen.add(found.checkpoint["id"])
             task.take(found, calls)
 
-    def _read_deltas(
-        self, saved: CheckpointTuple, graph: Any
-    ) -> Steps[dict[str, Any] | Reconciled]:
+    def _open(
+        self, saved: CheckpointTuple, graph: Any, channel: str | None = None
+    ) -> Steps[CheckpointRepair | Reconciled]:
         """Read what channels that store only changes are computed from; or report what is lost."""
         wanted = pending_writes.wanted_histories(saved, self.channel)
         if graph is not None:
@@ -367,9 +354,9 @@ class Reconciler:
             missing = pending_writes.delta_channels(graph) - stored
             versions = saved.checkpoint["channel_versions"].keys()
             wanted += [name for name in missing & versions if name not in wanted]
-        if not wanted:
-            return {}
-        found: dict[str, Any] = dict((yield ReadDeltas(saved.config, wanted)))
+        found: dict[str, Any] = {}
+        if wanted:
+            found |= yield ReadDeltas(saved.config, wanted)
         counted = pending_writes.counters(saved.metadata)
         for name, history in found.items():
             known = pending_writes.replay(history) or []
@@ -380,7 +367,13 @@ class Reconciler:
                 root = yield from self._load(root.parent_config)
             if root is None:
                 return report_broken("LS904", name, "an ancestor is gone", saved, known)
-        return found
+        return CheckpointRepair(
+            saved,
+            self.saver.get_next_version,
+            delta=found,
+            channel=channel,
+            workflow=None if graph is None else PREVIOUS in graph.channels,
+        )
 
     def _graph_at(self, space: str) -> Any:
         if self.graph is None or not space:

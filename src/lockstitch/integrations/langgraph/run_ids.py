@@ -354,6 +354,11 @@ class ThreadPlace:
         return replace(self, checkpoint=checkpoint)
 
     @property
+    def within(self) -> str:
+        """What a message says of the namespace, behind the name of the thread."""
+        return f" ({self.namespace})" if self.namespace else ""
+
+    @property
     def config(self) -> RunnableConfig:
         """The config that names this place, or, without an id, asks for the newest checkpoint."""
         conf = {**self.more, "thread_id": self.thread, "checkpoint_ns": self.namespace}

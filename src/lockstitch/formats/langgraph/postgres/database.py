@@ -343,7 +343,7 @@ def find_schemas(
         ).about(Database(url).address.url)
     if len(made) == 1:
         return [(url, made[0])]
-    return [(with_schema(url, home.schema), home) for home in made]
+    return [(addresses.with_option(url, "schema", home.schema), home) for home in made]
 
 
 def find_schema(url: str) -> LangGraphSchema:
@@ -353,11 +353,6 @@ def find_schema(url: str) -> LangGraphSchema:
         names = ", ".join(sorted([home.schema, *(other.schema for _, other in others)]))
         raise Unreadable(f"several schemas hold checkpoints: {names}; add ?schema=NAME")
     return home
-
-
-def with_schema(url: str, schema: str) -> str:
-    """Return an address that names a schema."""
-    return addresses.with_option(url, "schema", schema)
 
 
 _TABLE = re.compile(r"(\b(?:from|join)\s+)(checkpoint(?:s|_blobs|_writes))\b", re.IGNORECASE)

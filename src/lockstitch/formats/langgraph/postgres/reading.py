@@ -39,6 +39,7 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     branches,
     hangs_on,
+    holders,
     is_control,
     is_run_in,
     is_trigger,
@@ -429,11 +430,7 @@ class ThreadReader:
         rows = connection.execute(self.home.sql(LATER), values).fetchall()
         keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
         heads = self._heads(connection, keys) if keys else []
-        begun = [
-            one
-            for one in heads
-            if hangs_on(StoredCheckpoint(one.id, metadata=one.metadata), snapshot.namespace, head)
-        ]
+        begun = [one for one in heads if hangs_on(one.metadata, snapshot.namespace, head)]
         snapshot.runs = [one.snapshot for one in self._filled(connection, begun)]
 
     # Statements
@@ -481,20 +478,16 @@ class ThreadReader:
         """Walk back from a head to where the last of its channels is stored, page by page."""
         head, channels = snapshot.head, wanted(snapshot.head)
         key = snapshot.thread, snapshot.namespace
-        left, own = set(channels), head.parent
-        chain: list[StoredCheckpoint] = []
         known: dict[str, StoredCheckpoint] = {}
         before, is_more = head.id, True
-        while left and own is not None:
+
+        def find(own: str) -> StoredCheckpoint | None:
+            nonlocal known, before, is_more
             while own not in known and is_more:
                 known, before, is_more = self._ancestors(connection, key, before, channels)
-            found = known.get(own)
-            if found is None:
-                snapshot.cut = own
-                break
-            chain.append(found)
-            left -= found.values.keys()
-            own = found.parent if found.parent != own else None
+            return known.get(own)
+
+        chain, snapshot.cut = holders(head, find)
         for start in range(0, len(chain), _ANCESTORS):
             part = chain[start : start + _ANCESTORS]
             rows = [(key, one.id) for one in part]

@@ -19,7 +19,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
 
 from lockstitch.errors import Closed, Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.journal import session_of
@@ -39,9 +44,8 @@ from lockstitch.integrations.langgraph.run_ids import (
     place_of,
 )
 from lockstitch.integrations.langgraph.saver.codec import (
-    CheckpointPut,
     ValueEncoder,
-    config_of,
+    encode_checkpoint,
     encode_writes,
     histories,
     is_about,
@@ -225,11 +229,11 @@ class Saver(BaseCheckpointSaver[Any]):
             head
             for name in self.namespaces(thread)
             if name and ":" not in name
-            for head in self.list(_config_of_namespace(thread, name), limit=1)
+            for head in self.list(ThreadPlace(thread, name, None).config, limit=1)
         )
         if not (may_be_broken(saved) or any(map(may_be_broken, below))):
             return None
-        config = _config_of_namespace(thread, saved.config["configurable"]["checkpoint_ns"])
+        config = ThreadPlace(thread, place_of(saved.config).namespace, None).config
         # LangGraph drops whatever waits for a person when something new is said.
         task = Reconciler(graph, config, channel=None, force=True, saver=self)
         with announcing(None):
@@ -323,7 +327,7 @@ class Saver(BaseCheckpointSaver[Any]):
     ) -> RunnableConfig:
         """Store a checkpoint behind its parent, durably."""
         place = place_of(config)
-        putting = CheckpointPut(config, checkpoint, metadata, new_versions)
+        about = get_checkpoint_metadata(config, metadata)
         run = None if is_guarded() else self._runs.find_writer(config, is_put=True)
         self._runs.note_input(run if self.reconcile else None, place, metadata)
 
@@ -335,13 +339,15 @@ class Saver(BaseCheckpointSaver[Any]):
                     # It would hide another writer's turn.
                     raise _conflict_of(run, place, latest)
             encoder = self._encoder(live)
-            return PreparedLine(putting.line(place, live.thread, encoder), encoder)
+            line = encode_checkpoint(place, (checkpoint, about), new_versions, encoder, live.thread)
+            return PreparedLine(line, encoder)
 
         self._threads.get(place.thread).write(prepare)
         if run is not None:
             self._runs.note_put(run, place.at(checkpoint["id"]), place)
             run.stored = checkpoint["id"]
-        return config_of(config["configurable"]["thread_id"], place.namespace, checkpoint["id"])
+        thread = config["configurable"]["thread_id"]
+        return ThreadPlace(thread, place.namespace, checkpoint["id"]).config
 
     def put_writes(
         self,
@@ -358,7 +364,7 @@ class Saver(BaseCheckpointSaver[Any]):
             if not is_there and self._runs.is_known(place):
                 # What is written to a checkpoint that was removed would outlive it.
                 raise Conflict(
-                    f"thread {place.thread}{_shown(place.namespace)}: checkpoint"
+                    f"thread {place.thread}{place.within}: checkpoint"
                     f" {place.checkpoint} was removed since this run read it; nothing was written"
                 )
             encoder = self._encoder(live)
@@ -467,23 +473,15 @@ class Saver(BaseCheckpointSaver[Any]):
     asweep = _in_thread(sweep)
 
 
-def _config_of_namespace(thread: Any, namespace: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace}}
-
-
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
     """Return the conflict of a run whose thread went on, or was removed, since it was read."""
     what = "has gone on" if latest else "was removed"
     error = Overtaken(
-        f"thread {place.thread}{_shown(place.namespace)}: it {what} since this run read it"
+        f"thread {place.thread}{place.within}: it {what} since this run read it"
         f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
         f" {latest or 'nothing'}): another writer was quicker"
     )
     return run.describe(error) if latest else error
-
-
-def _shown(namespace: str) -> str:
-    return f" ({namespace})" if namespace else ""
 
 
 # Runs that take turns, and threads for calls from event loops

@@ -15,7 +15,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, get_checkpoint_metadata
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple
 from langgraph.checkpoint.base import DeltaChannelHistory as History
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Send
@@ -36,6 +36,7 @@ from lockstitch.formats.langgraph.journal import (
     WritesLine,
 )
 from lockstitch.formats.langgraph.snapshot import START, TASKS
+from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 from lockstitch.integrations.langgraph.saver.change_detection import (
     CLASSES,
     KINDS,
@@ -48,10 +49,7 @@ from lockstitch.journal.records import blob_name
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
-    from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
-
-    from lockstitch.integrations.langgraph.run_ids import ThreadPlace
 
 
 _TRIED = 4
@@ -376,81 +374,56 @@ _APART = frozenset({"id", "channel_values", "channel_versions", "versions_seen"}
 _LIST = re.compile(rb'\{"(?:s":\{")?l":(\d+)\}')
 
 
-class CheckpointPut:
-    """A checkpoint on its way into a thread, as far as it differs from its parent."""
-
-    def __init__(
-        self,
-        config: RunnableConfig,
-        checkpoint: Mapping[str, Any],
-        metadata: Any,
-        new: Mapping[str, Any],
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._metadata = get_checkpoint_metadata(config, metadata)
-        self._new = new
-
-    def line(
-        self, place: ThreadPlace, thread: ThreadJournal, encoder: ValueEncoder
-    ) -> CheckpointLine:
-        """Code it; ``place`` is its parent's."""
-        parent = place.checkpoint or ""
-        base = thread.node(place.namespace, parent) or NO_NODE
-        versions = dict(self._checkpoint["channel_versions"])
-        body = {name: one for name, one in self._checkpoint.items() if name not in _APART}
-        seen = {node: dict(one) for node, one in self._checkpoint["versions_seen"].items()}
-        ran = _fields_set(base.seen, seen)
-        # The input was dealt out, and nothing that was sent has run besides.
-        is_sent = versions.get(TASKS) != base.versions.get(TASKS)
-        encoder.is_untouched = ran.keys() == {START} and not is_sent
-        encoder.space, encoder.is_checkpoint = place.namespace, True
-        values = self._encode_values(base, versions, encoder)
-        changed, lost = _encode_fields(base.body, body, encoder)
-        more, less = _encode_fields(base.meta, self._metadata, encoder)
-        return CheckpointLine(
-            id=self._checkpoint["id"],
-            ns=place.namespace,
-            parent=parent,
-            values=values,
-            versions=_fields_set(base.versions, versions),
-            unversioned=_fields_gone(base.versions, versions),
-            seen=ran,
-            unseen=_fields_gone(base.seen, seen),
-            body=changed,
-            bodiless=lost,
-            meta=more,
-            metaless=less,
-            items=tuple(encoder.items),
-            lists=tuple(encoder.lists),
-            blobs=tuple(encoder.blobs),
-        )
-
-    def _encode_values(
-        self, base: CheckpointNode, versions: Mapping[str, Any], encoder: ValueEncoder
-    ) -> dict[str, Raw]:
-        """Code what is new: a channel that has its parent's version has its value, too."""
-        channel_values = self._checkpoint["channel_values"]
-        coded: dict[str, Raw] = {}
-        for name, version in versions.items():
-            if name not in self._new and base.versions.get(name) == version:
-                continue
-            if name in channel_values:
-                # The list that the parent's value of the channel is, if it is one.
-                old = _LIST.fullmatch(bytes(base.values.get(name, b"")))
-                number = int(old[1]) if old else NO_LIST
-                value = encoder.value(channel_values[name], number, channel=True)
-                if base.values.get(name) != value:
-                    coded[name] = value
-            elif name in base.values:
-                coded[name] = ABSENT
-        return coded
-
-
-def _encode_fields(
-    base: Mapping[str, Raw], fields: Mapping[str, Any], encoder: ValueEncoder
-) -> tuple[dict[str, Raw], tuple[str, ...]]:
-    coded = {name: encoder.value(one) for name, one in fields.items()}
-    return _fields_set(base, coded), _fields_gone(base, coded)
+def encode_checkpoint(
+    place: ThreadPlace,
+    put: tuple[Mapping[str, Any], Mapping[str, Any]],
+    new: Mapping[str, Any],
+    encoder: ValueEncoder,
+    thread: ThreadJournal,
+) -> CheckpointLine:
+    """Code a checkpoint and its metadata, as far as they differ from the parent at a place."""
+    checkpoint, metadata = put
+    parent = place.checkpoint or ""
+    base = thread.node(place.namespace, parent) or NO_NODE
+    versions = dict(checkpoint["channel_versions"])
+    seen = {node: dict(one) for node, one in checkpoint["versions_seen"].items()}
+    ran = _fields_set(base.seen, seen)
+    # The input was dealt out, and nothing that was sent has run besides.
+    is_sent = versions.get(TASKS) != base.versions.get(TASKS)
+    encoder.is_untouched = ran.keys() == {START} and not is_sent
+    encoder.space, encoder.is_checkpoint = place.namespace, True
+    # What is new: a channel that has its parent's version has its value, too.
+    changed = {n for n, one in versions.items() if n in new or base.versions.get(n) != one}
+    values: dict[str, Raw] = {}
+    for name in versions:
+        if name in changed and name in checkpoint["channel_values"]:
+            # The list that the parent's value of the channel is, if it is one.
+            old = _LIST.fullmatch(bytes(base.values.get(name, b"")))
+            number = int(old[1]) if old else NO_LIST
+            value = encoder.value(checkpoint["channel_values"][name], number, channel=True)
+            if base.values.get(name) != value:
+                values[name] = value
+        elif name in changed and name in base.values:
+            values[name] = ABSENT
+    body = {n: encoder.value(one) for n, one in checkpoint.items() if n not in _APART}
+    meta = {name: encoder.value(one) for name, one in metadata.items()}
+    return CheckpointLine(
+        id=checkpoint["id"],
+        ns=place.namespace,
+        parent=parent,
+        values=values,
+        versions=_fields_set(base.versions, versions),
+        unversioned=_fields_gone(base.versions, versions),
+        seen=ran,
+        unseen=_fields_gone(base.seen, seen),
+        body=_fields_set(base.body, body),
+        bodiless=_fields_gone(base.body, body),
+        meta=_fields_set(base.meta, meta),
+        metaless=_fields_gone(base.meta, meta),
+        items=tuple(encoder.items),
+        lists=tuple(encoder.lists),
+        blobs=tuple(encoder.blobs),
+    )
 
 
 def _fields_set(base: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -491,22 +464,11 @@ def encode_writes(
     )
 
 
-def config_of(thread: Any, namespace: str, checkpoint: str) -> RunnableConfig:
-    """Return the config that names a checkpoint."""
-    return {
-        "configurable": {
-            "thread_id": thread,
-            "checkpoint_ns": namespace,
-            "checkpoint_id": checkpoint,
-        }
-    }
-
-
 def tuple_of(
     thread_id: Any, namespace: str, node: CheckpointNode, objects: ObjectDecoder
 ) -> CheckpointTuple:
     """Read a checkpoint with all that belongs to it."""
-    thread = objects.thread
+    thread, place = objects.thread, ThreadPlace(thread_id, namespace, node.id)
     checkpoint: Any = {
         **{name: objects.value(raw) for name, raw in node.body.items()},
         "id": node.id,
@@ -515,10 +477,10 @@ def tuple_of(
         "versions_seen": {name: dict(seen) for name, seen in node.seen.items()},
     }
     return CheckpointTuple(
-        config=config_of(thread_id, namespace, node.id),
+        config=place.config,
         checkpoint=checkpoint,
         metadata=metadata_of(node, objects),
-        parent_config=config_of(thread_id, namespace, node.parent) if node.parent else None,
+        parent_config=place.at(node.parent).config if node.parent else None,
         pending_writes=[
             (one.task, one.channel, objects.value(one.value))
             for one in thread.pending(namespace, node.id)
