@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from threading import Semaphore
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
@@ -62,10 +64,15 @@ def on(thread: Any, **place: Any) -> Any:
 
 
 class Tools:
-    """Tools that run side by side, of which one breaks the run off until ``is_whole``."""
+    """Tools that run side by side, of which one breaks the run off until ``is_whole``.
+
+    LangGraph loses the result of a tool that returns while the run is being broken off, so that
+    one waits for the others first.
+    """
 
     def __init__(self) -> None:
         self.is_whole = False
+        self.returned = Semaphore(0)
 
     def graph(self, saver: Savers) -> Any:
         def model(state: Talk) -> Any:
@@ -91,7 +98,12 @@ class Tools:
         def work(state: Any) -> Any:
             call = state["call"]
             if call["args"]["job"] == "stuck" and not self.is_whole:
+                for _ in range(2):
+                    self.returned.acquire(timeout=20)
+                time.sleep(0.1)  # what returned is stored by another thread
                 raise Broken
+            if not self.is_whole:
+                self.returned.release()
             said = ToolMessage(f"result of {call['args']['job']}", tool_call_id=call["id"])
             return {"messages": [said.model_copy(update={"id": f"r {call['id']}"})]}
 
