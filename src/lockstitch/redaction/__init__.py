@@ -383,7 +383,11 @@ def redact_value(
     contents = ContentSlots(value, place)
     ledger = _SecretLedger(value, personal=personal)
     ledger.sweep(contents)
-    names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
+    slot = TextSlot("", (None, place), None, False, False, "")
+    names = {
+        key: ledger.replace_spans(key, find_spans(key, None, KNOWN), slot)
+        for key in sorted(contents.keys)
+    }
     new = contents.rebuild(value, names)
     found = ledger.found
     for key, name in names.items():
@@ -446,7 +450,7 @@ class _SecretLedger:
         for slot in slots:
             if slot.is_folded:
                 marks = [SecretSpan(*one.span(), "user") for one in pattern.finditer(slot.text)]
-                slot.text = self._replace_spans(slot.text, marks, slot)
+                slot.text = self.replace_spans(slot.text, marks, slot)
 
     def _clean_row(self, row: Sequence[tuple[str, TextSlot | None]]) -> None:
         """Take the secrets out of texts that belong together: an option and its value, lines."""
@@ -457,9 +461,7 @@ class _SecretLedger:
                 slot, at = row[number][1], starts[number]
                 first, last = max(start - at, 0), min(end - at, len(texts[number]))
                 if slot is not None and slot.is_folded and first < last:
-                    slot.text = self._replace_spans(
-                        slot.text, [SecretSpan(first, last, kind)], slot
-                    )
+                    slot.text = self.replace_spans(slot.text, [SecretSpan(first, last, kind)], slot)
 
     def _clean_text(self, text: str, slot: TextSlot, depth: int) -> str:
         """Return a text without its secrets, as it is written and in every encoding."""
@@ -470,7 +472,7 @@ class _SecretLedger:
             text = _splice(text, self._clean_runs(text, slot, depth))
             # What is taken out may leave something behind that is a secret by itself.
             while found := find_spans(text, kind, layers, lead=lead):
-                text = self._replace_spans(text, found, slot)
+                text = self.replace_spans(text, found, slot)
             text = _splice(text, self._clean_views(text, slot, layers, depth))
             if text == before:
                 return text
@@ -493,12 +495,8 @@ class _SecretLedger:
             for start, end, new in self._clean_runs(view.text, slot, depth) if not found else ():
                 yield *view.place(start, end), new
 
-    def key(self, key: str, place: str) -> str:
-        """Return a key of an object without its secrets."""
-        slot = TextSlot(key, (None, place), None, False, False, key)
-        return self._replace_spans(key, find_spans(key, None, KNOWN), slot)
-
-    def _replace_spans(self, text: str, found: Iterable[SecretSpan], slot: TextSlot) -> str:
+    def replace_spans(self, text: str, found: Iterable[SecretSpan], slot: TextSlot) -> str:
+        """Return a text, of a slot or found in it, without these secrets."""
         return _splice(
             text, ((a, b, self._take_out(text[a:b], kind, slot)) for a, b, kind in found)
         )
@@ -506,12 +504,9 @@ class _SecretLedger:
     def _take_out(self, secret: str, kind: str, slot: TextSlot) -> str:
         """Note that a secret goes, and return what takes its place."""
         placeholder = self._placeholder(secret, kind)
-        self._note(placeholder, slot)
-        return placeholder
-
-    def _note(self, placeholder: str, slot: TextSlot) -> None:
         kind = placeholder[1:-1].split(":")[1]
         self.found.append(Redaction(slot.place, kind, placeholder, slot.signed))
+        return placeholder
 
     def _placeholder(self, secret: str, kind: str) -> str:
         placeholder = self.placeholders.get(secret)
@@ -540,14 +535,10 @@ class _SecretLedger:
         known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
         pattern = re.compile("|".join((PLACEHOLDER.pattern, *map(re.escape, known))))
 
-        def replace(match: re.Match[str]) -> str:
-            placeholder = self.placeholders.get(match[0])
-            if placeholder is None:
-                return match[0]
-            self._note(placeholder, slot)
-            return placeholder
-
-        return pattern.sub(replace, slot.text)
+        found = (match for match in pattern.finditer(slot.text) if match[0] in self.placeholders)
+        return _splice(
+            slot.text, ((*one.span(), self._take_out(one[0], "", slot)) for one in found)
+        )
 
 
 Splice = tuple[int, int, str]

@@ -1,9 +1,9 @@
 """Secrets that say what they are, and those that their name gives away.
 
-The first are keys with a known prefix, JWTs, private keys, webhooks. A search for each prefix at
-every place would be slow. All keys are long runs of a few characters, so the runs are found first,
-at the speed of C, and only a run is looked at for a prefix. The others have a name before them:
-``API_KEY=…``, ``"password": "…"``, ``Authorization: …``.
+The first are keys with a known prefix and JWTs. A search for each prefix at every place would be
+slow. All keys are long runs of a few characters, so the runs are found first, at the speed of C,
+and only a run is looked at for a prefix. The others have a name before them: ``API_KEY=…``,
+``"password": "…"``.
 """
 
 from __future__ import annotations
@@ -134,67 +134,6 @@ _ALL_HEADS = [head for known in FORMATS for head in known.heads]
 _FIRST_WORDS = frozenset(re.split("[_-]", head)[0] for head in _ALL_HEADS if not head.isalnum())
 _BARE_HEADS = re.compile(_either(tuple(head for head in _ALL_HEADS if head.isalnum())))
 
-_TELEGRAM = re.compile(r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])")
-_DIGITS_BEFORE = re.compile(r"(?<![0-9A-Za-z])\d{6,12}:$")
-_DISCORD = re.compile(
-    r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])"
-)
-_JWT = re.compile(
-    r"eyJ[A-Za-z0-9_-]{16,}+"
-    r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)"
-)
-_DOTTED = ("SG.", "ya29.", "hvs.", "hvb.", "hvr.", "dp.pt.", "dp.st.", "1//")
-_LONGEST_DOTTED = 6
-_REST_OF_DOTTED = re.compile(r"[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+")
-
-
-def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
-    """Find the keys in one run of letters, digits, ``_`` and ``-``, or around it."""
-    run = text[start:end]
-    found: list[SecretSpan] = []
-    if not _FIRST_WORDS.isdisjoint(run.replace("-", "_").split("_")) or _BARE_HEADS.search(run):
-        found += _find_with_head(text, start, end)
-    if text.endswith(_DOTTED, max(0, start - _LONGEST_DOTTED), start):
-        found += _find_dotted(text, start)
-    if text.startswith(":", start - 1):
-        found += _find_telegram(text, start)
-    if text.startswith(".", end):
-        found += _find_in_three(text, start, run)
-    return found
-
-
-def _find_with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
-    at = start
-    while head := _HEADS.search(text, at, end):
-        number = int(str(head.lastgroup)[1:])
-        token = _TOKENS[number].match(text, head.start())
-        at = head.end() if token is None else token.end()
-        if token is not None and not token[0].endswith("EXAMPLE"):
-            yield SecretSpan(*token.span(), FORMATS[number].kind)
-
-
-def _find_telegram(text: str, start: int) -> Iterator[SecretSpan]:
-    digits = _DIGITS_BEFORE.search(text[max(0, start - 14) : start])
-    token = _TELEGRAM.match(text, start)
-    if digits and token and is_random(token[0], share=0.2):
-        yield SecretSpan(start - len(digits[0]), token.end(), "telegram-token")
-
-
-def _find_dotted(text: str, start: int) -> Iterator[SecretSpan]:
-    head = next(head for head in _DOTTED if text.endswith(head, 0, start))
-    rest = _REST_OF_DOTTED.match(text, start)
-    is_word = text[start - len(head) - 1 : start - len(head)].isalnum()
-    if rest and not is_word and is_random(rest[0], share=0.2):
-        yield SecretSpan(start - len(head), rest.end(), "token")
-
-
-def _find_in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
-    """Find the tokens of three parts or more between dots."""
-    if run.startswith("eyJ") and (token := _JWT.match(text, start)):
-        yield SecretSpan(*token.span(), "jwt")
-    elif run.startswith(("M", "N", "O")) and (token := _DISCORD.match(text, start)):
-        yield SecretSpan(*token.span(), "discord-token")
-
 
 def finder_at(
     kind: str,
@@ -225,6 +164,63 @@ def finder_at(
             yield SecretSpan(start, end, kind)
 
     return find
+
+
+_find_discord = finder_at(
+    "discord-token",
+    r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])",
+)
+_find_jwt = finder_at(
+    "jwt",
+    r"eyJ[A-Za-z0-9_-]{16,}+"
+    r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)",
+)
+_find_telegram = finder_at(
+    "telegram-token",
+    r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])",
+    before=r"(?<![0-9A-Za-z])(\d{6,12}:)",
+    unless=lambda token: not is_random(token.partition(":")[2], share=0.2),
+    reach=14,
+)
+_DOTTED = ("SG.", "ya29.", "hvs.", "hvb.", "hvr.", "dp.pt.", "dp.st.", "1//")
+_LONGEST_DOTTED = 6
+_REST_OF_DOTTED = re.compile(r"[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)*+")
+
+
+def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
+    """Find the keys in one run of letters, digits, ``_`` and ``-``, or around it."""
+    run = text[start:end]
+    found: list[SecretSpan] = []
+    if not _FIRST_WORDS.isdisjoint(run.replace("-", "_").split("_")) or _BARE_HEADS.search(run):
+        found += _find_with_head(text, start, end)
+    if text.endswith(_DOTTED, max(0, start - _LONGEST_DOTTED), start):
+        found += _find_dotted(text, start)
+    if text.startswith(":", start - 1):
+        found += _find_telegram(text, start)
+    # of three parts or more between dots
+    if text.startswith(".", end) and run.startswith("eyJ"):
+        found += _find_jwt(text, start)
+    elif text.startswith(".", end) and run.startswith(("M", "N", "O")):
+        found += _find_discord(text, start)
+    return found
+
+
+def _find_with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
+    at = start
+    while head := _HEADS.search(text, at, end):
+        number = int(str(head.lastgroup)[1:])
+        token = _TOKENS[number].match(text, head.start())
+        at = head.end() if token is None else token.end()
+        if token is not None and not token[0].endswith("EXAMPLE"):
+            yield SecretSpan(*token.span(), FORMATS[number].kind)
+
+
+def _find_dotted(text: str, start: int) -> Iterator[SecretSpan]:
+    head = next(head for head in _DOTTED if text.endswith(head, 0, start))
+    rest = _REST_OF_DOTTED.match(text, start)
+    is_word = text[start - len(head) - 1 : start - len(head)].isalnum()
+    if rest and not is_word and is_random(rest[0], share=0.2):
+        yield SecretSpan(start - len(head), rest.end(), "token")
 
 
 # Every name by which a secret goes, in small letters, and the kind it stands for.
@@ -366,7 +362,11 @@ def _find_announced(text: str, start: int, end: int, kind: str) -> SecretSpan | 
     tail = _TAIL.match(text, end)
     if tail is None or _is_plain(tail[0]):
         return None
-    return _find_assigned(text, start, tail.end(), kind) or _find_near(text, tail.end(), kind)
+    found = _find_assigned(text, start, tail.end(), kind)
+    near = None if found else _NEAR.match(text, tail.end())
+    if near and not is_id(near[1]) and is_random(near[1], RANDOM_NEAR_A_NAME):
+        return SecretSpan(*near.span(1), kind)
+    return found
 
 
 def _is_plain(name: str) -> bool:
@@ -447,10 +447,3 @@ def _is_token(value: str) -> bool:
 
 def _has_digit(value: str) -> bool:
     return any(map(str.isdigit, value))
-
-
-def _find_near(text: str, at: int, kind: str) -> SecretSpan | None:
-    token = _NEAR.match(text, at)
-    if token is None or is_id(token[1]) or not is_random(token[1], RANDOM_NEAR_A_NAME):
-        return None
-    return SecretSpan(*token.span(1), kind)
