@@ -291,12 +291,7 @@ def confirm(question: str, otherwise: str) -> bool:
 YES, NO, ALL, DIFF, QUIT = "y", "n", "a", "d", "q"
 _CHOICES = {YES: "[y]es", NO: "[n]o", ALL: "[a]ll", DIFF: "[d]iff", QUIT: "[q]uit"}
 _ANSWERS = {
-    **{key: key for key in _CHOICES},
-    "yes": YES,
-    "no": NO,
-    "all": ALL,
-    "diff": DIFF,
-    "quit": QUIT,
+    answer: key for key, word in _CHOICES.items() for answer in (key, re.sub(r"[\[\]]", "", word))
 }
 
 

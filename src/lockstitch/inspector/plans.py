@@ -395,12 +395,8 @@ def _plan_own_repair(target: str, session: str, _options: Mapping[str, Any]) -> 
         "place of what cannot. The damaged one will be kept beside it, and Undo brings it back.",
     ]
     made.refusal = "" if findings else "nothing of it is damaged"
-
-    def apply() -> list[str]:
-        done = stored.repair(target, session)
-        return [f"Repaired. The damaged session is kept as {done.aside}."]
-
-    return ActionPlan(made, apply)
+    said = "Repaired. The damaged session is kept as"
+    return ActionPlan(made, lambda: [f"{said} {stored.repair(target, session).aside}."])
 
 
 def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
@@ -408,12 +404,8 @@ def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> Ac
     made.says = [
         "The damaged session will have its name again; what it has become will be kept beside it."
     ]
-
-    def apply() -> list[str]:
-        done = stored.undo(target, session)
-        return [f"The session is as it was before its repair; what it had become: {done.aside}."]
-
-    return ActionPlan(made, apply)
+    said = "The session is as it was before its repair; what it had become:"
+    return ActionPlan(made, lambda: [f"{said} {stored.undo(target, session).aside}."])
 
 
 def _end(target: str, session: str) -> tuple[int, int]:

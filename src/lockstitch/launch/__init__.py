@@ -126,7 +126,7 @@ def _find_by_script(words: Sequence[str], at: int) -> KnownCommand | None:
 
 def find_resumed(client: Client, words: Sequence[str]) -> Resume:
     """Return which session the arguments of a program resume."""
-    return _RESUMED[client.format]([*words])
+    return _PROGRAMS[client.format][0]([*words])
 
 
 class _Arguments:
@@ -244,16 +244,6 @@ def _goose(words: Sequence[str]) -> Resume:
     return Resume(NAMED, name) if name else Resume(NEWEST, everywhere=True)
 
 
-_RESUMED: dict[str, Callable[[Sequence[str]], Resume]] = {
-    CLAUDE.format: _claude,
-    CODEX.format: _codex,
-    GEMINI.format: _gemini,
-    OPENCODE.format: _opencode,
-    PI.format: _pi,
-    GOOSE.format: _goose,
-}
-
-
 # So many sessions are looked at where a person is to pick one.
 _MOST = 20
 
@@ -368,7 +358,7 @@ class ProxyWay(Struct):
 
 def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
     """Return the way of a program that is known, or one that leads most others."""
-    made = _any_way(asked) if known is None else _WAYS[known.client.format](asked)
+    made = _any_way(asked) if known is None else _PROGRAMS[known.client.format][1](asked)
     if upstream is not None:
         bare, _ = split_version(upstream)
         made.upstreams = tuple(structs.replace(one, url=bare) for one in made.upstreams)
@@ -591,13 +581,16 @@ def _goose_way(asked: CommandLine) -> ProxyWay:
     return ProxyWay(asked.words, upstreams, dict.fromkeys(usual, HERE))
 
 
-_WAYS = {
-    CLAUDE.format: _claude_way,
-    CODEX.format: _codex_way,
-    GEMINI.format: _gemini_way,
-    OPENCODE.format: _opencode_way,
-    PI.format: _pi_way,
-    GOOSE.format: _goose_way,
+# How the arguments of a program are read, and how it is led to the proxy.
+_PROGRAMS: dict[
+    str, tuple[Callable[[Sequence[str]], Resume], Callable[[CommandLine], ProxyWay]]
+] = {
+    CLAUDE.format: (_claude, _claude_way),
+    CODEX.format: (_codex, _codex_way),
+    GEMINI.format: (_gemini, _gemini_way),
+    OPENCODE.format: (_opencode, _opencode_way),
+    PI.format: (_pi, _pi_way),
+    GOOSE.format: (_goose, _goose_way),
 }
 
 

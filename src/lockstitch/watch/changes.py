@@ -74,11 +74,6 @@ def given_places(paths: Sequence[str]) -> list[SessionPlace]:
     return places
 
 
-def session_file(path: str) -> str:
-    """Return the file whose sessions changed when this one did: a log is its database's."""
-    return path.removesuffix(_LOG)
-
-
 def log_of(database: str) -> str:
     """Return the log of a database."""
     return f"{database}{_LOG}"
@@ -170,7 +165,8 @@ class Changes:
                 ignore_permission_denied=True,
             ):
                 paths = {path for _, path in found}
-                files = {session_file(path) for path in paths}
+                # what is written to a database goes into its log first
+                files = {path.removesuffix(_LOG) for path in paths}
                 for folder in filter(os.path.isdir, paths):
                     # Nobody reports what is written into a new folder before that is watched.
                     files.update(files_below(folder))
