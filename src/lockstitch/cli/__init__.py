@@ -81,22 +81,16 @@ COMMANDS = {
 COLLECT_AFTER = 50_000
 # Commands of one subject share a module, each as a constant of its own name.
 _SHARED = {
-    "backups": "undo",
-    "undo": "undo",
-    "import": "migrate",
-    "migrate": "migrate",
-    "checkpoints": "store",
-    "delete": "store",
-    "fork": "store",
-    "retain": "store",
-    "rewind": "store",
-    "vacuum": "store",
-    "provider": "serving",
-    "proxy": "serving",
-    "ui": "serving",
-    "watch": "serving",
-    # a module cannot have the name of a function here
-    "run": "running",
+    name: module
+    for module, names in {
+        "undo": ("undo", "backups"),
+        "migrate": ("migrate", "import"),
+        "store": ("rewind", "fork", "checkpoints", "retain", "delete", "vacuum"),
+        "serving": ("provider", "proxy", "ui", "watch"),
+        # a module cannot have the name of a function here
+        "running": ("run",),
+    }.items()
+    for name in names
 }
 
 

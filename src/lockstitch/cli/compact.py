@@ -174,7 +174,17 @@ def _compact(name: str, request: CompactRequest, plan: CompactionPlan) -> int:
         options: dict[str, Any] = {**request.limits, "deadline": request.deadline}
         if request.model_command is not None:
             options["summarize"] = stack.enter_context(ModelCommand(request.model_command))
-            options["on_progress"] = _PartsBar(stack).show
+            bar: ProgressBar | None = None
+
+            def show(done: int, total: int) -> None:
+                # the bar is there from the first question on, when the number of parts is known
+                nonlocal bar
+                if bar is None:
+                    bar = ProgressBar("Summing up", total, "parts")
+                    stack.enter_context(bar)
+                bar.advance(max(done - bar.done, 0))
+
+            options["on_progress"] = show
             # somebody who types a command wants it asked, whatever became of it before
             options["ignore_pause"] = True
         done = plan.apply(options)
@@ -237,21 +247,6 @@ def _finish(request: CompactRequest, shorter: Shorter, *, written: bool) -> int:
     if shorter.carried:
         terminal.note(f"The session went on meanwhile; see: lockstitch check {pasted(where)}")
     return CLEAN
-
-
-class _PartsBar:
-    """A progress bar that is there from the first question on, when their number is known."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.advance: Callable[[int], None] | None = None
-        self.done = 0
-
-    def show(self, done: int, total: int) -> None:
-        if self.advance is None:
-            self.advance = self.stack.enter_context(ProgressBar("Summing up", total, "parts"))
-        self.advance(max(done - self.done, 0))
-        self.done = max(done, self.done)
 
 
 # The command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lockstitch.cli import COMMANDS, command, terminal
@@ -56,15 +57,11 @@ def ids() -> list[str]:
         name, end = os.path.splitext(os.path.basename(path))  # noqa: PTH119, PTH122 - start-up time
         if end in (".jsonl", ".json") and _PLAIN.fullmatch(name):
             uuid = _ID.search(name)
-            aged[uuid[0] if uuid else name] = _changed_at(path)
+            changed = 0.0
+            with suppress(OSError):
+                changed = os.stat(path).st_mtime  # noqa: PTH116 - start-up time
+            aged[uuid[0] if uuid else name] = changed
     return sorted(aged, key=aged.__getitem__, reverse=True)[:_OFFERED]
-
-
-def _changed_at(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime  # noqa: PTH116 - start-up time
-    except OSError:
-        return 0.0
 
 
 def _values(option: Option) -> tuple[str, ...]:
@@ -102,7 +99,10 @@ def bash(commands: Sequence[Command]) -> str:
         values += [line for option in one.options for line in _bash_value(one.name, option)]
         flags = " ".join([*(flag for option in one.options for flag in option.flags), shared])
         words.append(f"{one.name}/-*) {_bash_words(flags)} ;;")
-        words.append(f"{one.name}/*) {_bash_operand(one.operand)} ;;")
+        is_words = one.operand.known or not one.operand.is_target
+        offered = _bash_words(" ".join(one.operand.known))
+        does = offered if is_words else f'_lockstitch_files "$({_OFFER})"'
+        words.append(f"{one.name}/*) {does} ;;")
     cases = [
         *('    case "$command/$prev" in', *(f"        {line}" for line in values), "    esac"),
         *('    case "$command/$cur" in', *(f"        {line}" for line in words), "    esac"),
@@ -121,12 +121,6 @@ def _bash_value(name: str, option: Option) -> Iterator[str]:
 
 def _bash_words(words: str) -> str:
     return f'COMPREPLY=($(compgen -W "{words}" -- "$cur"))'
-
-
-def _bash_operand(operand: Operand) -> str:
-    if operand.known or not operand.is_target:
-        return _bash_words(" ".join(operand.known))
-    return f'_lockstitch_files "$({_OFFER})"'
 
 
 def zsh(commands: Sequence[Command]) -> str:
@@ -152,9 +146,11 @@ def zsh(commands: Sequence[Command]) -> str:
     ]
     for one in commands:
         options = " ".join(_zsh_option(option) for option in one.options)
-        lines.append(
-            f"            {one.name}) _arguments $common {options} {_zsh_operand(one.operand)} ;;"
-        )
+        star = "*" if one.operand.many else "1"
+        does = "_lockstitch_targets" if one.operand.is_target else " "
+        does = f"({' '.join(one.operand.known)})" if one.operand.known else does
+        operand = _quote(f"{star}:{one.operand.metavar}:{does}")
+        lines.append(f"            {one.name}) _arguments $common {options} {operand} ;;")
     lines += [
         "            help) _describe command commands ;;",
         "        esac ;;",
@@ -183,12 +179,6 @@ def _zsh_option(option: Option) -> str:
         _quote(f"{exclusive}{flag}{end}[{escaped}]{takes}")
         for flag, end in zip(option.flags, ends, strict=True)
     )
-
-
-def _zsh_operand(operand: Operand) -> str:
-    star = "*" if operand.many else "1"
-    does = f"({' '.join(operand.known)})" if operand.known else "_lockstitch_targets"
-    return _quote(f"{star}:{operand.metavar}:{does if operand.known or operand.is_target else ' '}")
 
 
 def fish(commands: Sequence[Command]) -> str:

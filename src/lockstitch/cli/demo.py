@@ -11,13 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -27,6 +27,9 @@ from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.errors import LockstitchError, UsageError
+
+if TYPE_CHECKING:
+    from lockstitch.provider.service import RequestEntry
 
 PATIENCE = 60.0
 FIRST = "Check the notes, run the tests and deploy."
@@ -137,20 +140,24 @@ class Stage:
         self.folder = folder
         self.requests = self.folder / "requests"
         self.store = f"sqlite:///{quote(str(self.folder / 'session' / 'agent.db'))}"
-        self._provider: Child | None = None
+        self._seen: SimpleQueue[tuple[RequestEntry, Mapping[str, Any]]] = SimpleQueue()
         self._url = ""
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Start the provider, and end everything that was started here."""
-        (self.folder / "replies.json").write_text(json.dumps(REPLIES), encoding="utf-8")
-        words = ["--port", "0", "--json", "--reply", "replies.json", "--record", "requests"]
-        self._provider = Child(["lockstitch", "provider", *words], self.folder)
-        try:
-            self._url = json.loads(self._provider.line("the provider"))["url"]
+        """Start the provider, and end it."""
+        from lockstitch.provider import Script, replies_of, server
+        from lockstitch.provider.service import Records, Service, choose_rules
+
+        service = Service(
+            choose_rules([]),
+            Script(replies_of(REPLIES)),
+            clock=time.time,
+            seen=lambda entry, body: self._seen.put((entry, body)),
+            records=Records(self.requests),
+        )
+        with server.running(service) as self._url:
             yield
-        finally:
-            self._provider.close()
 
     def plain(self) -> Act:
         """Kill the agent with the plain list, and start it again."""
@@ -162,10 +169,10 @@ class Stage:
 
         killed = self._start_and_kill("plain", is_there)
         error = _refusal(self._run_again("plain", SECOND))
-        entry = self._next_entry()
-        if entry["status"] != _REFUSED or not error:
+        entry, _ = self._next_request()
+        if entry.status != _REFUSED or not error:
             raise DemoFailed("the provider took the plain list; there is nothing to show")
-        return Act(killed, entry["status"], error)
+        return Act(killed, entry.status, error)
 
     def session(self) -> Act:
         """Kill the agent with the session at the same place, and start it again."""
@@ -173,13 +180,13 @@ class Stage:
             "session", lambda _: _until(self._is_in_mid_tool, "two results")
         )
         said = self._run_again("session")
-        entry = self._next_entry()
-        answers = self._answers_in(entry["record"])
-        if entry["status"] != _TAKEN or _GOES_ON["text"] not in said:
+        entry, body = self._next_request()
+        answers = _answers_in(body)
+        if entry.status != _TAKEN or _GOES_ON["text"] not in said:
             raise DemoFailed("the provider did not take the session's request")
         if answers[-1] != UNKNOWN_OUTCOME or UNKNOWN_OUTCOME in answers[:-1]:
             raise DemoFailed("the request does not say what became of the calls")
-        return Act(killed, entry["status"], answers=answers, said=str(_GOES_ON["text"]))
+        return Act(killed, entry.status, answers=answers, said=str(_GOES_ON["text"]))
 
     def _start_and_kill(self, name: str, wait: Callable[[Child], None]) -> int:
         """Start an agent, wait until two tools are done and one runs, and kill it there."""
@@ -194,8 +201,11 @@ class Stage:
             killed = agent.kill()
         finally:
             agent.close()
-            _end_tool(_number(folder / "deploy.pid"))
-        if self._next_entry()["status"] != _TAKEN:
+            # the tool outlives its agent
+            if pid := _number(folder / "deploy.pid"):
+                with suppress(OSError):
+                    os.kill(pid, 9)
+        if self._next_request()[0].status != _TAKEN:
             raise DemoFailed("the provider refused the first request")
         return killed
 
@@ -224,35 +234,32 @@ class Stage:
         done = sum(call.outcome is not None for call in calls)
         return done == len(_CALLS) - 1 and any(call.is_running for call in calls)
 
-    def _next_entry(self) -> dict[str, Any]:
-        """Return the provider's next line on a request."""
-        line = self._provider.line("a request") if self._provider else "{}"
-        found: dict[str, Any] = json.loads(line)["request"]
-        return found
+    def _next_request(self) -> tuple[RequestEntry, Mapping[str, Any]]:
+        """Return what the provider says of its next request, and its body."""
+        try:
+            return self._seen.get(timeout=PATIENCE)
+        except Empty:
+            raise DemoFailed("the demo waited for a request in vain") from None
 
-    def _answers_in(self, record: str) -> tuple[str, ...]:
-        """Return what a request says of the three calls, in order."""
-        body = json.loads((self.requests / record).read_text(encoding="utf-8"))
-        blocks = [
-            b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]
-        ]
-        asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        results = {b["tool_use_id"]: b for b in blocks if b["type"] == "tool_result"}
-        if len(asked) != len(_CALLS) or set(asked) != set(results):
-            raise DemoFailed("the request does not answer every call")
-        return tuple(_text_of(results[ident]["content"]) for ident in asked)
+
+def _answers_in(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a request says of the three calls, in order."""
+    blocks = [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]
+    asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    results = {b["tool_use_id"]: b for b in blocks if b["type"] == "tool_result"}
+    if len(asked) != len(_CALLS) or set(asked) != set(results):
+        raise DemoFailed("the request does not answer every call")
+    said = [results[ident]["content"] for ident in asked]
+    return tuple(
+        one if isinstance(one, str) else "".join(str(block.get("text", "")) for block in one)
+        for one in said
+    )
 
 
 def _refusal(said: str) -> str:
     """Return the provider's words in what an agent printed."""
     lines = (line.removeprefix("400 ") for line in said.splitlines() if line.startswith("400 "))
     return next((str(json.loads(line)["error"]["message"]) for line in lines), "")
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(str(block.get("text", "")) for block in content)
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:
@@ -271,13 +278,6 @@ def _number(path: Path) -> int:
     except OSError:
         return 0
     return int(text) if text.isdecimal() else 0
-
-
-def _end_tool(pid: int) -> None:
-    """End the tool that outlived its agent."""
-    if pid:
-        with suppress(OSError):
-            os.kill(pid, 9)
 
 
 _MISSING = "the demo needs aiohttp for its provider: pip install 'lockstitch[provider]'"

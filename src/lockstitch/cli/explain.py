@@ -124,19 +124,13 @@ def render_markdown(page: str, width: int) -> Iterator[str]:
             yield ""
             continue
         for block in re.split(r"\n{2,}", piece.strip("\n")):
-            yield from _render_block(block, width) if block else ()
-
-
-def _render_block(block: str, width: int) -> Iterator[str]:
-    if block.startswith("|"):
-        yield from _render_table(block.split("\n"), width)
-    elif block.startswith("#"):
-        yield paint(escape_controls(block.lstrip("# ")), "bold", "cyan")
-    else:
-        yield from (
-            _paint_code(line) for line in _wrap_markdown(" ".join(block.split("\n")), width)
-        )
-    yield ""
+            if block.startswith("|"):
+                yield from _render_table(block.split("\n"), width)
+            elif block.startswith("#"):
+                yield paint(escape_controls(block.lstrip("# ")), "bold", "cyan")
+            elif block:
+                yield from _wrap_markdown(" ".join(block.split("\n")), width)
+            yield from [""] if block else ()
 
 
 def _render_table(lines: list[str], width: int) -> Iterator[str]:
@@ -150,15 +144,12 @@ def _render_table(lines: list[str], width: int) -> Iterator[str]:
             cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)
         )
         for line in _wrap_markdown(row[-1], room):
-            yield f"{start.ljust(indent)}{_paint_code(line)}".rstrip()
+            yield f"{start.ljust(indent)}{line}".rstrip()
             start = ""
 
 
-def _wrap_markdown(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
+def _wrap_markdown(text: str, width: int) -> Iterator[str]:
+    for line in textwrap.wrap(
         escape_controls(text), width, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _paint_code(line: str) -> str:
-    return _CODE.sub(lambda found: paint(found[0], "cyan"), line)
+    ):
+        yield _CODE.sub(lambda found: paint(found[0], "cyan"), line)

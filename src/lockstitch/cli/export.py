@@ -97,9 +97,12 @@ def run(request: ExportRequest) -> int:
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
     stored = source.open(follow_symlinks=True)
-    messages, dialect, left = operations.export(
-        stored, wanted, raw=request.raw, on_heal=_say_healed
-    )
+
+    def say_healed(changes: int) -> None:
+        count = several(changes, "change")
+        terminal.note(f"Healed in {count}; --raw prints the messages as they are stored.")
+
+    messages, dialect, left = operations.export(stored, wanted, raw=request.raw, on_heal=say_healed)
     messages = request.remove_secrets(messages, dialect)
     data = operations.encode_messages(messages)
     if request.document:
@@ -114,11 +117,6 @@ def run(request: ExportRequest) -> int:
     for found in left:
         terminal.note(render.describe_finding(target, dialect, found))
     return FINDINGS if left else CLEAN
-
-
-def _say_healed(changes: int) -> None:
-    count = several(changes, "change")
-    terminal.note(f"Healed in {count}; --raw prints the messages as they are stored.")
 
 
 # Sessions of our own

@@ -49,38 +49,30 @@ def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
     ``commands`` has the group and the summary of each, so that none of them has to be loaded.
     """
     usage = [f"{terminal.paint('Usage:', 'bold')} lockstitch COMMAND [OPTIONS] [TARGET]..."]
-    lines = [*usage, "", *_fill(ABOUT), "", *_section("Start here", START)]
+    lines = [*usage, "", *_wrap(ABOUT), "", *_section("Start here", START)]
     for group, title in GROUPS.items():
         rows = [(name, summary) for name, (where, summary) in commands.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
-    lines += [*_fill("lockstitch COMMAND -h says more about one command, with examples."), ""]
-    return "\n".join([*lines, *_fill(f"Exit status: {EXIT_STATUS}")]) + "\n"
+    lines += [*_wrap("lockstitch COMMAND -h says more about one command, with examples."), ""]
+    return "\n".join([*lines, *_wrap(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 
 def command_page(declared: Command) -> str:
     """Return all about one command."""
     operand = declared.operand
     usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
-    lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_fill(declared.summary), ""]
-    lines += [*_fill(declared.details), ""]
+    lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_wrap(declared.summary), ""]
+    lines += [*_wrap(declared.details), ""]
     lines += _section("Arguments", [(operand.metavar, operand.help)])
     lines += _section("Options", ((one.usage, one.help) for one in declared.options))
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
     lines += [_title("Examples"), *(f"  {example}" for example in declared.examples), ""]
-    return "\n".join([*lines, *_fill(f"Exit status: {EXIT_STATUS}")]) + "\n"
+    return "\n".join([*lines, *_wrap(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 
 def _title(text: str) -> str:
     return terminal.paint(f"{text}:", "bold")
-
-
-def _width() -> int:
-    return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
-
-
-def _fill(text: str) -> Iterator[str]:
-    return _wrap(text, "", "")
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -98,11 +90,11 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield ""
 
 
-def _wrap(text: str, first: str, other: str) -> Iterator[str]:
+def _wrap(text: str, first: str = "", other: str = "") -> Iterator[str]:
     for paragraph in text.split("\n"):
         yield from textwrap.wrap(
             paragraph,
-            _width(),
+            min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST),
             initial_indent=first,
             subsequent_indent=other,
             break_long_words=False,
@@ -147,13 +139,12 @@ def version_page() -> str:
     every = set(needs.pop("all", []))
     found, missing = [], []
     for name, packages in sorted(needs.items()):
-        if every.issuperset(packages):
-            versions = {package: version(package) for package in packages}
-            if all(versions.values()):
-                what = ", ".join(f"{package} {of}" for package, of in versions.items())
-                found.append(f"{name} ({what})")
-            else:
-                missing.append(name)
+        versions = {package: version(package) for package in packages}
+        if every.issuperset(packages) and all(versions.values()):
+            what = ", ".join(f"{package} {of}" for package, of in versions.items())
+            found.append(f"{name} ({what})")
+        elif every.issuperset(packages):
+            missing.append(name)
     lines += [f"extras: {'; '.join(found)}"] if found else []
     if missing:
         lines.append(f"not installed: {', '.join(missing)} (pip install 'lockstitch[all]')")

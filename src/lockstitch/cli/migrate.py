@@ -25,7 +25,7 @@ from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lockstitch.integrations.langgraph.migration import Migrated, Migration
     from lockstitch.session.copying import Copy, Taken
@@ -81,8 +81,16 @@ def _copy_sessions(
     for one in failures:
         terminal.complain(f"{render.target_name(source)}:{one.session}: {one.error}")
     if as_json:
+        rows: list[dict[str, Any]] = []
+        for one in done:
+            more = (
+                {"error": one.error}
+                if isinstance(one, stored.Failed)
+                else {"name": one.name, "records": one.records, "new": one.is_new}
+            )
+            rows.append({"session": one.session, **more})
         fields = {"from": public(source), "to": public(target)}
-        terminal.emit(render.encode_json(**fields, sessions=[_copy_fields(one) for one in done]))
+        terminal.emit(render.encode_json(**fields, sessions=rows))
     else:
         copies = [one for one in done if not isinstance(one, stored.Failed)]
         new = [one for one in copies if one.is_new]
@@ -91,14 +99,6 @@ def _copy_sessions(
         if len(copies) > len(new):
             terminal.note(f"{several(len(copies) - len(new), 'session')} had been copied before.")
     return FAILED if failures else CLEAN
-
-
-def _copy_fields(one: Copy | CopyFailed) -> dict[str, Any]:
-    from lockstitch.stored import Failed as CopyFailed
-
-    if isinstance(one, CopyFailed):
-        return {"session": one.session, "error": one.error}
-    return {"session": one.session, "name": one.name, "records": one.records, "new": one.is_new}
 
 
 # From LangGraph's savers
@@ -139,16 +139,20 @@ def _copy_threads(
         total = library.count(source, session)
         with ProgressBar("Copying", total, "checkpoints") as advance:
             done = library.migrate(source, target, thread=session, dry_run=dry_run, advance=advance)
-    for one in done.threads:
-        if one.error is not None:
-            name = render.target_name(public(source))
-            terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
+    _complain_of(source, done.threads)
     if as_json:
         fields = {"from": public(source), "to": public(target), "run": done.run}
         rows = [_thread_fields(one) for one in done.threads]
         terminal.emit(render.encode_json(**fields, dry_run=dry_run, sessions=rows))
     _print_outcome(done, target, dry_run=dry_run)
     return FAILED if any(one.error is not None for one in done.threads) else CLEAN
+
+
+def _complain_of(target: str, threads: Iterable[Any]) -> None:
+    for one in threads:
+        if one.error is not None:
+            name = render.target_name(public(target))
+            terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
 
 
 def _thread_fields(one: Migrated) -> dict[str, Any]:
@@ -181,12 +185,12 @@ def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
     for state, words in (
         ("there", "had been copied before"),
         ("gone on", "had been copied before, and has gone on in the copy since"),
-        ("left", "came meanwhile; repeat the command for it"),
     ):
-        for one in states.get(state, ()) if state == "left" else ():
-            terminal.note(f"{render.target_name(one.thread)}: {words}.")
-        if state != "left" and states.get(state):
+        if states.get(state):
             terminal.note(f"{several(len(states[state]), 'thread')}: {words}.")
+    for one in states.get("left", ()):
+        name = render.target_name(one.thread)
+        terminal.note(f"{name}: came meanwhile; repeat the command for it.")
     moved = [
         render.target_name(one.thread) for one in done.threads if one.moved and one.state != "left"
     ]
@@ -196,25 +200,20 @@ def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
             f"{several(len(moved), 'thread')} went on in the source meanwhile; repeat the command"
             f" to take along what is new: {', '.join(moved[:_SHOWN])}{more}."
         )
-    _print_needs(done)
-    if copied and not dry_run:
-        where = pasted(public(target))
-        terminal.note(f"To undo it: lockstitch undo {where} --run {done.run}")
-
-
-def _print_needs(done: Migration) -> None:
-    """Print what the saver needs to read what was carried."""
+    # what the saver needs to read what was carried
     allow = sorted({name for one in done.threads for name in one.allow})
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:
-        shown = ", ".join(repr(name) for name in allow)
         terminal.note(
             "They hold values of classes that the saver has to be allowed to build, unless the"
-            f" graph's own schemas name them: allow=[{shown}]."
+            f" graph's own schemas name them: allow=[{', '.join(map(repr, allow))}]."
         )
     if forms:
         shown = ", ".join(forms)
         terminal.note(f"Some values are stored as {shown}: give the saver a serde that reads it.")
+    if copied and not dry_run:
+        where = pasted(public(target))
+        terminal.note(f"To undo it: lockstitch undo {where} --run {done.run}")
 
 
 def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int:
@@ -223,10 +222,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
         done = list(library.undo(target, run_id, session))
     if not done:
         raise UsageError(f"{public(target)} holds nothing of {run_id}")
-    for one in done:
-        if one.error is not None:
-            name = render.target_name(public(target))
-            terminal.complain(f"{name}:{render.target_name(one.thread)}: {one.error}")
+    _complain_of(target, done)
     if as_json:
         rows = [
             {
@@ -279,7 +275,6 @@ MIGRATE = Command(
 )
 
 
-_TWO = 2
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 128
 
@@ -297,15 +292,11 @@ def run_import(  # noqa: PLR0913 - one keyword an option
     if len(names) != _TWO:
         raise UsageError("give a session and a store: lockstitch import TARGET STORE")
     target, store = names
-    done: list[tuple[Source, Taken | str]]
+    done: list[tuple[Source, Taken | str]] = []
     if is_own_store(target, form):
         raise UsageError(f"{public(target)} is a Lockstitch store: `lockstitch migrate` copies it")
     with naming_target(target):
         found = find_sessions(target, form, session)
-    if found and isinstance(found[0], ListSource):
-        done = [(found[0], _import_list(target, store, name, dialect))]
-        _report_taken(store, done, as_json=as_json)
-        return FAILED if isinstance(done[0][1], str) else CLEAN
     if not found:
         if session is None:
             raise Unreadable(f"{public(target)} holds no session that could be imported")
@@ -313,14 +304,15 @@ def run_import(  # noqa: PLR0913 - one keyword an option
             f"{public(target)} holds no session {session}; --session chooses among those that are"
             " there, and --as NAME gives the new one its name"
         )
-    if name is not None and len(found) > 1:
+    if isinstance(found[0], ListSource):
+        done = [(found[0], _import_list(target, store, name, dialect))]
+    elif name is not None and len(found) > 1:
         raise UsageError("--as is for one session: name it with --session")
-    done = []
-
-    with ProgressBar("Importing", len(found), "sessions") as advance:
-        for source in found:
-            done.append((source, _import_session(source, store, name)))
-            advance(1)
+    else:
+        with ProgressBar("Importing", len(found), "sessions") as advance:
+            for source in found:
+                done.append((source, _import_session(source, store, name)))
+                advance(1)
     _report_taken(store, done, as_json=as_json)
     return FAILED if any(isinstance(one, str) for _, one in done) else CLEAN
 
@@ -369,8 +361,13 @@ def name_of(source: Source, session: str | None) -> str:
 
 def _report_taken(store: str, done: list[tuple[Source, Taken | str]], *, as_json: bool) -> None:
     if as_json:
-        fields = [_taken_fields(source, one) for source, one in done]
-        terminal.emit(render.encode_json(to=public(store), sessions=fields))
+        rows: list[dict[str, Any]] = []
+        for source, one in done:
+            taken = {"error": one} if isinstance(one, str) else structs.asdict(one)
+            taken |= {"new": taken.pop("is_new")} if "is_new" in taken else {}
+            where = {"target": public(source.path), "format": source.format}
+            rows.append({**where, "source": source.session, **taken})
+        terminal.emit(render.encode_json(to=public(store), sessions=rows))
     for source, one in done:
         label = render.session_name(render.target_name(source.path), source.format, source.session)
         if isinstance(one, str):
@@ -380,15 +377,6 @@ def _report_taken(store: str, done: list[tuple[Source, Taken | str]], *, as_json
             left = f", {several(one.unknown, 'call')} at the end left open" if one.unknown else ""
             before = f"had been imported before, as {one.session}"
             terminal.note(f"{label}: {new + left if one.is_new else before}")
-
-
-def _taken_fields(source: Source, one: Taken | str) -> dict[str, Any]:
-    fields = {"target": public(source.path), "format": source.format, "source": source.session}
-    if isinstance(one, str):
-        return {**fields, "error": one}
-    taken = structs.asdict(one)
-    new = taken.pop("is_new")
-    return {**fields, **taken, "new": new}
 
 
 IMPORT = Command(

@@ -84,10 +84,6 @@ def _read_dialect(text: str) -> str:
     return text
 
 
-def _read_workers(text: str) -> int:
-    return max(read_number()(text), 1)
-
-
 def _read_shard(text: str) -> tuple[int, int]:
     first, slash, count = text.partition("/")
     if not (slash and is_index(first) and is_index(count) and 0 < int(first) <= int(count)):
@@ -133,7 +129,9 @@ WAIT = option(
     default=0.0,
     read=read_seconds,
 )
-WORKERS = option("--workers -w N", "How many processes to use.", read=_read_workers)
+WORKERS = option(
+    "--workers -w N", "How many processes to use.", read=lambda text: max(read_number()(text), 1)
+)
 SHARD = option(
     "--shard I/N",
     "PostgreSQL only: take part I of N of all threads, as in 2/4, one on each machine.",

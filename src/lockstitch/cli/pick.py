@@ -6,23 +6,22 @@ listed at once and checked beside that, the newest first.
 
 from __future__ import annotations
 
-import sys
 import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from lockstitch.cli import terminal
 from lockstitch.cli.picker import (
     OPEN,
-    PLAIN,
     QUIT,
     Marks,
     Screen,
     SessionList,
     TextPage,
     can_move,
+    choose_marks,
     wrap_text,
 )
 from lockstitch.cli.render import (
@@ -172,17 +171,15 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     lines = ["Repaired." if not is_broken(done.remaining) else "Repaired as far as it can be."]
     if done.backup:
         lines.append(f"Backup: {pasted(done.backup)}")
-        lines.append(f"To undo it: {undo_command(view.summary)}")
+        one = view.summary
+        more = (
+            f" --session {pasted(one.session)}" if one.session and may_hold_many(one.target) else ""
+        )
+        lines.append(f"To undo it: lockstitch undo {pasted(one.target)}{more}")
     line = again.summary.resume_line(current_folder())
     if line:
         lines += ["", "Resume it with", f"  {line}"]
     return again, lines
-
-
-def undo_command(one: SessionSummary) -> str:
-    """Return the command that takes the last repair of a session back, to be pasted."""
-    more = f" --session {pasted(one.session)}" if may_hold_many(one.target) and one.session else ""
-    return f"lockstitch undo {pasted(one.target)}{more}"
 
 
 # So many sessions are listed between two looks at the keyboard.
@@ -203,20 +200,11 @@ def run() -> int:
     return CLEAN
 
 
-def _choose_marks() -> Marks:
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    try:
-        "".join(structs.astuple(Marks())).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return PLAIN
-    return Marks()
-
-
 class _PickScreen:
     """The screen: keys and finished checks come in, screens go out."""
 
     def __init__(self, paths: list[str]) -> None:
-        self.marks = _choose_marks()
+        self.marks = choose_marks()
         self.list = SessionList(home_folder(), time.time(), self.marks)
         self.left: Iterator[SessionSummary] = listing.summarize_files(paths)
         self.checks: BackgroundChecks | None = None
@@ -245,35 +233,22 @@ class _PickScreen:
         return [line] if line else []
 
     def _step(self, screen: Screen) -> bool:
-        self._list_more(screen)
-        self._take_checks()
-        width, height = screen.size()
-        if self.text is not None:
-            screen.show(self.text.draw(width, height))
-        else:
-            screen.show(self.list.draw(width, height))
-        for key in screen.keys(0 if not self.list.is_complete else None):
-            if not self._key(key, screen):
-                return False
-        return True
-
-    def _list_more(self, screen: Screen) -> None:
-        if self.list.is_complete:
-            return
-        found = list(islice(self.left, _BATCH))
-        for one in found:
-            self.list.add(one)
-        if not found:
-            self.list.is_complete = True
-            newest = dict.fromkeys(one.target for one in self.list.found)
-            self.checks = BackgroundChecks([*newest], screen.wake)
-
-    def _take_checks(self) -> None:
+        if not self.list.is_complete:
+            found = list(islice(self.left, _BATCH))
+            for one in found:
+                self.list.add(one)
+            if not found:
+                self.list.is_complete = True
+                newest = dict.fromkeys(one.target for one in self.list.found)
+                self.checks = BackgroundChecks([*newest], screen.wake)
         for report in self.checks.reports() if self.checks is not None else ():
             key = key_of(report.target, report.session)
             place = self.list.places.get(key)
             if place is not None:
                 self.list.put(key, with_check(self.list.found[place], report))
+        screen.show((self.text or self.list).draw(*screen.size()))
+        keys = screen.keys(0 if not self.list.is_complete else None)
+        return all(self._key(key, screen) for key in keys)
 
     # What keys do
 
@@ -285,9 +260,7 @@ class _PickScreen:
                 self._open(screen)
             return asked != QUIT
         key = self.text.key(key)
-        if self.asks:
-            return self._answer(key, screen)
-        return self._on_page(key, screen)
+        return (self._answer if self.asks else self._on_page)(key, screen)
 
     def _open(self, screen: Screen) -> None:
         one = self.list.chosen()
@@ -316,7 +289,12 @@ class _PickScreen:
         if key in ("q", "end of file") or (key == "enter" and self.result):
             return False
         if key in ("b", "escape", "h", "erase"):
-            self._leave_page(screen)
+            is_inner = self.text is not None and self.text.foot.startswith("[b]ack")
+            if is_inner and not self.result:
+                self._page(screen)
+            else:
+                self.text = self.view = None
+                self.result = []
         elif key == "r" and key in self.offered and not self.result:
             self._page(screen)
             self.asks = True
@@ -325,14 +303,6 @@ class _PickScreen:
         elif key in self.offered and not self.result:
             self._more(key, screen)
         return True
-
-    def _leave_page(self, screen: Screen) -> None:
-        is_inner = self.text is not None and self.text.foot.startswith("[b]ack")
-        if is_inner and not self.result:
-            self._page(screen)
-        else:
-            self.text = self.view = None
-            self.result = []
 
     def _answer(self, key: str, screen: Screen) -> bool:
         """Take the answer to the question whether to repair."""
@@ -360,7 +330,13 @@ class _PickScreen:
         if key == "d":
             lines = difference_lines(self.view.plan, self.view.summary.target, width - 1)
         elif key == "s":
-            lines = _conversation(self.view.session, width - 1)
+            from lockstitch.cli.show import message_lines
+            from lockstitch.transcript.messages import last_turns
+
+            said = self.view.session.transcript.history
+            chosen = last_turns(said.messages, said.dialect, _TURNS)
+            blocks = message_lines(said.messages, said.dialect, {}, width - 1, chosen=chosen)
+            lines = (line for block in blocks for line in block.split("\n"))
         else:
             from lockstitch.cli.show import dropped_lines
 
@@ -368,21 +344,11 @@ class _PickScreen:
         self.text = TextPage([*islice(lines, _MOST_LINES)], "[b]ack  [q]uit")
 
 
-def _conversation(session: Opened, width: int) -> Iterator[str]:
-    from lockstitch.cli.show import message_lines
-    from lockstitch.transcript.messages import last_turns
-
-    history = session.transcript.history
-    chosen = last_turns(history.messages, history.dialect, _TURNS)
-    for block in message_lines(history.messages, history.dialect, {}, width, chosen=chosen):
-        yield from block.split("\n")
-
-
 class _PickPrompt:
     """The same on a terminal that can only print: a numbered list, and questions."""
 
     def __init__(self, paths: list[str]) -> None:
-        self.marks = _choose_marks()
+        self.marks = choose_marks()
         self.width = max(terminal.width() - 1, 20)
         listed = (one for one in listing.summarize_files(paths) if not one.is_aside)
         self.found = list(islice(listed, _LISTED))

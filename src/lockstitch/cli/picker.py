@@ -16,7 +16,7 @@ from codecs import getincrementaldecoder
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from lockstitch.cli import terminal
 from lockstitch.cli.render import shorten_path
@@ -47,6 +47,12 @@ class Marks(Struct, frozen=True):
 
 
 PLAIN = Marks("...", "-", ">", "*", "j/k")
+
+
+def choose_marks() -> Marks:
+    """Return the marks that this terminal can show."""
+    wanted = Marks()
+    return wanted if terminal.can_encode("".join(structs.astuple(wanted)), sys.stdout) else PLAIN
 
 
 class SessionList(Struct):
@@ -109,13 +115,9 @@ class SessionList(Struct):
         elif key == "escape":
             self.words, self.only_bad, self.at = "", False, 0
         else:
-            self.at = max(0, min(self.at + self._steps(key, count), count - 1))
+            step = _step(key, self.page, count)
+            self.at = max(0, min(self.at + step, count - 1))
         return {"enter": OPEN, "l": OPEN, "q": QUIT, "end of file": QUIT}.get(key, "")
-
-    def _steps(self, key: str, count: int) -> int:
-        far = {"page down": self.page, " ": self.page, "page up": -self.page}
-        ends = {"home": -count, "g": -count, "end": count, "G": count}
-        return _MOVES.get(key, 0) + far.get(key, 0) + ends.get(key, 0)
 
     def _type(self, key: str) -> None:
         """Take a key of the words to look for."""
@@ -140,7 +142,12 @@ class SessionList(Struct):
         self.at = max(0, min(self.at, len(listed) - 1))
         self.top = max(0, min(self.top, len(listed) - self.page))
         self.top = min(max(self.top, self.at - self.page + 1), self.at)
-        lines = [self._head(width), ""]
+        bad = sum(one.level in (BROKEN, UNREADABLE) for one in self.found)
+        open_ = sum(not one.level for one in self.found)
+        parts = [several(len(self.found), "session"), f"{bad} broken"]
+        if open_ or not self.is_complete:
+            parts.append(f"{open_} to check")
+        lines = [terminal.paint(fit(f" {self.marks.dot} ".join(parts), width), "bold"), ""]
         for place, one in enumerate(listed[self.top : self.top + self.page]):
             number = str(place + 1) if place < len(_DIGITS) else " "
             lines += self.entry(one, number, width, is_here=self.top + place == self.at)
@@ -148,14 +155,6 @@ class SessionList(Struct):
             lines.append(fit("  Nothing fits." if self.found else "  Looking…", width))
         lines = lines[: height - 1]
         return [*lines, *[""] * (height - 1 - len(lines)), self._foot(width)]
-
-    def _head(self, width: int) -> str:
-        bad = sum(one.level in (BROKEN, UNREADABLE) for one in self.found)
-        open_ = sum(not one.level for one in self.found)
-        parts = [several(len(self.found), "session"), f"{bad} broken"]
-        if open_ or not self.is_complete:
-            parts.append(f"{open_} to check")
-        return terminal.paint(fit(f" {self.marks.dot} ".join(parts), width), "bold")
 
     def entry(
         self, one: SessionSummary, number: str, width: int, *, is_here: bool = False
@@ -196,6 +195,13 @@ class SessionList(Struct):
         return terminal.paint(fit(text, width), "dim")
 
 
+def _step(key: str, page: int, count: int) -> int:
+    """Return how far a key moves on a screen that shows ``page`` of ``count``."""
+    far = {"page down": page, " ": page, "page up": -page}
+    ends = {"home": -count, "g": -count, "end": count, "G": count}
+    return _MOVES.get(key, 0) + far.get(key, 0) + ends.get(key, 0)
+
+
 class TextPage(Struct):
     """A page of text that may be longer than the screen."""
 
@@ -206,9 +212,7 @@ class TextPage(Struct):
 
     def key(self, key: str) -> str:
         """Take a key; return it unless it moves the page."""
-        far = {"page down": self.page, " ": self.page, "page up": -self.page}
-        ends = {"home": -len(self.lines), "end": len(self.lines)}
-        step = _MOVES.get(key, 0) + far.get(key, 0) + ends.get(key, 0)
+        step = 0 if key in ("g", "G") else _step(key, self.page, len(self.lines))
         self.top = max(0, min(self.top + step, len(self.lines) - self.page))
         return "" if step else key
 

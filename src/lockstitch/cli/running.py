@@ -13,9 +13,8 @@ from lockstitch.files import backup
 from lockstitch.rules.rule import several
 
 if TYPE_CHECKING:
-    from lockstitch.formats.repair import RepairPlan
     from lockstitch.launch import KnownCommand
-    from lockstitch.sources.source import Opened, Source
+    from lockstitch.sources.source import Source
 
 # So long a request that is under way when the program ends is let finish, in seconds.
 _GRACE = 5.0
@@ -86,7 +85,15 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
             terminal.note(f"{render.target_name(name)}: {count}, none repairable.")
             return True
         session.source.require_closed(session, is_named=False)
-        _ask_and_repair(name, session, planned, yes=yes)
+        terminal.note(
+            f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
+        )
+        for made in planned.changes:
+            terminal.note(render.describe_change(name, made))
+        question = "Repair it before it is resumed? A backup is kept."
+        if yes or terminal.confirm(question, "--yes repairs it"):
+            done = operations.write_plan(session, planned, backup.new_run())
+            terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:
@@ -94,21 +101,6 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
             f"{render.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
         )
     return True
-
-
-def _ask_and_repair(name: str, session: Opened, planned: RepairPlan, *, yes: bool) -> None:
-    from lockstitch.sources import operations
-
-    terminal.note(
-        f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
-    )
-    for made in planned.changes:
-        terminal.note(render.describe_change(name, made))
-    question = "Repair it before it is resumed? A backup is kept."
-    if not yes and not terminal.confirm(question, "--yes repairs it"):
-        return
-    done = operations.write_plan(session, planned, backup.new_run())
-    terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
 
 
 def _behind_proxy(
@@ -127,8 +119,8 @@ def _behind_proxy(
     asked = launch.CommandLine(words, at, Path.cwd(), Path.home(), os.environ)
     way = launch.find_way(known, asked, upstream)
     if way.why:
-        client = known.client if known is not None else None
-        terminal.note(f"{launch.program_title(client, words)} goes without the proxy: {way.why}.")
+        title = known.client.title if known is not None else Path(words[0]).name
+        terminal.note(f"{title} goes without the proxy: {way.why}.")
         return processes.run_program(words, os.environ)
     settings = Settings(port=0, upstreams=way.upstreams, record=record or "", grace=_GRACE)
     with processes.start_proxy(check_settings(settings)) as proxy:

@@ -35,7 +35,6 @@ from lockstitch.files.read import read_file
 from lockstitch.rules.rule import several
 
 if TYPE_CHECKING:
-    from lockstitch.provider import Script
     from lockstitch.provider.service import RequestEntry
     from lockstitch.proxy import Settings
     from lockstitch.proxy.forwarding import ProxyEvent
@@ -53,14 +52,18 @@ def run_provider(  # noqa: PLR0913 - one argument an option
     as_json: bool,
 ) -> int:
     """Serve until interrupted, and return the exit status."""
-    from lockstitch.provider import Faults, faults_in, needing_aiohttp
+    from lockstitch.provider import Faults, Script, faults_in, needing_aiohttp, script_in
     from lockstitch.provider.service import Records, Service, choose_rules
 
     with needing_aiohttp("the provider", "provider"):
         from lockstitch.provider import server
+    try:
+        script = Script() if reply is None else script_in(reply, read_file(reply))
+    except Unreadable as error:
+        raise error.about(str(reply)) from None
     service = Service(
         choose_rules(profiles),
-        _load_script(reply),
+        script,
         clock=time,
         log=print_request if as_json else _log_request,
         records=None if record is None else Records(record),
@@ -68,17 +71,6 @@ def run_provider(  # noqa: PLR0913 - one argument an option
     )
     server.run(service, port, print_url if as_json else announce)
     return CLEAN
-
-
-def _load_script(path: str | None) -> Script:
-    from lockstitch.provider import Script, script_in
-
-    if path is None:
-        return Script()
-    try:
-        return script_in(path, read_file(path))
-    except Unreadable as error:
-        raise error.about(path) from None
 
 
 def announce(url: str) -> None:

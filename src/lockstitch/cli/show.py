@@ -17,6 +17,7 @@ from lockstitch.cli.targets import find_one, is_own_store, last_used_session, na
 from lockstitch.cli.terminal import (
     CLEAN,
     FINDINGS,
+    can_encode,
     count_lines,
     escape_controls,
     page_lines,
@@ -68,16 +69,6 @@ BOX = Glyphs("\u276f", "╭─", "│", "╰─", "✗", "…", "─")
 ASCII = Glyphs(">", ",-", "|", "`-", "x", "...", "-")
 
 
-def choose_glyphs(stream: TextIO | None) -> Glyphs:
-    """Return box characters if the stream can encode them, else ASCII."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        "".join(structs.astuple(BOX)).encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return BOX
-
-
 class TerminalLayout:
     """Lays the parts of a transcript out, one row at a time."""
 
@@ -85,7 +76,7 @@ class TerminalLayout:
         self.width = max(width, 20)
         self.full = full
         self.stream = sys.stdout if stream is None else stream
-        self.glyphs = choose_glyphs(self.stream)
+        self.glyphs = BOX if can_encode("".join(structs.astuple(BOX)), self.stream) else ASCII
         self.last = ""
 
     def rows(self, parts: Iterable[ShownPart]) -> Iterator[str]:
@@ -210,7 +201,11 @@ class TerminalLayout:
         elif state == "closed":
             title = self._paint(title, "yellow")
         else:
-            measure = _measure(part["text"], part["pictures"])
+            text, pictures = part["text"], part["pictures"]
+            measure = several(len(pictures), "attachment") if pictures else "empty"
+            if text:
+                bytes_ = size(len(text.encode("utf-8", "surrogatepass")))
+                measure = f"{several(count_lines(text), 'line')}, {bytes_}"
             title += f" ({measure}{escape_controls(part['where'])})"
         yield f"{self.glyphs.bottom} {title}"
         if part["text"].strip():
@@ -226,13 +221,6 @@ class TerminalLayout:
         text = f"{found.message} ({found.place})"
         hanging = f"{indent}{' ' * (len(found.code) + 3)}"
         yield from self._block(text, _OF_TEXT, hanging, colour, first=f"{indent}{mark} ")
-
-
-def _measure(text: str, pictures: Sequence[str]) -> str:
-    if not text:
-        return several(len(pictures), "attachment") if pictures else "empty"
-    bytes_ = size(len(text.encode("utf-8", "surrogatepass")))
-    return f"{several(count_lines(text), 'line')}, {bytes_}"
 
 
 def message_lines(  # noqa: PLR0913 - two by keyword

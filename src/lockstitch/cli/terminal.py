@@ -21,7 +21,6 @@ from lockstitch.rules.rule import several
 from lockstitch.transcript import size
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterable, Iterator
 
 # The exit statuses; there is no other.
@@ -127,6 +126,15 @@ def shows_colour(stream: TextIO | None) -> bool:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is a terminal that can move its cursor."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def can_encode(text: str, stream: TextIO | None) -> bool:
+    """Whether characters that are not letters can be written; a stream without encoding has all."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def width() -> int:
@@ -284,12 +292,7 @@ def confirm(question: str, otherwise: str) -> bool:
 YES, NO, ALL, DIFF, QUIT = "y", "n", "a", "d", "q"
 _CHOICES = {YES: "[y]es", NO: "[n]o", ALL: "[a]ll", DIFF: "[d]iff", QUIT: "[q]uit"}
 _ANSWERS = {
-    **{key: key for key in _CHOICES},
-    "yes": YES,
-    "no": NO,
-    "all": ALL,
-    "diff": DIFF,
-    "quit": QUIT,
+    answer: key for key, word in _CHOICES.items() for answer in (key, re.sub(r"[\[\]]", "", word))
 }
 
 
@@ -424,7 +427,17 @@ def page_lines(lines: Iterable[str]) -> None:
 
     A pager that cannot be started is done without; one that quits early ends the output.
     """
-    pager = _start_pager() if sys.stdout is not None and sys.stdout.isatty() else None
+    pager = None
+    if sys.stdout is not None and sys.stdout.isatty():
+        import shlex
+        import subprocess
+
+        environment = {"LESS": LESS, **os.environ}
+        with suppress(OSError, ValueError):
+            command = shlex.split(os.environ.get("PAGER", f"less {LESS}"))
+            if command and command != ["cat"]:
+                flush()
+                pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
     if pager is None or pager.stdin is None:
         for line in lines:
             say(line)
@@ -441,21 +454,6 @@ def page_lines(lines: Iterable[str]) -> None:
             # until the reader is done, Ctrl-C is the pager's business
             with suppress(KeyboardInterrupt):
                 pager.wait()
-
-
-def _start_pager() -> subprocess.Popen[bytes] | None:
-    import shlex
-    import subprocess
-
-    environment = {"LESS": LESS, **os.environ}
-    try:
-        command = shlex.split(os.environ.get("PAGER", f"less {LESS}"))
-        if not command or command == ["cat"]:
-            return None
-        flush()
-        return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own pager
-    except (OSError, ValueError):
-        return None
 
 
 # Progress
@@ -483,9 +481,10 @@ class ProgressBar:
         """Show the bar, and return the function that moves it on."""
         self.start = self.last = time.monotonic()
         self._show(self.start)
-        return self._advance
+        return self.advance
 
-    def _advance(self, done: int) -> None:
+    def advance(self, done: int) -> None:
+        """Move the bar on."""
         self.done += done
         now = time.monotonic()
         if now - self.last >= _OFTEN:
@@ -494,11 +493,8 @@ class ProgressBar:
     def _show(self, now: float) -> None:
         self.last = now
         if self.is_shown:
-            glyphs = _BAR_DONE, _BAR_LEFT
-            try:
-                "".join(glyphs).encode(sys.stderr.encoding)
-            except (UnicodeEncodeError, LookupError):
-                glyphs = "#", "-"
+            drawn, plain = (_BAR_DONE, _BAR_LEFT), ("#", "-")
+            glyphs = drawn if can_encode("".join(drawn), sys.stderr) else plain
             columns = shutil.get_terminal_size().columns
             show_temporary(draw_bar(self, now - self.start, columns, glyphs))
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -159,11 +160,14 @@ def foreign_actions(found: Opened, report: Report, *, has_undo: bool) -> list[st
     form = found.source.form
     is_sealed = found.transcript.sealed or found.transcript.waiting
     fixable = any(one.fixable and one.severity != NOTE for one in report.findings)
-    named = ["repair"] if fixable and not is_sealed else []
-    named += ["undo"] if has_undo else []
-    named += ["compact"] if type(form).sorting is not Format.sorting and not is_sealed else []
-    named += ["branch"] if type(form).fork is not Format.fork else []
-    return [*named, "export"]
+    offered = {
+        "repair": fixable and not is_sealed,
+        "undo": has_undo,
+        "compact": type(form).sorting is not Format.sorting and not is_sealed,
+        "branch": type(form).fork is not Format.fork,
+        "export": True,
+    }
+    return [action for action, can_be_done in offered.items() if can_be_done]
 
 
 def plan_foreign(source: Source, action: str, options: Mapping[str, Any]) -> ActionPlan:
@@ -201,7 +205,11 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     if different and source.kind == POSTGRES:
         made.says.append("A new checkpoint will be added; none of the present ones changes.")
     elif different:
-        counts = _count_differences(different, "row" if found.before is None else "line")
+        unit = "row" if found.before is None else "line"
+        new = sum(one.before is None for one in different)
+        gone = sum(one.after is None for one in different)
+        deeds = {"change": len(different) - new - gone, "be added": new, "be taken out": gone}
+        counts = ", ".join(f"{several(n, unit)} will {deed}" for deed, n in deeds.items() if n)
         made.says += [
             f"{counts} in {shorten_home(source.path)}; all else keeps its bytes.",
             "The original will be kept as a backup, and Undo brings it back.",
@@ -224,14 +232,6 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         return says
 
     return ActionPlan(made, apply)
-
-
-def _count_differences(different: list[Difference], unit: str) -> str:
-    """Count what changes: ``1 line will change, 2 lines will be added``."""
-    new = sum(one.before is None for one in different)
-    gone = sum(one.after is None for one in different)
-    counts = ((len(different) - new - gone, "change"), (new, "be added"), (gone, "be taken out"))
-    return ", ".join(f"{several(count, unit)} will {deed}" for count, deed in counts if count)
 
 
 def _in_use(found: Opened) -> str:
@@ -295,35 +295,50 @@ def _describe_undo(backup: Backup) -> str:
     )
 
 
+def _preview_compaction(outlook: Shorter, budget: int, stamp: str, *says: str) -> Preview:
+    """Say what a compaction would do, also why there is nothing to do."""
+    before, after = outlook.done.before, outlook.done.after
+    made = Preview("compact", "Make this session shorter", "Compact", stamp)
+    if outlook.done.event is None:
+        made.refusal = f"it is within the budget, with {before.tokens} of {budget} tokens"
+        return made
+    how = "old results are shortened"
+    if outlook.turns:
+        how = f"a digest takes the place of {several(outlook.turns, 'turn')}"
+    made.says = [f"About {before.tokens} tokens will become {after.tokens}: {how}.", *says]
+    made.changes = outlook.changes
+    return made
+
+
+def _describe_compaction(done: Shorter) -> list[str]:
+    before, after = done.done.before, done.done.after
+    says = [f"Compacted: {before.tokens} tokens became about {after.tokens}."]
+    if done.backup:
+        says.append(f"The original is kept: {shorten_home(done.backup)}")
+    return says
+
+
 def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
     found = source.open()
     condensed = compaction.plan_compaction(found, budget=budget)
     outlook = compaction.preview_compaction(found, condensed)
-    before, after = outlook.done.before, outlook.done.after
     digest = found.before.digest if found.before is not None else ""
-    made = Preview("compact", "Make this session shorter", "Compact", make_stamp(digest, budget))
-    if outlook.done.event is None:
-        made.refusal = f"it is within the budget, with {before.tokens} of {budget} tokens"
-        return ActionPlan(made, list)
-    made.says = [
-        f"About {before.tokens} tokens will become {after.tokens}: {describe_shortening(outlook)}.",
+    made = _preview_compaction(
+        outlook,
+        budget,
+        make_stamp(digest, budget),
         "The last turns stay as they are. No model is asked: a digest of what was said and done "
         "takes the place of the first turns.",
         "The original will be kept as a backup, and Undo brings it back.",
-    ]
-    made.changes = outlook.changes
-    made.refusal = _in_use(found)
-
-    def apply() -> list[str]:
-        shorter = compaction.write_compaction(found, condensed, backups.new_run())
-        now = shorter.done
-        says = [f"Compacted: {now.before.tokens} tokens became about {now.after.tokens}."]
-        if shorter.backup:
-            says.append(f"The original is kept: {shorten_home(shorter.backup)}")
-        return says
-
-    return ActionPlan(made, apply)
+    )
+    made.refusal = made.refusal or _in_use(found)
+    return ActionPlan(
+        made,
+        lambda: _describe_compaction(
+            compaction.write_compaction(found, condensed, backups.new_run())
+        ),
+    )
 
 
 def parse_budget(options: Mapping[str, Any]) -> int:
@@ -334,20 +349,19 @@ def parse_budget(options: Mapping[str, Any]) -> int:
     return budget
 
 
-def describe_shortening(outlook: Shorter) -> str:
-    """Return how a session was made shorter, or would be."""
-    if outlook.turns:
-        return f"a digest takes the place of {several(outlook.turns, 'turn')}"
-    return "old results are shortened"
-
-
 def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
     """Name what can be done with a session."""
     if is_aside(journal.session):
         return ["export"]
     if any(one.code == DAMAGED for one in report.findings):
         return ["repair", "export"]
-    named = ["undo"] if _was_repaired(target, journal.session) else []
+    with stored.opened(target)[0] as backend:
+        kept = backend.sessions(after=journal.session)
+        was_repaired = any(
+            is_aside(one.session) and one.session.rpartition(".")[0] == journal.session
+            for one in kept
+        )
+    named = ["undo"] if was_repaired else []
     if journal.thread is not None:
         return [*named, "export"]
     last = journal.state.facts.get(journal.state.seq)
@@ -356,20 +370,13 @@ def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
     return [*named, "rewind", "fork", "compact", "export"]
 
 
-def _was_repaired(target: str, session: str) -> bool:
-    backend, _ = stored.opened(target)
-    with backend:
-        kept = (one.session for one in backend.sessions(after=session) if is_aside(one.session))
-        return any(name.rpartition(".")[0] == session for name in kept)
-
-
 def plan_own(target: str, session: str, action: str, options: Mapping[str, Any]) -> ActionPlan:
     """Work an action out; changes nothing."""
-    known = {
+    known: dict[str, Callable[..., ActionPlan]] = {
         "repair": _plan_own_repair,
         "undo": _plan_own_undo,
         "rewind": _plan_rewind,
-        "unrewind": _plan_unrewind,
+        "unrewind": partial(_plan_rewind, is_back=True),
         "fork": _plan_fork,
         "compact": _plan_own_compact,
         "uncompact": _plan_uncompact,
@@ -389,12 +396,8 @@ def _plan_own_repair(target: str, session: str, _options: Mapping[str, Any]) -> 
         "place of what cannot. The damaged one will be kept beside it, and Undo brings it back.",
     ]
     made.refusal = "" if findings else "nothing of it is damaged"
-
-    def apply() -> list[str]:
-        done = stored.repair(target, session)
-        return [f"Repaired. The damaged session is kept as {done.aside}."]
-
-    return ActionPlan(made, apply)
+    said = "Repaired. The damaged session is kept as"
+    return ActionPlan(made, lambda: [f"{said} {stored.repair(target, session).aside}."])
 
 
 def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
@@ -402,12 +405,8 @@ def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> Ac
     made.says = [
         "The damaged session will have its name again; what it has become will be kept beside it."
     ]
-
-    def apply() -> list[str]:
-        done = stored.undo(target, session)
-        return [f"The session is as it was before its repair; what it had become: {done.aside}."]
-
-    return ActionPlan(made, apply)
+    said = "The session is as it was before its repair; what it had become:"
+    return ActionPlan(made, lambda: [f"{said} {stored.undo(target, session).aside}."])
 
 
 def _end(target: str, session: str) -> tuple[int, int]:
@@ -423,43 +422,33 @@ def _read_place(options: Mapping[str, Any]) -> int | str:
     return place
 
 
-def _plan_rewind(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
-    place = _read_place(options)
+def _plan_rewind(
+    target: str, session: str, options: Mapping[str, Any], *, is_back: bool = False
+) -> ActionPlan:
+    """Plan to go back, or with ``is_back`` to take the last rewind back."""
+    place = None if is_back else _read_place(options)
     journal = stored.read(target, session)
-    aim = stored.aim(journal, place)
-    made = Preview("rewind", "Go back to an earlier place", "Go back")
-    made.stamp = make_stamp(journal.state.seq, aim)
-    made.says = [*_describe_rewind(journal, aim)]
-
-    def apply() -> list[str]:
-        moved = stored.rewind(target, session, to=aim)
-        return [f"The session goes on from record {moved.to}. Nothing was deleted."]
-
-    return ActionPlan(made, apply)
-
-
-def _describe_rewind(journal: Journal, aim: int) -> Iterator[str]:
+    aim, end = stored.aim(journal, place), journal.state.seq
+    made = Preview("rewind", "Go back to an earlier place", "Go back", make_stamp(end, aim))
+    if is_back:
+        made = Preview("unrewind", "Take the last rewind back", "Take back", made.stamp)
     left = stored.left_behind(journal, aim)
-    yield f"The session will go on from record {aim}; it ends at record {journal.state.seq} now."
-    if left == stored.Left(0, 0, 0):
-        yield "Nothing leaves the conversation; what an earlier rewind took out is back."
-    else:
+    what = "Nothing leaves the conversation; what an earlier rewind took out is back."
+    if left != stored.Left(0, 0, 0):
         replies = f"{left.replies} {'reply' if left.replies == 1 else 'replies'}"
         parts = [several(left.turns, "turn"), replies, several(left.calls, "call")]
-        yield f"{', '.join(parts)} will leave the conversation."
-    yield "It is one more record: nothing is deleted, and it can be taken back."
-
-
-def _plan_unrewind(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
-    journal = stored.read(target, session)
-    aim = stored.aim(journal, None)
-    made = Preview("unrewind", "Take the last rewind back", "Take back")
-    made.stamp = make_stamp(journal.state.seq, aim)
-    made.says = [*_describe_rewind(journal, aim)]
+        what = f"{', '.join(parts)} will leave the conversation."
+    made.says = [
+        f"The session will go on from record {aim}; it ends at record {end} now.",
+        what,
+        "It is one more record: nothing is deleted, and it can be taken back.",
+    ]
 
     def apply() -> list[str]:
-        moved = stored.rewind(target, session)
-        return [f"The rewind is taken back: the session goes on from record {moved.to}."]
+        moved = stored.rewind(target, session, to=None if is_back else aim)
+        if is_back:
+            return [f"The rewind is taken back: the session goes on from record {moved.to}."]
+        return [f"The session goes on from record {moved.to}. Nothing was deleted."]
 
     return ActionPlan(made, apply)
 
@@ -496,25 +485,17 @@ def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionP
 def _plan_own_compact(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
     budget = parse_budget(options)
     journal = stored.read(target, session)
-    done = stored.outlook(journal, budget)
-    made = Preview("compact", "Make this session shorter", "Compact")
-    made.stamp = make_stamp(journal.state.seq, budget)
-    before, after = done.before, done.after
-    if done.event is None:
-        made.refusal = f"it is within the budget, with {before.tokens} of {budget} tokens"
-        return ActionPlan(made, list)
-    made.says = [
-        f"About {before.tokens} tokens will become {after.tokens}: "
-        f"{describe_shortening(stored.shorter(target, journal, done))}.",
+    outlook = stored.shorter(target, journal, stored.outlook(journal, budget))
+    made = _preview_compaction(
+        outlook,
+        budget,
+        make_stamp(journal.state.seq, budget),
         "No model is asked. It is one more record: the original stays readable, and the "
         "compaction can be taken back.",
-    ]
-
-    def apply() -> list[str]:
-        now = stored.compact(target, session, budget=budget).done
-        return [f"Compacted: {now.before.tokens} tokens became about {now.after.tokens}."]
-
-    return ActionPlan(made, apply)
+    )
+    return ActionPlan(
+        made, lambda: _describe_compaction(stored.compact(target, session, budget=budget))
+    )
 
 
 def _plan_uncompact(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:

@@ -296,8 +296,7 @@ class Inspector:
 
     async def _plan(self, request: web.Request) -> web.Response:
         subject, sent = self._subject(request), await _fields(request)
-        action, options = _action_in(sent)
-        plan = await self._alone(actions.plan_action, subject, action, options)
+        plan = await self._alone(actions.plan_action, subject, *_action_in(sent))
         return _json(msgspec.to_builtins(plan.preview))
 
     async def _do(self, request: web.Request) -> web.Response:
@@ -379,17 +378,12 @@ async def _asset(request: web.Request) -> web.Response:
     return web.Response(body=ASSETS[name], content_type=kind, charset="utf-8")
 
 
-def _assets() -> dict[str, bytes]:
-    """Read the files of the page, once: nothing else on the disk is ever served."""
-    folder = files("lockstitch.inspector") / "assets"
-    return {
-        one.name: one.read_bytes()
-        for one in folder.iterdir()
-        if one.name.rpartition(".")[2] in _TYPES
-    }
-
-
-ASSETS = _assets()
+# The files of the page, read once: nothing else on the disk is ever served.
+ASSETS = {
+    one.name: one.read_bytes()
+    for one in (files("lockstitch.inspector") / "assets").iterdir()
+    if one.name.rpartition(".")[2] in _TYPES
+}
 
 
 # Running it

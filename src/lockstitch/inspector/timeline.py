@@ -15,12 +15,12 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.pairing import ANSWER
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Message, Place
+from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Format, History, Transcript
 from lockstitch.formats.repair import place_in_store, plan_history
 from lockstitch.journal.events import Rewound
-from lockstitch.journal.state import Item, ModelReply, Spoken, fold
+from lockstitch.journal.state import ModelReply, Spoken, fold
 from lockstitch.rules import Finding
 from lockstitch.rules.rule import several
 from lockstitch.stored import Journal
@@ -54,41 +54,28 @@ def messages_as_rows(
     call = result = 0
     for position, message in enumerate(show.view):
         anchors = [number for number in history.sources[position] if number >= 0]
-        if _is_folded(show, message, result):
+        verdicts = show.paired.pairing.verdicts
+        is_folded = not message.flaw and all(
+            part.kind == RESULT and verdicts[result + number] == ANSWER
+            for number, part in enumerate(message.parts)
+        )
+        if is_folded and message.parts:
+            # nothing but answers, which stand with their calls
             yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message, call, result))
             place = place_in_store(Place.in_list("messages", position), history, transcript)
-            row: Row = {"place": str(place), "role": _role(message), "parts": parts}
-            if anchors:
-                row |= _time(transcript.records[anchors[0]].value)
-            yield PlacedRow(anchors, row | _turn(starts.get(position)))
+            is_tool = message.role != ASSISTANT and message.has(RESULT)
+            role = "tool" if is_tool else message.role
+            row: Row = {"place": str(place), "role": role, "parts": parts}
+            record = transcript.records[anchors[0]].value if anchors else None
+            # when it was written, where that is said as most programs do
+            at = record.get("timestamp") if isinstance(record, dict) else None
+            row |= {"time": at} if isinstance(at, str) and len(at) < _LONGEST_TIME else {}
+            row |= {"turn": starts[position]} if position in starts else {}
+            yield PlacedRow(anchors, row)
         call += sum(part.kind == CALL for part in message.parts)
         result += sum(part.kind == RESULT for part in message.parts)
-
-
-def _turn(number: int | None) -> Row:
-    return {} if number is None else {"turn": number}
-
-
-def _time(value: Any) -> Row:
-    """Return when a record was written, where it says so as most programs do."""
-    found = value.get("timestamp") if isinstance(value, dict) else None
-    return {"time": found} if isinstance(found, str) and len(found) < _LONGEST_TIME else {}
-
-
-def _role(message: Message) -> str:
-    return "tool" if message.role != ASSISTANT and message.has(RESULT) else message.role
-
-
-def _is_folded(show: MessageTranscript, message: Message, result: int) -> bool:
-    """Whether a message is nothing but answers, which stand with their calls."""
-    if message.flaw or not message.parts:
-        return False
-    return all(
-        part.kind == RESULT and show.paired.pairing.verdicts[result + number] == ANSWER
-        for number, part in enumerate(message.parts)
-    )
 
 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
@@ -106,16 +93,12 @@ def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
         turn = next((part["number"] for part in parts if part["kind"] == "turn"), None)
         parts = [part for part in parts if part["kind"] != "turn"]
         if parts and is_meant:
-            row: Row = {"place": str(item.seq), "role": _spoken_by(item), "parts": parts}
+            role = "user" if isinstance(item, Spoken) else "tool"
+            role = "assistant" if isinstance(item, ModelReply) else role
+            row: Row = {"place": str(item.seq), "role": role, "parts": parts}
             row |= {"time": facts[item.seq].at} if item.seq in facts else {}
             row |= {"is_summed_up": True} if journal.view.hides(item.seq) else {}
-            yield PlacedRow([item.seq], row | _turn(turn))
-
-
-def _spoken_by(item: Item) -> str:
-    if isinstance(item, Spoken):
-        return "user"
-    return "assistant" if isinstance(item, ModelReply) else "tool"
+            yield PlacedRow([item.seq], row if turn is None else row | {"turn": turn})
 
 
 def shorten_row(row: Row, *, full: bool = False) -> Row:
@@ -132,7 +115,10 @@ def _cut(part: Part, most: int | None) -> Part:
     arguments = part.get("arguments")
     if arguments is not None:
         fields = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
-        pairs = [(str(key), *_beginning(_as_text(value), most)) for key, value in fields]
+        texts = [
+            (str(key), value if isinstance(value, str) else as_json(value)) for key, value in fields
+        ]
+        pairs = [(key, *_beginning(text, most)) for key, text in texts]
         part["arguments"] = [[key, text] for key, text, _ in pairs]
         more += sum(left for _, _, left in pairs)
     return {**part, "more": more} if more else part
@@ -140,10 +126,6 @@ def _cut(part: Part, most: int | None) -> Part:
 
 def _beginning(text: str, most: int | None) -> tuple[str, int]:
     return text[:most], max(len(text) - most, 0) if most else 0
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else as_json(value)
 
 
 # So many rewinds of a session are shown with what they left; each takes a fold of its records.

@@ -23,7 +23,7 @@ from lockstitch.inspector.timeline import Row, shorten_row
 from lockstitch.journal.events import Compacted, event_of
 from lockstitch.journal.queries import SearchWords
 from lockstitch.redaction import redact_value
-from lockstitch.rules import RULES, Finding
+from lockstitch.rules import RULES
 from lockstitch.session.listing import list_sessions
 from lockstitch.session.maintenance import is_aside
 from lockstitch.sources import listing
@@ -115,7 +115,12 @@ class Catalog:
         except OSError as failure:
             error = failure.strerror or type(failure).__name__
         left_out = max(count - MOST, 0)
-        self._later(loop, lambda: self._finish(error=error, left_out=left_out))
+
+        def finish() -> None:
+            self._flush()
+            self.set_state(is_done=True, error=error, left_out=left_out)
+
+        self._later(loop, finish)
 
     def _later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         if not self._stop.is_set():
@@ -134,10 +139,6 @@ class Catalog:
             found, self._found = self._found, []
         if found:
             self.put(found)
-
-    def _finish(self, **facts: Any) -> None:
-        self._flush()
-        self.set_state(is_done=True, **facts)
 
 
 def list_row(subject: Subject, report: Report) -> dict[str, Any]:
@@ -308,15 +309,18 @@ def _problem(view: SessionPage, problem: Any) -> dict[str, Any]:
         "what": rule.what,
         "cause": rule.cause,
         "repair": rule.repair,
-        "findings": [_finding(view, one) for one in problem.findings[:_MOST_SHOWN]],
+        "findings": [
+            {
+                "code": found.code,
+                "place": found.place,
+                "message": found.message,
+                "fixable": found.fixable,
+                "row": view.reading.timeline.row_of(found.place),
+            }
+            for found in problem.findings[:_MOST_SHOWN]
+        ],
         "more": max(len(problem.findings) - _MOST_SHOWN, 0),
     }
-
-
-def _finding(view: SessionPage, found: Finding) -> dict[str, Any]:
-    row = view.reading.timeline.row_of(found.place)
-    facts = {"code": found.code, "place": found.place, "message": found.message}
-    return {**facts, "fixable": found.fixable, "row": row}
 
 
 def slice_rows(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> list[Row]:
@@ -329,20 +333,19 @@ def slice_rows(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> lis
 def find_matches(rows: Sequence[Row], text: str) -> dict[str, Any]:
     """Return the numbers of the rows that hold all words of a text."""
     words = SearchWords(text)
-    found = [number for number, row in enumerate(rows) if words.are_in(_said_in(row))]
+    found = [
+        number
+        for number, row in enumerate(rows)
+        if words.are_in("\n".join(_texts_in(row["parts"])))
+    ]
     return {"rows": found[:_MOST_MATCHES], "count": len(found)}
 
 
-def _said_in(row: Row) -> str:
-    """Return all texts of a row."""
-    texts: list[str] = []
-    left: list[Any] = [row["parts"]]
+def _texts_in(value: Any) -> Iterator[str]:
+    left = [value]
     while left:
         value = left.pop()
         if isinstance(value, str):
-            texts.append(value)
-        elif isinstance(value, dict):
-            left += value.values()
-        elif isinstance(value, list):
-            left += value
-    return "\n".join(texts)
+            yield value
+        elif isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value

@@ -90,14 +90,14 @@ def find_known_command(words: Sequence[str]) -> KnownCommand | None:
     if name in _RUNNERS or (name, *words[at + 1 : at + 2]) in _TWO_WORDS:
         start = at + 1 if name in _RUNNERS else at + 2
         found = _first_operand(words, start, _VALUED)
-        return _find_by_package(words, found) if found is not None else None
+        if found is None:
+            return None
+        # with or without a scope and a version
+        return _find_by_names({words[found].rpartition("/")[2].partition("@")[0]}, found)
     if name in _INTERPRETERS:
         found = _first_operand(words, at + 1, ())
         return _find_by_script(words, found) if found is not None else None
-    for client in CLIENTS:
-        if name in client.commands:
-            return KnownCommand(client, at + 1)
-    return _find_by_script(words, at)
+    return _find_by_names({name}, at) or _find_by_script(words, at)
 
 
 def _name(word: str) -> str:
@@ -110,11 +110,10 @@ def _first_operand(words: Sequence[str], at: int, valued: Sequence[str]) -> int 
     return at if at < len(words) else None
 
 
-def _find_by_package(words: Sequence[str], at: int) -> KnownCommand | None:
-    """Find a program by its package, with or without a scope and a version."""
-    package = words[at].rpartition("/")[2].partition("@")[0]
+def _find_by_names(names: set[str], at: int) -> KnownCommand | None:
+    """Find a program by one of its commands or packages; its arguments begin behind that word."""
     for client in CLIENTS:
-        if package in (*client.commands, *client.packages):
+        if not names.isdisjoint((*client.commands, *client.packages)):
             return KnownCommand(client, at + 1)
     return None
 
@@ -122,15 +121,12 @@ def _find_by_package(words: Sequence[str], at: int) -> KnownCommand | None:
 def _find_by_script(words: Sequence[str], at: int) -> KnownCommand | None:
     """Find a program by the folders that its script is in: those of its package."""
     steps = PurePath(words[at].replace("\\", "/")).parts
-    for client in CLIENTS:
-        if not {*client.commands, *client.packages}.isdisjoint((*steps[:-1], _name(words[at]))):
-            return KnownCommand(client, at + 1)
-    return None
+    return _find_by_names({*steps[:-1], _name(words[at])}, at)
 
 
 def find_resumed(client: Client, words: Sequence[str]) -> Resume:
     """Return which session the arguments of a program resume."""
-    return _RESUMED[client.format]([*words])
+    return _PROGRAMS[client.format][0]([*words])
 
 
 class _Arguments:
@@ -139,27 +135,22 @@ class _Arguments:
     def __init__(self, words: Sequence[str], valued: Sequence[str], short: str = "") -> None:
         self.flags: dict[str, str | None] = {}
         self.operands: list[str] = []
-        self.behind: list[str] = []
         rest = iter(words)
         for word in rest:
             if word == "--":
                 self.operands += rest
                 break
-            self._take(word, rest, valued, short)
-
-    def _take(self, word: str, rest: Iterator[str], valued: Sequence[str], short: str) -> None:
-        if not word.startswith("-") or word == "-":
-            self.operands.append(word)
-            return
-        flag, attached, value = word.partition("=")
-        if attached:
-            self.flags[flag] = value
-        elif flag in valued:
-            self.flags[flag] = next(rest, None)
-        elif short and re.fullmatch(rf"-[{short}]+", word):
-            self.flags |= {f"-{letter}": None for letter in word[1:]}
-        else:
-            self.flags[flag] = None
+            flag, attached, value = word.partition("=")
+            if not word.startswith("-") or word == "-":
+                self.operands.append(word)
+            elif attached:
+                self.flags[flag] = value
+            elif flag in valued:
+                self.flags[flag] = next(rest, None)
+            elif short and re.fullmatch(rf"-[{short}]+", word):
+                self.flags |= {f"-{letter}": None for letter in word[1:]}
+            else:
+                self.flags[flag] = None
 
     def has(self, *flags: str) -> bool:
         """Whether any of these is there."""
@@ -251,16 +242,6 @@ def _goose(words: Sequence[str]) -> Resume:
         return Resume()
     name = parsed.value("--session-id", "--id", "-n", "--name")
     return Resume(NAMED, name) if name else Resume(NEWEST, everywhere=True)
-
-
-_RESUMED: dict[str, Callable[[Sequence[str]], Resume]] = {
-    CLAUDE.format: _claude,
-    CODEX.format: _codex,
-    GEMINI.format: _gemini,
-    OPENCODE.format: _opencode,
-    PI.format: _pi,
-    GOOSE.format: _goose,
-}
 
 
 # So many sessions are looked at where a person is to pick one.
@@ -377,11 +358,14 @@ class ProxyWay(Struct):
 
 def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
     """Return the way of a program that is known, or one that leads most others."""
-    made = _any_way(asked) if known is None else _WAYS[known.client.format](asked)
+    made = _any_way(asked) if known is None else _PROGRAMS[known.client.format][1](asked)
     if upstream is not None:
         bare, _ = split_version(upstream)
         made.upstreams = tuple(structs.replace(one, url=bare) for one in made.upstreams)
-    made.upstreams = tuple(_through_proxy(one, asked.environ) for one in made.upstreams)
+    # on through the HTTP proxy that the program would have taken
+    made.upstreams = tuple(
+        structs.replace(one, proxy=_proxy_for(one.url, asked.environ)) for one in made.upstreams
+    )
     if made.upstreams and {"HTTP_PROXY", "http_proxy", "ALL_PROXY"} & asked.environ.keys():
         before = asked.environ.get("NO_PROXY") or asked.environ.get("no_proxy") or ""
         around = ",".join(filter(None, (before, "127.0.0.1,localhost")))
@@ -389,12 +373,11 @@ def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | Non
     return made
 
 
-def _through_proxy(upstream: Upstream, environ: Mapping[str, str]) -> Upstream:
-    """Send on through the HTTP proxy that the program would have taken."""
-    names = ("HTTPS_PROXY",) if upstream.url.startswith("https:") else ("HTTP_PROXY",)
-    found = next((environ[n] for name in names for n in (name, name.lower()) if environ.get(n)), "")
-    is_local = re.match(r"https?://(?:localhost|127\.|\[::1\])", upstream.url)
-    return structs.replace(upstream, proxy="" if is_local else found)
+def _proxy_for(url: str, environ: Mapping[str, str]) -> str:
+    if re.match(r"https?://(?:localhost|127\.|\[::1\])", url):
+        return ""
+    name = "HTTPS_PROXY" if url.startswith("https:") else "HTTP_PROXY"
+    return environ.get(name) or environ.get(name.lower()) or ""
 
 
 def split_version(base: str) -> tuple[str, str]:
@@ -465,7 +448,12 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
         settings = tomllib.loads(read.read_file(home / "config.toml").decode())
     except (LockstitchError, ValueError):
         settings = {}
-    overrides = _overrides(asked)
+    # what the command line overrides: where each setting stands, and its value
+    overrides: dict[str, tuple[int, str]] = {}
+    for at in range(asked.at, len(asked.words) - 1):
+        if asked.words[at] in ("-c", "--config"):
+            key, _, value = asked.words[at + 1].partition("=")
+            overrides[key.strip()] = at + 1, value.strip().strip("\"'")
     profile = settings.get("profile", "")
     for at, word in enumerate(asked.arguments[:-1]):
         if word in ("-p", "--profile"):
@@ -495,16 +483,6 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
         made.with_arguments(asked.at, "-c", ours)
     made.upstreams = (Upstream(url=bare),)
     return made
-
-
-def _overrides(asked: CommandLine) -> dict[str, tuple[int, str]]:
-    """Return the settings that a command line overrides: where each stands, and its value."""
-    found = {}
-    for at in range(asked.at, len(asked.words) - 1):
-        if asked.words[at] in ("-c", "--config"):
-            key, _, value = asked.words[at + 1].partition("=")
-            found[key.strip()] = at + 1, value.strip().strip("\"'")
-    return found
 
 
 def _gemini_way(asked: CommandLine) -> ProxyWay:
@@ -603,13 +581,16 @@ def _goose_way(asked: CommandLine) -> ProxyWay:
     return ProxyWay(asked.words, upstreams, dict.fromkeys(usual, HERE))
 
 
-_WAYS = {
-    CLAUDE.format: _claude_way,
-    CODEX.format: _codex_way,
-    GEMINI.format: _gemini_way,
-    OPENCODE.format: _opencode_way,
-    PI.format: _pi_way,
-    GOOSE.format: _goose_way,
+# How the arguments of a program are read, and how it is led to the proxy.
+_PROGRAMS: dict[
+    str, tuple[Callable[[Sequence[str]], Resume], Callable[[CommandLine], ProxyWay]]
+] = {
+    CLAUDE.format: (_claude, _claude_way),
+    CODEX.format: (_codex, _codex_way),
+    GEMINI.format: (_gemini, _gemini_way),
+    OPENCODE.format: (_opencode, _opencode_way),
+    PI.format: (_pi, _pi_way),
+    GOOSE.format: (_goose, _goose_way),
 }
 
 
@@ -620,8 +601,3 @@ def fill_way(made: ProxyWay, url: str, folder: str) -> tuple[list[str], dict[str
         return text.replace(HERE, url).replace(FOLDER, folder)
 
     return [*map(fill, made.words)], {name: fill(text) for name, text in made.environ.items()}
-
-
-def program_title(client: Client | None, words: Sequence[str]) -> str:
-    """Return what a program is called."""
-    return client.title if client is not None else Path(words[0]).name

@@ -72,16 +72,13 @@ def _take_signals(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[
     }
     for number in before:
         # A function, since what is ignored here would be ignored by the program, too.
-        signal.signal(number, pass_on if number in passed_on else _leave_to_the_program)
+        # The others the program got, too, and decides: here nothing is done about them.
+        signal.signal(number, pass_on if number in passed_on else lambda *_: None)
     try:
         yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _leave_to_the_program(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the program got the signal, too, and decides."""
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
@@ -97,7 +94,6 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
         return process.returncode if process.returncode >= 0 else _SIGNALLED - process.returncode
 
 
-_MISSING = "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
 _PATIENCE = 60.0
 
 
@@ -170,7 +166,12 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
                 process.stdin.flush()
                 url = process.stdout.readline().decode("ascii").strip()
                 if not url:
-                    raise LockstitchError(_reason_of(process, log))
+                    # why it did not start is the last line that it wrote
+                    process.wait(_PATIENCE)
+                    log.seek(0)
+                    lines = log.read().decode("utf-8", "replace").strip().splitlines()
+                    why = lines[-1] if lines else "it said nothing"
+                    raise LockstitchError(f"the proxy could not be started: {why}")
                 yield RunningProxy(process, url, log)
             finally:
                 process.stdin.close()
@@ -180,20 +181,14 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
                     process.kill()
 
 
-def _reason_of(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
-    """Return why the proxy did not start: the last line that it wrote."""
-    process.wait(_PATIENCE)
-    log.seek(0)
-    lines = log.read().decode("utf-8", "replace").strip().splitlines()
-    return f"the proxy could not be started: {lines[-1] if lines else 'it said nothing'}"
-
-
 def require_proxy() -> None:
     """Raise UsageError if what the proxy stands on is not installed."""
     from importlib.util import find_spec  # noqa: PLC0415 - only where a proxy is to be started
 
     if find_spec("aiohttp") is None:
-        raise UsageError(_MISSING)
+        raise UsageError(
+            "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
+        )
 
 
 def main() -> None:

@@ -96,12 +96,12 @@ REPEATED, SAME, MISSING = "repeated", "same", "missing"
 SUMMARIES = "summaries"
 _LOWEST_STATUS, _HIGHEST_STATUS = 400, 599
 _CHOICES = {"ids": (REPEATED, SAME, MISSING), "only": (SUMMARIES,)}
-_FAULTS = {"drop", "status", "stall", "slow", "cut", "cut_bytes", "ids"}
-_CONDITIONS = {"retry_after", "after", "only", "times"}
 _WORDS = (
     *("drop", "status", "retry-after", "stall", "after", "slow", "cut", "cut-bytes"),
     *("ids", "only", "times"),
 )
+# Those that alone are no fault: they say of another one when and how it happens.
+_CONDITIONS = {"retry_after", "after", "only", "times"}
 _TOO_MANY = 429
 
 
@@ -183,12 +183,11 @@ def fault_in(text: str) -> InjectedFault:
     found: dict[str, Any] = {}
     for word in text.split():
         name, _, value = word.partition("=")
-        field = name.replace("-", "_")
-        if field not in (*_FAULTS, *_CONDITIONS):
+        if name.replace("_", "-") not in _WORDS:
             known = ", ".join(_WORDS)
             raise UsageError(f"there is no fault {name!r}; the words for faults are {known}")
-        found[field] = _value_of(name, value)
-    if found and not found.keys() & _FAULTS:
+        found[name.replace("-", "_")] = _value_of(name, value)
+    if found and found.keys() <= _CONDITIONS:
         raise UsageError(
             f"{text!r} names no fault, only when one shall happen: add one, such as drop"
         )

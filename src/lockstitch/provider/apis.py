@@ -85,6 +85,11 @@ class AnsweredTurn(Struct, frozen=True):
         return b64encode(self.ident.encode()).decode()
 
     @property
+    def stop_reason(self) -> str:
+        """Why the model stopped, in the words of Anthropic and Bedrock."""
+        return "tool_use" if self.reply.calls else "end_turn"
+
+    @property
     def output_tokens(self) -> int:
         """About how many tokens the answer has."""
         said = len(self.reply.text) + sum(len(json_of(call.arguments)) for call in self.reply.calls)
@@ -153,11 +158,6 @@ class Wire(ABC):
         return "text/event-stream"
 
 
-def kinds_of_error(status: int) -> tuple[str, str, str]:
-    """Return the kinds of an error by its status, as Anthropic, Google and AWS name them."""
-    return ERROR_KINDS.get(status, ERROR_KINDS[INVALID])
-
-
 def ident_of(data: bytes) -> str:
     """Return a name for a request and for all that answers it.
 
@@ -205,11 +205,6 @@ _ANTHROPIC_EMPTY: dict[str, dict[str, Any]] = {
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
 }
-_ANTHROPIC_FAILURES = {
-    429: "This request would exceed your organization's rate limit. Please try again later.",
-    500: "Internal server error",
-    529: "Overloaded",
-}
 
 
 class AnthropicApi(Wire):
@@ -221,38 +216,52 @@ class AnthropicApi(Wire):
     required = ("model", "max_tokens", "messages")
     list_key = "messages"
     lack = "{field}: Field required"
-    failures = _ANTHROPIC_FAILURES
+    failures: ClassVar = {
+        429: "This request would exceed your organization's rate limit. Please try again later.",
+        500: "Internal server error",
+        529: "Overloaded",
+    }
 
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
         usage = {"input_tokens": turn.input_tokens, "output_tokens": turn.output_tokens}
         return {
             **_anthropic_opening(turn),
             "content": _anthropic_blocks(turn),
-            "stop_reason": _stop_reason(turn),
+            "stop_reason": turn.stop_reason,
             "usage": usage,
         }
 
     def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
+        deltas: list[dict[str, Any]]
         yield sse_event({"type": "message_start", "message": _anthropic_opening(turn)})
         yield sse_event({"type": "ping"})
         for index, block in enumerate(_anthropic_blocks(turn)):
             # One block: an empty one first, then what belongs in it bit by bit.
             empty = {**block, **_ANTHROPIC_EMPTY[block["type"]]}
             yield sse_event({"type": "content_block_start", "index": index, "content_block": empty})
-            for delta in _anthropic_deltas(block):
+            if block["type"] == "text":
+                deltas = [{"type": "text_delta", "text": one} for one in pieces(block["text"])]
+            elif block["type"] == "thinking":
+                said = pieces(block["thinking"])
+                deltas = [{"type": "thinking_delta", "thinking": one} for one in said]
+                deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            else:
+                said = pieces(json_of(block["input"]))
+                deltas = [{"type": "input_json_delta", "partial_json": one} for one in said]
+            for delta in deltas:
                 yield sse_event({"type": "content_block_delta", "index": index, "delta": delta})
             yield sse_event({"type": "content_block_stop", "index": index})
         yield sse_event(
             {
                 "type": "message_delta",
-                "delta": {"stop_reason": _stop_reason(turn), "stop_sequence": None},
+                "delta": {"stop_reason": turn.stop_reason, "stop_sequence": None},
                 "usage": {"output_tokens": turn.output_tokens},
             }
         )
         yield sse_event({"type": "message_stop"})
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        error = {"type": kinds_of_error(status)[0], "message": text}
+        error = {"type": ERROR_KINDS.get(status, ERROR_KINDS[INVALID])[0], "message": text}
         body = {"type": "error", "error": error, "request_id": f"req_{ident}"}
         return ErrorReply(body, {"request-id": f"req_{ident}"})
 
@@ -283,31 +292,9 @@ def _anthropic_blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:
     return blocks
 
 
-def _stop_reason(turn: AnsweredTurn) -> str:
-    return "tool_use" if turn.reply.calls else "end_turn"
-
-
-def _anthropic_deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if block["type"] == "text":
-        yield from ({"type": "text_delta", "text": piece} for piece in pieces(block["text"]))
-    elif block["type"] == "thinking":
-        for piece in pieces(block["thinking"]):
-            yield {"type": "thinking_delta", "thinking": piece}
-        yield {"type": "signature_delta", "signature": block["signature"]}
-    else:
-        for piece in pieces(json_of(block["input"])):
-            yield {"type": "input_json_delta", "partial_json": piece}
-
-
 SSE = "sse"
 # "models/…" of the Gemini API, "projects/…/publishers/google/models/…" of Vertex AI.
 _GEMINI_MODEL = r"/{version:v1[a-z0-9]*}{before:(?:/.*)?}/models/{model:[^/:]+}"
-_GEMINI_FAILURES = {
-    429: "Resource has been exhausted (e.g. check quota).",
-    500: "An internal error has occurred. Please retry.",
-    503: "The model is overloaded. Please try again later.",
-    529: "The model is overloaded. Please try again later.",
-}
 
 
 class GeminiApi(Wire):
@@ -324,7 +311,12 @@ class GeminiApi(Wire):
     list_key = "contents"
     lack = "* GenerateContentRequest.{field}: {field} is not specified\n"
     no_object = "Invalid JSON payload received. Unexpected token."
-    failures = _GEMINI_FAILURES
+    failures: ClassVar = {
+        429: "Resource has been exhausted (e.g. check quota).",
+        500: "An internal error has occurred. Please retry.",
+        503: "The model is overloaded. Please try again later.",
+        529: "The model is overloaded. Please try again later.",
+    }
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         offered = body.get("tools")
@@ -358,7 +350,7 @@ class GeminiApi(Wire):
         return wrapped if isinstance(wrapped, dict) else body
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        kind = kinds_of_error(status)[1]
+        kind = ERROR_KINDS.get(status, ERROR_KINDS[INVALID])[1]
         return ErrorReply({"error": {"code": status, "message": text, "status": kind}})
 
 
@@ -411,14 +403,6 @@ def _gemini_chunks(turn: AnsweredTurn) -> Iterator[dict[str, Any]]:
         yield _gemini_chunk(turn, [bit], last=number == len(bits))
 
 
-_BEDROCK_FAILURES = {
-    429: "Too many requests, please wait before trying again.",
-    500: "The system encountered an unexpected error during processing. Try your request again.",
-    503: "The service is unable to process your request at this time. Please try again.",
-    529: "The service is unable to process your request at this time. Please try again.",
-}
-
-
 class BedrockApi(Wire):
     """``POST /model/{modelId}/converse`` and ``/converse-stream``."""
 
@@ -435,7 +419,14 @@ class BedrockApi(Wire):
         "1 validation error detected: Value at '{field}' failed to satisfy constraint: "
         "Member must not be null"
     )
-    failures = _BEDROCK_FAILURES
+    failures: ClassVar = {
+        429: "Too many requests, please wait before trying again.",
+        500: (
+            "The system encountered an unexpected error during processing. Try your request again."
+        ),
+        503: "The service is unable to process your request at this time. Please try again.",
+        529: "The service is unable to process your request at this time. Please try again.",
+    }
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
         config = body.get("toolConfig")
@@ -445,21 +436,30 @@ class BedrockApi(Wire):
         message = {"role": "assistant", "content": _bedrock_blocks(turn)}
         return {
             "output": {"message": message},
-            "stopReason": _stop_reason(turn),
+            "stopReason": turn.stop_reason,
             **_bedrock_cost(turn),
         }
 
     def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
+        deltas: list[dict[str, Any]]
         events: list[tuple[str, dict[str, Any]]] = [("messageStart", {"role": "assistant"})]
         for index, block in enumerate(_bedrock_blocks(turn)):
             at = {"contentBlockIndex": index}
             if "toolUse" in block:
                 start = {key: value for key, value in block["toolUse"].items() if key != "input"}
                 events.append(("contentBlockStart", {**at, "start": {"toolUse": start}}))
-            deltas = _bedrock_deltas(block)
+            if "text" in block:
+                deltas = [{"text": one} for one in pieces(block["text"])]
+            elif "toolUse" in block:
+                arguments = pieces(json_of(block["toolUse"]["input"]))
+                deltas = [{"toolUse": {"input": one}} for one in arguments]
+            else:
+                thought = block["reasoningContent"]["reasoningText"]
+                deltas = [{"reasoningContent": {"text": one}} for one in pieces(thought["text"])]
+                deltas.append({"reasoningContent": {"signature": thought["signature"]}})
             events += [("contentBlockDelta", {**at, "delta": delta}) for delta in deltas]
             events.append(("contentBlockStop", at))
-        events.append(("messageStop", {"stopReason": _stop_reason(turn)}))
+        events.append(("messageStop", {"stopReason": turn.stop_reason}))
         events.append(("metadata", _bedrock_cost(turn)))
         for name, fields in events:
             yield encode_event(name, json.dumps(fields).encode())
@@ -468,7 +468,7 @@ class BedrockApi(Wire):
         return MEDIA_TYPE
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        kind = kinds_of_error(status)[2]
+        kind = ERROR_KINDS.get(status, ERROR_KINDS[INVALID])[2]
         headers = {"x-amzn-errortype": kind, "x-amzn-requestid": ident}
         return ErrorReply({"message": text}, headers)
 
@@ -494,15 +494,3 @@ def _bedrock_cost(turn: AnsweredTurn) -> dict[str, Any]:
         "totalTokens": turn.input_tokens + turn.output_tokens,
     }
     return {"usage": usage, "metrics": {"latencyMs": 1}}
-
-
-def _bedrock_deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if "text" in block:
-        yield from ({"text": piece} for piece in pieces(block["text"]))
-    elif "toolUse" in block:
-        arguments = json_of(block["toolUse"]["input"])
-        yield from ({"toolUse": {"input": piece}} for piece in pieces(arguments))
-    else:
-        thought = block["reasoningContent"]["reasoningText"]
-        yield from ({"reasoningContent": {"text": piece}} for piece in pieces(thought["text"]))
-        yield {"reasoningContent": {"signature": thought["signature"]}}

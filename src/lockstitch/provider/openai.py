@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import count
 from typing import Any, ClassVar
 
 from lockstitch.dialects import OPENAI_CHAT, OPENAI_RESPONSES
@@ -161,12 +160,18 @@ class ResponsesApi(_OpenAiApi):
         return _response(turn, "completed", _items(turn))
 
     def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
-        numbers = count()
-        for data in _events(turn):
-            yield sse_event({**data, "sequence_number": next(numbers)})
+        for number, data in enumerate(_events(turn)):
+            yield sse_event({**data, "sequence_number": number})
 
 
 def _response(turn: AnsweredTurn, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+    usage = {
+        "input_tokens": turn.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": turn.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": turn.input_tokens + turn.output_tokens,
+    }
     return {
         "id": f"resp_{turn.ident}",
         "object": "response",
@@ -181,17 +186,7 @@ def _response(turn: AnsweredTurn, status: str, output: list[dict[str, Any]]) -> 
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
-        "usage": _responses_usage(turn) if status == "completed" else None,
-    }
-
-
-def _responses_usage(turn: AnsweredTurn) -> dict[str, Any]:
-    return {
-        "input_tokens": turn.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-        "output_tokens": turn.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": turn.input_tokens + turn.output_tokens,
+        "usage": usage if status == "completed" else None,
     }
 
 

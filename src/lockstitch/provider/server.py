@@ -48,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def application(service: Service) -> web.Application:
     """Return the web application that brings requests to a service."""
-    app = web.Application(middlewares=[_this_machine_only, _errors], client_max_size=_LARGEST)
+    app = web.Application(middlewares=[_guard], client_max_size=_LARGEST)
     for wire in WIRES:
         for route in wire.routes:
             app.router.add_post(route.path, _handler(service, wire, route))
@@ -153,17 +153,12 @@ class _Delivery:
 
 
 @web.middleware
-async def _this_machine_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a name that only points here: that is how a web page gets past same-origin."""
+async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give every failure the shape that clients can read, and none of them any content."""
+    # A name that only points here is how a web page gets past same-origin.
     name, _, port = request.host.partition(":")
     if name not in _NAMES or (port and not port.isdecimal()):
         return _error(request, 403, "Host must be 127.0.0.1 or localhost")
-    return await handler(request)
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Return every failure the shape that clients can read, and none of them any content."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge as error:

@@ -23,7 +23,6 @@ from lockstitch.provider import (
     Faults,
     Incoming,
     InjectedFault,
-    Reply,
     Script,
 )
 from lockstitch.provider.apis import (
@@ -243,8 +242,13 @@ class Service:
 
     def _answer_in_turn(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         wire, data, at = asked.wire, asked.data, asked.at
+        # A fault for all requests that breaks an answer uses up no reply: the client asks again.
         try:
-            reply, fault = self._choose(self._incoming(asked, verdict.body))
+            request = self._incoming(asked, verdict.body)
+            fault = self._faults.take(summary=request.is_summary)
+            reply = (self._script.preview if fault.breaks else self._script.reply)(request)
+            if reply.fault and not fault.breaks:
+                fault = reply.parsed_fault
         except LockstitchError as error:
             return self._error(wire, data, _BROKEN_SCRIPT, f"The script of replies failed: {error}")
         if fault.status:
@@ -258,21 +262,18 @@ class Service:
             return ProviderAnswer(status, turn=turn, fault=fault, number=self._number)
         return ProviderAnswer(status, wire.whole(turn), fault=fault, number=self._number)
 
-    def _choose(self, request: Incoming) -> tuple[Reply, InjectedFault]:
-        """Return the reply to a request and what goes wrong with it.
-
-        A fault for all requests that breaks an answer uses up no reply: the client asks again.
-        """
-        fault = self._faults.take(summary=request.is_summary)
-        if fault.breaks:
-            return self._script.preview(request), fault
-        reply = self._script.reply(request)
-        return reply, reply.parsed_fault if reply.fault else fault
-
     def _incoming(self, asked: ReceivedRequest, body: Mapping[str, Any]) -> Incoming:
         wire = asked.wire
         tools = frozenset(wire.tools(body))
         messages = body.get(wire.list_key)
+        # whether the last words of the user ask for a summary
+        last = messages[-1:] if isinstance(messages, list) else []
+        asks_for_summary = any(
+            part.kind == TEXT and _SUMMARY.search(part.text or "")
+            for message in new_dialect(wire.dialect).read(last)
+            if message.role == USER
+            for part in message.parts
+        )
         return Incoming(
             number=self._number,
             dialect=wire.dialect,
@@ -281,7 +282,7 @@ class Service:
             tools=tools,
             messages=messages,
             body=body,
-            is_summary=not tools or _asks_for_summary(wire.dialect, messages),
+            is_summary=not tools or asks_for_summary,
         )
 
     def _note(self, asked: ReceivedRequest, verdict: Verdict, answer: ProviderAnswer) -> None:
@@ -304,14 +305,3 @@ class Service:
             self._log(entry)
         if self._seen is not None:
             self._seen(entry, verdict.body)
-
-
-def _asks_for_summary(dialect: str, messages: Any) -> bool:
-    """Whether the last words of the user ask for a summary."""
-    last = messages[-1:] if isinstance(messages, list) else []
-    return any(
-        part.kind == TEXT and _SUMMARY.search(part.text or "")
-        for message in new_dialect(dialect).read(last)
-        if message.role == USER
-        for part in message.parts
-    )

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -70,14 +69,6 @@ class Metrics(Struct):
     running: int = 0
     added: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     added_sum: float = 0.0
-
-    def count_answer(self, route: str, status: int) -> None:
-        """Count a request that got its answer."""
-        add_counts(self.requests, {f"{route} {status}": 1})
-
-    def count_failure(self, kind: str) -> None:
-        """Count a failure."""
-        add_counts(self.errors, {kind: 1})
 
     def count_delay(self, seconds: float) -> None:
         """Count the time that a request spent here before it went on."""
@@ -251,22 +242,25 @@ class Proxy:
                 return self._answer_itself(request, path)
             route = route_of(request.method, path, request.headers)
             self._admit(request, path, token)
-            asked = self._request_to(request, path, query)
-            route = asked.route
+            upstreams = self.settings.upstreams
+            upstream, path = without_prefix(upstreams, path)
+            route = route_of(request.method, path, request.headers)
+            upstream = upstream or upstream_for(upstreams, route.vendor)
+            if upstream is None:
+                raise RefusedRequest(404, "no upstream is configured for this path")  # noqa: TRY301
+            passed = http.forward_headers(request.raw_headers)
+            asked = ServedRequest(request, route, upstream, path, query, passed)
             if route.is_known:
                 return await self._serve_conversation(asked)
             # Send on what nobody here knows, as it comes.
-            body = _read_chunks(request, self.settings)
-            if asked.upstream.sign:
-                data = b"".join([chunk async for chunk in body])
-                return await self._pass_reply(asked, await self._send(asked, _Body(data)))
-            has_body = asked.request.body_exists
-            size = asked.request.content_length
-            if has_body and size is not None:
-                asked.headers.append(("Content-Length", str(size)))
-            return await self._pass_reply(
-                asked, await self._send(asked, body if has_body else None)
-            )
+            body: Any = _read_chunks(request, self.settings)
+            if upstream.sign:
+                body = _Body(b"".join([chunk async for chunk in body]))
+            elif not request.body_exists:
+                body = None
+            elif request.content_length is not None:
+                asked.headers.append(("Content-Length", str(request.content_length)))
+            return await self._pass_reply(asked, await self._send(asked, body))
         except RefusedRequest as refused:
             return self._answer_error(route, refused)
         finally:
@@ -275,15 +269,13 @@ class Proxy:
     def _answer_itself(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer for the proxy itself, under paths that no provider's API has."""
         if request.method not in ("GET", "HEAD"):
-            return self._answer_error(
-                ProxyRoute("other"), RefusedRequest(405, f"{path} is only for reading: send GET")
-            )
+            raise RefusedRequest(405, f"{path} is only for reading: send GET")
         if path == _HEALTH:
             return web.json_response({"status": "ok"})
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         token = request.headers.get(http.TOKEN, bearer)
         if why := http.find_refusal(self.settings, request.headers, token):
-            return self._answer_error(ProxyRoute("other"), RefusedRequest(403, why))
+            raise RefusedRequest(403, why)
         found = sum_metrics([self.counted, *self.siblings()])
         return web.Response(text=prometheus_text(found), content_type="text/plain", charset="utf-8")
 
@@ -304,16 +296,6 @@ class Proxy:
         length = request.content_length
         if length is not None and length > self.settings.max_body:
             raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
-
-    def _request_to(self, request: web.BaseRequest, path: str, query: str) -> ServedRequest:
-        upstreams = self.settings.upstreams
-        upstream, rest = without_prefix(upstreams, path)
-        route = route_of(request.method, rest, request.headers)
-        upstream = upstream or upstream_for(upstreams, route.vendor)
-        if upstream is None:
-            raise RefusedRequest(404, "no upstream is configured for this path")
-        passed = http.forward_headers(request.raw_headers)
-        return ServedRequest(request, route, upstream, rest, query, passed)
 
     async def _serve_conversation(self, asked: ServedRequest) -> web.StreamResponse:
         """Read a conversation, heal it if need be, and send it on."""
@@ -358,8 +340,19 @@ class Proxy:
         if plain is None:
             return
         profile = profile_for(asked.upstream, asked.route.dialect)
+        model = asked.route.model
         try:
-            found = await _decide_on(plain, profile, asked.route.model)
+            # what takes longer than to read it is done beside the others
+            if len(plain) > _HUGE:
+                found = await asyncio.to_thread(decide, plain, profile, model)
+            elif (body := read_body(plain)) is None:
+                found = HealDecision(plain)
+            elif quick := decide_quickly(plain, body, profile, model):
+                found = quick
+            elif len(plain) > _LARGE:
+                found = await asyncio.to_thread(heal_body, plain, body, profile, model)
+            else:
+                found = heal_body(plain, body, profile, model)
         except Exception as error:
             if self.settings.fail_closed:
                 raise RefusedRequest(
@@ -377,7 +370,7 @@ class Proxy:
     ) -> asyncio.Task[StoreExchange] | None:
         if self.recorder is None or plain is None or asked.route.name == _UNCOUNTED:
             return None
-        asked.headers = http.ask_for_readable(asked.headers, http.readable_encodings())
+        asked.headers = http.ask_for_readable(asked.headers)
         streamed = asked.route.streams or asked.decision.streams
         begun = self.recorder.begin(
             asked.route.dialect,
@@ -451,11 +444,16 @@ class Proxy:
         source: BodySource = reply.content if asked.refusal is None else Replayed(asked.refusal)
         passage = None
         if asked.exchange is not None:
-            failed = partial(self._note_unrecorded, asked)
+
+            def failed(error: Exception) -> None:
+                self._log_failure(asked, "not-recorded", error)
+                if self.settings.fail_closed:
+                    raise NotKept from error
+
             passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
         # before the first byte: whoever has the reply finds what was done to the request
         decision = asked.decision
-        self.counted.count_answer(asked.route.name, reply.status)
+        add_counts(self.counted.requests, {f"{asked.route.name} {reply.status}": 1})
         add_counts(self.counted.healed, decision.repaired)
         add_counts(self.counted.left, decision.left)
         self.log(
@@ -495,12 +493,6 @@ class Proxy:
             reply.close()
         return response
 
-    def _note_unrecorded(self, asked: ServedRequest, error: Exception) -> None:
-        """Report that a reply could not be kept; where none may pass that is not, raise NotKept."""
-        self._log_failure(asked, "not-recorded", error)
-        if self.settings.fail_closed:
-            raise NotKept from error
-
     def _log_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         self._note_failure(asked, kind, error)
         self.log(ProxyEvent(asked.route.name, 0, asked.route.dialect, error=asked.error))
@@ -513,12 +505,12 @@ class Proxy:
 
     def _note_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
         asked.error = f"{kind}; {type(error).__name__}"
-        self.counted.count_failure(kind)
+        add_counts(self.counted.errors, {kind: 1})
 
     def _answer_error(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
         """Answer with an error of the proxy's own, in the shape of the API that was asked."""
-        self.counted.count_answer(route.name, refused.status)
-        self.counted.count_failure(refused.kind)
+        add_counts(self.counted.requests, {f"{route.name} {refused.status}": 1})
+        add_counts(self.counted.errors, {refused.kind: 1})
         self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
         body, said = http.error_body(refused.status, str(refused), route.vendor)
         response = web.Response(
@@ -527,19 +519,6 @@ class Proxy:
         if refused.status in (400, 408, 413):
             response.force_close()
         return response
-
-
-async def _decide_on(plain: bytes, profile: str, model: str | None) -> HealDecision:
-    """Decide on a body; what takes longer than to read it is done beside the others."""
-    if len(plain) > _HUGE:
-        return await asyncio.to_thread(decide, plain, profile, model)
-    body = read_body(plain)
-    if body is None:
-        return HealDecision(plain)
-    found = decide_quickly(plain, body, profile, model)
-    if found is None and len(plain) > _LARGE:
-        found = await asyncio.to_thread(heal_body, plain, body, profile, model)
-    return found or heal_body(plain, body, profile, model)
 
 
 async def _read_chunks(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:

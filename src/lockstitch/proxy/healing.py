@@ -13,16 +13,18 @@ there, so that a request that goes on where another ended begins with the same b
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from lockstitch.conversation.json_text import decode, dump, raw_decode, skip_space
+from lockstitch.conversation.json_text import decode, dump, member_spans, raw_decode, skip_space
 from lockstitch.conversation.parts import Path
 from lockstitch.dialects.profiles import PROFILES, VIEWS, profile_named
 from lockstitch.errors import UsageError
@@ -49,9 +51,6 @@ def is_proven(body: Body, dialect: str, model: str | None) -> bool:
         return type(raw) is list and bool(raw) and VIEWS[dialect].is_proven(body, raw, model)
     except (KeyError, TypeError, AttributeError, IndexError):
         return False
-
-
-_SKIMMED = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class HealDecision(Struct, frozen=True):
@@ -124,7 +123,7 @@ def _decide_by_plan(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecisi
     # The rest was copied, and is only looked at as JSON.
     new = {key: value for key, value in plan.plain.items() if value is not body.get(key)}
     try:
-        _SKIMMED.decode(written.data)
+        _MEMBERS.decode(written.data)
         is_planned = all(_is_planned(written, key, value) for key, value in new.items())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # what only Python reads is read whole
@@ -148,7 +147,7 @@ def _is_planned(written: EditedDocument, key: str, value: Any) -> bool:
     """Whether the parts that were written for a field are the planned ones."""
     pieces = written.pieces.get(key)
     if pieces is None or type(value) is not list:
-        text = _SKIMMED.decode(written.data)[key]
+        text = _MEMBERS.decode(written.data)[key]
         return bool(msgspec.json.decode(text) == value)
     at = 0
     for size, piece in pieces:
@@ -276,13 +275,12 @@ def _pattern(words: str) -> re.Pattern[str] | None:
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
-_BLANK = b" \t\r\n"
 _SPACE = re.compile(rb"[ \t\r\n]*+")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 # Shorter strings are shared by the interpreter, so that their identity says nothing.
 _SHARED = 2
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
-
+_BLANK = b" \t\r\n"
 # A member as text, and where it stood, -1 for a new one.
 _Piece = tuple[int, bytes]
 # How many elements a piece of a list holds, and its text if it is not a mere copy.
@@ -324,8 +322,8 @@ class _BodyDocument:
     def __init__(self, data: bytes, value: Any) -> None:
         self.data = data
         self.value = value
-        self.start = _skip(data, 0)
-        self.end = len(data.rstrip(b" \t\r\n"))
+        self.start = len(data) - len(data.lstrip(_BLANK))
+        self.end = len(data.rstrip(_BLANK))
         self.scanned: dict[int, Members] = {}
         self.origins: dict[int, Path] = {}
         self.root = EditTree()
@@ -451,16 +449,59 @@ class _BodyDocument:
         """Return where the members of a list or an object stand."""
         found = self.scanned.get(start)
         if found is None:
-            try:
-                text = self.data[start:end]
-                if type(value) is list:
-                    found = _place_elements(self.data, start, _ELEMENTS.decode(text))
-                else:
-                    found = _place_members(self.data, start, _MEMBERS.decode(text))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # only Python reads it
-            found = self.scanned[start] = found or _scan_slowly(self.data, start, end)
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                read = _ELEMENTS if type(value) is list else _MEMBERS
+                found = _place(self.data, start, read.decode(self.data[start:end]))
+        if found is None:
+            # some of it only Python reads
+            found = Members([], [], [], [])
+            # as Latin-1, the places in the text are those of its bytes
+            text = self.data[start:end].decode("latin-1")
+            at = skip_space(text, 1)
+            for low, high in member_spans(text):
+                name: str | int = len(found.names)
+                if type(value) is not list:
+                    key = raw_decode(text, at, strict=False)[1]
+                    name = json.loads(self.data[start + at : start + key], strict=False)
+                found.names.append(name)
+                found.starts.append(start + at)
+                found.values.append(start + low)
+                found.ends.append(start + high)
+                # behind the comma, if there is one
+                at = skip_space(text, skip_space(text, high) + 1)
+        self.scanned[start] = found
         return found
+
+
+def _place(data: bytes, start: int, texts: list[Raw] | dict[str, Raw]) -> Members | None:
+    """Find the members of a container whose texts are known; None if a key is there twice."""
+    found = Members([], [], [], [])
+    at = _skip(data, start + 1)
+    while data[at] not in b"]}":
+        name: Any = len(found.names)
+        value = at
+        if type(texts) is dict:
+            key = _STRING.match(data, at)
+            if key is None:
+                return None
+            name = msgspec.json.decode(key[0], type=str)
+            value = _skip(data, _skip(data, key.end()) + 1)
+        text = texts[name]
+        stop = value + len(memoryview(text))
+        behind = _skip(data, stop)
+        if type(texts) is dict and (data[value:stop] != bytes(text) or data[behind] not in b",}"):
+            return None
+        found.names.append(name)
+        found.starts.append(at)
+        found.values.append(value)
+        found.ends.append(stop)
+        at = _skip(data, behind + 1) if data[behind] in b"," else behind
+    return found
+
+
+def _skip(data: bytes, at: int) -> int:
+    found = _SPACE.match(data, at)
+    return found.end() if found else at
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -488,90 +529,3 @@ def _locate(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]
             rest += [((*path, key), inner) for key, inner in one.items()]
         elif type(one) is list:
             rest += [((*path, at), inner) for at, inner in enumerate(one)]
-
-
-def _place_elements(data: bytes, start: int, texts: list[Raw]) -> Members:
-    """Find the elements of a list whose texts are known."""
-    starts: list[int] = []
-    ends: list[int] = []
-    at = _skip(data, start + 1)
-    gap = b"?"
-    for size in [len(memoryview(text)) for text in texts]:
-        stop = at + size
-        starts.append(at)
-        ends.append(stop)
-        at = stop + len(gap)
-        # most stand as far apart as those before them
-        if not data.startswith(gap, stop) or data[at] in _BLANK:
-            at = _skip(data, _skip(data, stop) + 1)
-            gap = data[stop:at]
-    return Members([*range(len(starts))], starts, starts, ends)
-
-
-def _place_members(data: bytes, start: int, texts: dict[str, Raw]) -> Members | None:
-    """Find the members of an object whose values are known; None if a key is there twice."""
-    found = Members([], [], [], [])
-    at = _skip(data, start + 1)
-    while data[at : at + 1] != b"}":
-        key = _STRING.match(data, at)
-        if key is None:
-            return None
-        name = msgspec.json.decode(key[0], type=str)
-        value = _skip(data, _skip(data, key.end()) + 1)
-        text = bytes(texts[name])
-        stop = value + len(text)
-        behind = _skip(data, stop)
-        if data[value:stop] != text or data[behind : behind + 1] not in (b",", b"}"):
-            return None
-        _add(found, name, (at, value, stop))
-        at = _skip(data, behind + 1) if data[behind : behind + 1] == b"," else behind
-    return found
-
-
-def _add(found: Members, name: str | int, places: tuple[int, int, int]) -> None:
-    found.names.append(name)
-    found.starts.append(places[0])
-    found.values.append(places[1])
-    found.ends.append(places[2])
-
-
-def _scan_slowly(data: bytes, start: int, end: int) -> Members:
-    """Find members by reading every one of them: slow, and right for whatever JSON there is."""
-    text = data[start:end].decode("utf-8", "surrogatepass")
-    keyed = text[0] == "{"
-    sizes = _Sizes(text, start)
-    found = Members([], [], [], [])
-    at = skip_space(text, 1)
-    while text[at] not in "]}":
-        name: str | int = len(found.starts)
-        begin = at
-        if keyed:
-            name, at = raw_decode(text, at, strict=False)
-            at = skip_space(text, skip_space(text, at) + 1)
-        value = at
-        at = raw_decode(text, at, strict=False)[1]
-        _add(found, name, (sizes.at(begin), sizes.at(value), sizes.at(at)))
-        at = skip_space(text, at)
-        if text[at] == ",":
-            at = skip_space(text, at + 1)
-    return found
-
-
-class _Sizes:
-    """Places of a text as places of its bytes, asked for from left to right."""
-
-    def __init__(self, text: str, start: int) -> None:
-        self.text = text
-        self.known = 0
-        self.size = start
-
-    def at(self, place: int) -> int:
-        """Return the place in the bytes."""
-        self.size += len(self.text[self.known : place].encode("utf-8", "surrogatepass"))
-        self.known = place
-        return self.size
-
-
-def _skip(data: bytes, at: int) -> int:
-    found = _SPACE.match(data, at)
-    return found.end() if found else at

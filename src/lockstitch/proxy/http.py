@@ -12,7 +12,7 @@ import importlib
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -155,11 +155,6 @@ def decode_body(data: bytes, encoding: str, most: int) -> bytes:
             raise UndecodableBody(f"the body ends before its {name} encoding does")
         data = b"".join(out)
     return data
-
-
-def readable_encodings() -> tuple[str, ...]:
-    """Return the encodings beyond the usual that can be undone here."""
-    return ("zstd",) if _zstandard() is not None else ()
 
 
 def _encodings_in(encoding: str) -> list[str]:
@@ -306,11 +301,12 @@ def without_headers(headers: Headers, *names: str) -> Headers:
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
-def ask_for_readable(headers: Headers, more: Sequence[str] = ()) -> Headers:
+def ask_for_readable(headers: Headers) -> Headers:
     """Ask for a reply in an encoding that can be undone here, of those the client takes."""
+    readable = {*_READABLE, *(("zstd",) if _zstandard() is not None else ())}
     asked = ",".join(value for name, value in headers if name.lower() == "accept-encoding")
     words = [word.strip() for word in asked.split(",")]
-    kept = [word for word in words if word.partition(";")[0].lower() in (*_READABLE, *more)]
+    kept = [word for word in words if word.partition(";")[0].lower() in readable]
     return [
         *without_headers(headers, "accept-encoding"),
         ("Accept-Encoding", ", ".join(kept) or "identity"),
@@ -319,16 +315,13 @@ def ask_for_readable(headers: Headers, more: Sequence[str] = ()) -> Headers:
 
 def note_headers(decision: HealDecision, *, retried: bool = False, error: str = "") -> Headers:
     """Return the headers that say to the client what was done to its request."""
-    said: Headers = []
-    if decision.repaired:
-        said.append((REPAIRED, spell_counts(decision.repaired)))
-    if decision.left:
-        said.append((LEFT, spell_counts(decision.left)))
-    if retried:
-        said.append((RETRIED, "1"))
-    if error:
-        said.append((ERROR, error))
-    return said
+    said = {
+        REPAIRED: spell_counts(decision.repaired),
+        LEFT: spell_counts(decision.left),
+        RETRIED: "1" if retried else "",
+        ERROR: error,
+    }
+    return [(name, text) for name, text in said.items() if text]
 
 
 def spell_counts(counts: Mapping[str, int]) -> str:
@@ -448,7 +441,11 @@ class Passage:
                 yield chunk
                 continue
             has_ended = self._take(chunk) or has_ended
-            ready = self._release_before(chunk, has_ended=has_ended)
+            if self.is_stream and not has_ended:
+                yield chunk
+                continue
+            ready = b"" if self.is_stream else self._release_held()
+            self.held.append(chunk)
             if ready:
                 yield ready
         if not self.is_kept:
@@ -467,13 +464,6 @@ class Passage:
         seen = self.tail + text
         self.tail = seen[-_LONGEST_MARK:]
         return self.end is not None and self.end.search(seen) is not None
-
-    def _release_before(self, chunk: bytes, *, has_ended: bool) -> bytes:
-        if self.is_stream and not has_ended:
-            return chunk
-        before = b"" if self.is_stream else self._release_held()
-        self.held.append(chunk)
-        return before
 
     def _release_held(self) -> bytes:
         held, self.held = b"".join(self.held), []

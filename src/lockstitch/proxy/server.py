@@ -51,18 +51,15 @@ Stop = Callable[[], None]
 
 def describe_event(event: ProxyEvent) -> str:
     """Return a line on one request: what was done where, never what it said."""
-    words = [event.route, str(event.status)]
-    if event.repaired:
-        words.append(f"repaired {spell_counts(event.repaired)}")
-    if event.left:
-        words.append(f"left {spell_counts(event.left)}")
-    if event.places:
-        words.append(f"at {', '.join(event.places)}")
-    if event.retried:
-        words.append("(sent once more after a refusal)")
-    if event.error:
-        words.append(f"error: {event.error}")
-    return " ".join(words)
+    words = (
+        f"{event.route} {event.status}",
+        event.repaired and f"repaired {spell_counts(event.repaired)}",
+        event.left and f"left {spell_counts(event.left)}",
+        event.places and f"at {', '.join(event.places)}",
+        event.retried and "(sent once more after a refusal)",
+        event.error and f"error: {event.error}",
+    )
+    return " ".join(str(word) for word in words if word)
 
 
 def is_notable(event: ProxyEvent) -> bool:
@@ -237,23 +234,20 @@ def serve_from_workers(
     settings = check_settings(settings)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise UsageError("this system does not let processes share a port: leave --workers out")
-    with _hold_port(settings) as held, tempfile.TemporaryDirectory(prefix="lockstitch-") as folder:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with (
+        socket.socket(family, socket.SOCK_STREAM) as held,
+        tempfile.TemporaryDirectory(prefix="lockstitch-") as folder,
+    ):
+        try:
+            # held, without listening on it, so that the port is known and stays this proxy's
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((settings.host, settings.port))
+        except OSError as error:
+            raise port_is_taken(f"{settings.host} port {settings.port}") from error
         port = held.getsockname()[1]
         job = WorkerJob(structs.replace(settings, port=port), log, connect, folder)
         _Supervisor(job, ready).run()
-
-
-def _hold_port(settings: Settings) -> socket.socket:
-    """Hold the port, without listening on it, so that it is known and stays this proxy's."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    held = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((settings.host, settings.port))
-    except OSError as error:
-        held.close()
-        raise port_is_taken(f"{settings.host} port {settings.port}") from error
-    return held
 
 
 class _WorkerProcess(Struct):
@@ -344,7 +338,20 @@ async def _serve_worker(job: WorkerJob, line: Connection) -> None:
     loop = asyncio.get_running_loop()
     served = Served(job.settings, job.log, job.connect(job.settings), shared_port=True)
     path = Path(job.folder) / str(os.getpid())
-    publishing = asyncio.ensure_future(_publish_counts(served, path))
+
+    async def publish() -> None:
+        """Write what was counted now and then, for the process that is asked for all of it."""
+        said = b""
+        while True:
+            if served.proxy is not None:
+                served.proxy.siblings = lambda: _read_counts(path)
+                counts = msgspec.json.encode(served.proxy.counted)
+                if counts != said:
+                    _write_counts(served, path)
+                    said = counts
+            await asyncio.sleep(_EVERY)
+
+    publishing = asyncio.ensure_future(publish())
 
     def ready(url: str) -> None:
         line.send_bytes(url.encode())
@@ -356,19 +363,6 @@ async def _serve_worker(job: WorkerJob, line: Connection) -> None:
     finally:
         publishing.cancel()
         _write_counts(served, path)
-
-
-async def _publish_counts(served: Served, path: Path) -> None:
-    """Write what was counted now and then, for the process that is asked for all of it."""
-    said = b""
-    while True:
-        if served.proxy is not None:
-            served.proxy.siblings = lambda: _read_counts(path)
-            counts = msgspec.json.encode(served.proxy.counted)
-            if counts != said:
-                _write_counts(served, path)
-                said = counts
-        await asyncio.sleep(_EVERY)
 
 
 def _write_counts(served: Served, path: Path) -> None:

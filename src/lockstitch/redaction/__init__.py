@@ -6,7 +6,7 @@ import json
 import operator
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -149,14 +149,19 @@ class ContentSlots:
             found = {key for key in fields if type(key) is str and find_spans(key, None, KNOWN)}
             self._fields.update(fields)
             self.keys |= found
+        # whether ``data`` is a picture, a sound, a file, or reasoning nobody can read
+        kind = next((fields[name] for name in _MEDIA_LABELS if name in fields), None)
+        is_sealed = "format" in fields or fields.get("type") == "redacted_thinking"
+        is_media = any(name in fields for name in _MEDIA_LABELS) or (not free and is_sealed)
         label = next((fields[name] for name in _NAMING if type(fields.get(name)) is str), None)
         for key, value in fields.items():
             name = key if type(key) is str else ""
             # a header or a variable as many interfaces have it: its name beside its value
             name = label if label is not None and name == "value" else name
-            if key == "data" and type(value) is str and _is_media(fields, free=free):
-                # of a file in a message, what can be read is content
-                if not self._gather_encoded(value, (trail, key)) and _is_document(fields):
+            if key == "data" and type(value) is str and is_media:
+                # of a file in a message, what can be read is content: base64, or a text as it is
+                is_text = isinstance(kind, str) and _DOCUMENT.match(kind)
+                if not self._gather_encoded(value, (trail, key)) and is_text:
                     self._gather_string(value, "", (trail, key), signed=False)
             elif type(value) is str and name in _MEDIA:
                 self._gather_encoded(value, (trail, key))
@@ -185,8 +190,11 @@ class ContentSlots:
         self.slots.append(TextSlot(text, trail, kind, is_id, signed, text, lead=lead))
 
     def _gather_json(self, text: str, trail: Trail) -> bool:
-        value = json_in(text)
-        if value is None:
+        if text.lstrip()[:1] not in ("{", "["):
+            return False
+        try:
+            value = msgspec.json.decode(text)
+        except _UNSURE:
             return False
         self.nests.append(NestedValue(trail, value, lambda new: _as_json(new, text)))
         self._gather(value, "", trail, free=True, signed=False)
@@ -222,12 +230,10 @@ class ContentSlots:
             if type(nest.value) is str:
                 new = next(iter(inner.values()), nest.value)
             else:
-                new = with_texts(nest.value, inner, len(steps_of(nest.trail)))
-                new = _rename_keys(new, names) if names else new
+                new = _renew(nest.value, inner, len(steps_of(nest.trail)), names)
             if new is not nest.value:
                 _home(nest.trail, inside, outside)[nest.trail] = nest.encoded(new)
-        new = with_texts(value, outside, 1)
-        return _rename_keys(new, names) if names else new
+        return _renew(value, outside, 1, names)
 
 
 def _home(
@@ -240,10 +246,10 @@ def _home(
     return outside if around is None else inside[id(around)]
 
 
-def with_texts(value: Any, changes: dict[Trail, str], depth: int) -> Any:
-    """Copy a value with other texts at some places, sharing everything else.
+def _renew(value: Any, changes: dict[Trail, str], depth: int, names: dict[str, str]) -> Any:
+    """Copy a value with other texts at some places and other names for some keys.
 
-    The first ``depth`` steps of a place lead to the value itself.
+    The first ``depth`` steps of a place lead to the value itself. What is as it was is shared.
     """
     tree: dict[Any, Any] = {}
     for trail, text in changes.items():
@@ -254,32 +260,28 @@ def with_texts(value: Any, changes: dict[Trail, str], depth: int) -> Any:
         for step in steps[:-1]:
             branch = branch.setdefault(step, {})
         branch[steps[-1]] = text
-    return _graft(value, tree) if tree else value
+    return _graft(value, tree, names, 0)
 
 
-def _graft(value: Any, tree: dict[Any, Any]) -> Any:
-    copy = value.copy()
-    for step, branch in tree.items():
-        copy[step] = _graft(value[step], branch) if type(branch) is dict else branch
-    return copy
-
-
-def _rename_keys(value: Any, names: dict[str, str], depth: int = 0) -> Any:
-    """Copy a value with some keys renamed, wherever they stand; share what has none of them."""
-    if depth > _DEEPEST:
+def _graft(value: Any, tree: Any, names: dict[str, str], depth: int) -> Any:
+    if type(tree) is not dict:
+        return tree
+    if not tree and (not names or depth > _DEEPEST):
         return value
     depth += 1
+    new: Any = value
     if isinstance(value, dict):
         new = {
-            names.get(key, key): _rename_keys(inner, names, depth) for key, inner in value.items()
+            names.get(key, key): _graft(inner, tree.get(key, {}), names, depth)
+            for key, inner in value.items()
         }
         is_same = names.keys().isdisjoint(value) and all(new[key] is value[key] for key in value)
-        return value if is_same else new
-    if isinstance(value, list):
-        items = [_rename_keys(item, names, depth) for item in value]
-        is_same = all(map(operator.is_, items, value))
-        return value if is_same else items
-    return value
+    elif isinstance(value, list):
+        new = [_graft(item, tree.get(at, {}), names, depth) for at, item in enumerate(value)]
+        is_same = all(map(operator.is_, new, value))
+    else:
+        is_same = True
+    return value if is_same else new
 
 
 def steps_of(trail: Trail) -> list[Any]:
@@ -289,16 +291,6 @@ def steps_of(trail: Trail) -> list[Any]:
         trail, step = trail
         steps.append(step)
     return steps[::-1]
-
-
-def json_in(text: str) -> Any:
-    """Return the object or list that a text is the JSON of, None if it is not JSON."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except _UNSURE:
-        return None
 
 
 class _Sign(str):
@@ -355,19 +347,6 @@ def _is_structure(key: str) -> bool:
     return _STRUCTURE.fullmatch(key) is not None
 
 
-def _is_document(fields: dict[str, Any]) -> bool:
-    """Whether ``data`` is a text as it is: a document of a text type, and not base64."""
-    label = next((fields[label] for label in _MEDIA_LABELS if label in fields), None)
-    return isinstance(label, str) and _DOCUMENT.match(label) is not None
-
-
-def _is_media(fields: dict[str, Any], *, free: bool) -> bool:
-    """Whether ``data`` is a picture, a sound, a file, or reasoning nobody can read."""
-    if any(label in fields for label in _MEDIA_LABELS):
-        return True
-    return not free and ("format" in fields or fields.get("type") == "redacted_thinking")
-
-
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
 # Shorter names of users are left where they may be words.
@@ -404,7 +383,11 @@ def redact_value(
     contents = ContentSlots(value, place)
     ledger = _SecretLedger(value, personal=personal)
     ledger.sweep(contents)
-    names = {key: ledger.key(key, place) for key in sorted(contents.keys)}
+    slot = TextSlot("", (None, place), None, False, False, "")
+    names = {
+        key: ledger.replace_spans(key, find_spans(key, None, KNOWN), slot)
+        for key in sorted(contents.keys)
+    }
     new = contents.rebuild(value, names)
     found = ledger.found
     for key, name in names.items():
@@ -465,9 +448,9 @@ class _SecretLedger:
         either = "|".join(map(re.escape, reversed(names)))
         pattern = re.compile(rf"(?<![\w@.-])(?:{either})(?![\w@-])")
         for slot in slots:
-            if slot.is_folded and (found := list(pattern.finditer(slot.text))):
-                marks = [SecretSpan(*one.span(), "user") for one in found]
-                slot.text = self._replace_spans(slot.text, marks, slot.place, signed=slot.signed)
+            if slot.is_folded:
+                marks = [SecretSpan(*one.span(), "user") for one in pattern.finditer(slot.text)]
+                slot.text = self.replace_spans(slot.text, marks, slot)
 
     def _clean_row(self, row: Sequence[tuple[str, TextSlot | None]]) -> None:
         """Take the secrets out of texts that belong together: an option and its value, lines."""
@@ -478,78 +461,52 @@ class _SecretLedger:
                 slot, at = row[number][1], starts[number]
                 first, last = max(start - at, 0), min(end - at, len(texts[number]))
                 if slot is not None and slot.is_folded and first < last:
-                    found = [SecretSpan(first, last, kind)]
-                    signed = slot.signed
-                    slot.text = self._replace_spans(slot.text, found, slot.place, signed=signed)
+                    slot.text = self.replace_spans(slot.text, [SecretSpan(first, last, kind)], slot)
 
     def _clean_text(self, text: str, slot: TextSlot, depth: int) -> str:
         """Return a text without its secrets, as it is written and in every encoding."""
-        kind = slot.kind if depth == DEPTH else None
+        kind, lead = (slot.kind, slot.lead) if depth == DEPTH else (None, "")
+        layers = Layers(random=not slot.is_id, personal=self.personal)
         while True:
             before = text
-            text = self._clean_encoded(text, slot, depth) if depth else text
+            text = _splice(text, self._clean_runs(text, slot, depth))
             # What is taken out may leave something behind that is a secret by itself.
-            lead = slot.lead if depth == DEPTH else ""
-            while found := self._spans(text, slot, kind, lead):
-                text = self._replace_spans(text, found, slot.place, signed=slot.signed)
-            text = self._clean_escaped(text, slot, depth)
+            while found := find_spans(text, kind, layers, lead=lead):
+                text = self.replace_spans(text, found, slot)
+            text = _splice(text, self._clean_views(text, slot, layers, depth))
             if text == before:
                 return text
 
-    def _clean_encoded(self, text: str, slot: TextSlot, depth: int) -> str:
-        pieces: list[str] = []
-        at = 0
-        for run in encodings.find_runs(text):
+    def _clean_runs(self, text: str, slot: TextSlot, depth: int) -> Iterator[Splice]:
+        """Yield what takes the place of each piece of base64 that holds a secret."""
+        for run in encodings.find_runs(text) if depth else ():
             clean = self._clean_text(run.text, slot, depth - 1)
             if clean != run.text:
-                pieces += (text[at : run.start], run.encoded(clean))
-                at = run.end
-        return "".join((*pieces, text[at:])) if at else text
+                yield run.start, run.end, run.encoded(clean)
 
-    def _spans(
-        self, text: str, slot: TextSlot, kind: str | None = None, lead: str = ""
-    ) -> list[SecretSpan]:
-        layers = Layers(random=not slot.is_id, personal=self.personal)
-        return find_spans(text, kind, layers, lead=lead)
-
-    def _clean_escaped(self, text: str, slot: TextSlot, depth: int) -> str:
-        pieces: list[str] = []
-        at = 0
+    def _clean_views(
+        self, text: str, slot: TextSlot, layers: Layers, depth: int
+    ) -> Iterator[Splice]:
+        """Yield the same for what is escaped."""
         for view in encodings.find_views(text):
-            found = self._spans(view.text, slot)
+            found = find_spans(view.text, None, layers)
             for start, end, kind in found:
-                first, last = view.place(start, end)
-                if first >= at:
-                    pieces += (text[at:first], self._placeholder(view.text[start:end], kind))
-                    self._note(pieces[-1], slot.place, signed=slot.signed)
-                    at = last
-            for run in encodings.find_runs(view.text) if depth and not found else ():
-                clean = self._clean_text(run.text, slot, depth - 1)
-                first, last = view.place(run.start, run.end)
-                if clean != run.text and first >= at:
-                    pieces += (text[at:first], run.encoded(clean))
-                    at = last
-        return "".join((*pieces, text[at:])) if at else text
+                yield *view.place(start, end), self._take_out(view.text[start:end], kind, slot)
+            for start, end, new in self._clean_runs(view.text, slot, depth) if not found else ():
+                yield *view.place(start, end), new
 
-    def key(self, key: str, place: str) -> str:
-        """Return a key of an object without its secrets."""
-        found = find_spans(key, None, KNOWN)
-        return self._replace_spans(key, found, place, signed=False)
+    def replace_spans(self, text: str, found: Iterable[SecretSpan], slot: TextSlot) -> str:
+        """Return a text, of a slot or found in it, without these secrets."""
+        return _splice(
+            text, ((a, b, self._take_out(text[a:b], kind, slot)) for a, b, kind in found)
+        )
 
-    def _replace_spans(
-        self, text: str, found: list[SecretSpan], place: str, *, signed: bool
-    ) -> str:
-        pieces: list[str] = []
-        at = 0
-        for start, end, kind in found:
-            pieces += (text[at:start], self._placeholder(text[start:end], kind))
-            self._note(pieces[-1], place, signed=signed)
-            at = end
-        return "".join((*pieces, text[at:]))
-
-    def _note(self, placeholder: str, place: str, *, signed: bool) -> None:
+    def _take_out(self, secret: str, kind: str, slot: TextSlot) -> str:
+        """Note that a secret goes, and return what takes its place."""
+        placeholder = self._placeholder(secret, kind)
         kind = placeholder[1:-1].split(":")[1]
-        self.found.append(Redaction(place, kind, placeholder, signed))
+        self.found.append(Redaction(slot.place, kind, placeholder, slot.signed))
+        return placeholder
 
     def _placeholder(self, secret: str, kind: str) -> str:
         placeholder = self.placeholders.get(secret)
@@ -559,14 +516,16 @@ class _SecretLedger:
                 self.numbers = {}
                 try:
                     text = msgspec.json.encode(self.value).decode()
-                except (ArithmeticError, TypeError, ValueError, RecursionError):
+                except _UNSURE:
                     text = text_of(self.value)
                 for old, number in PLACEHOLDER.findall(text):
                     self.numbers[old] = max(self.numbers.get(old, 0), int(number))
             self.numbers[kind] = self.numbers.get(kind, 0) + 1
             placeholder = f"[redacted:{kind}:{self.numbers[kind]}]"
             self.placeholders[secret] = placeholder
-            if kind in _NAMED and _is_telling(secret):
+            # No word, and nothing but its name says that it is one: it is looked for elsewhere.
+            is_plain = len(secret) < SHORTEST or is_words(secret) or find_spans(secret)
+            if kind in _NAMED and not is_plain:
                 self.fresh.append(secret)
             if kind == "user":
                 self.people.append(secret)
@@ -576,19 +535,24 @@ class _SecretLedger:
         known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
         pattern = re.compile("|".join((PLACEHOLDER.pattern, *map(re.escape, known))))
 
-        def replace(match: re.Match[str]) -> str:
-            placeholder = self.placeholders.get(match[0])
-            if placeholder is None:
-                return match[0]
-            self._note(placeholder, slot.place, signed=slot.signed)
-            return placeholder
-
-        return pattern.sub(replace, slot.text)
+        found = (match for match in pattern.finditer(slot.text) if match[0] in self.placeholders)
+        return _splice(
+            slot.text, ((*one.span(), self._take_out(one[0], "", slot)) for one in found)
+        )
 
 
-def _is_telling(secret: str) -> bool:
-    """Whether a secret has to be looked for elsewhere: no word, and nothing but its name."""
-    return len(secret) >= SHORTEST and not is_words(secret) and not find_spans(secret)
+Splice = tuple[int, int, str]
+
+
+def _splice(text: str, splices: Iterable[Splice]) -> str:
+    """Return a text with some stretches replaced; of two that overlap the first counts."""
+    pieces: list[str] = []
+    at = 0
+    for start, end, new in splices:
+        if start >= at:
+            pieces += (text[at:start], new)
+            at = end
+    return "".join((*pieces, text[at:]))
 
 
 Spot = tuple[float, float]

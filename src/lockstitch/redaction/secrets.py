@@ -1,9 +1,9 @@
 """Secrets that say what they are, and those that their name gives away.
 
-The first are keys with a known prefix, JWTs, private keys, webhooks. A search for each prefix at
-every place would be slow. All keys are long runs of a few characters, so the runs are found first,
-at the speed of C, and only a run is looked at for a prefix. The others have a name before them:
-``API_KEY=…``, ``"password": "…"``, ``Authorization: …``.
+The first are keys with a known prefix and JWTs. A search for each prefix at every place would be
+slow. All keys are long runs of a few characters, so the runs are found first, at the speed of C,
+and only a run is looked at for a prefix. The others have a name before them: ``API_KEY=…``,
+``"password": "…"``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from lockstitch.redaction import texts
 from lockstitch.redaction.texts import (
     RANDOM_NEAR_A_NAME,
     is_hex,
@@ -135,14 +134,53 @@ _ALL_HEADS = [head for known in FORMATS for head in known.heads]
 _FIRST_WORDS = frozenset(re.split("[_-]", head)[0] for head in _ALL_HEADS if not head.isalnum())
 _BARE_HEADS = re.compile(_either(tuple(head for head in _ALL_HEADS if head.isalnum())))
 
-_TELEGRAM = re.compile(r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])")
-_DIGITS_BEFORE = re.compile(r"(?<![0-9A-Za-z])\d{6,12}:$")
-_DISCORD = re.compile(
-    r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])"
+
+def finder_at(
+    kind: str,
+    pattern: str,
+    *,
+    before: str = "",
+    unless: Callable[[str], object] | None = None,
+    reach: int = 64,
+) -> Finder:
+    """Return what finds a secret by the pattern at a place: its last group, or all that matches.
+
+    ``before`` must stand in front of the place, within ``reach`` characters; where it has a group,
+    the secret begins there. What ``unless`` holds for is no secret.
+    """
+    compiled, lead = re.compile(pattern), re.compile(f"(?:{before})$")
+
+    def find(text: str, at: int) -> Iterator[SecretSpan]:
+        found = compiled.match(text, at)
+        if found is None:
+            return
+        start, end = found.span(found.lastindex or 0)
+        if before:
+            ahead = lead.search(text[max(0, at - reach) : at])
+            if ahead is None:
+                return
+            start = at - len(ahead[1]) if ahead.lastindex else start
+        if unless is None or not unless(text[start:end]):
+            yield SecretSpan(start, end, kind)
+
+    return find
+
+
+_find_discord = finder_at(
+    "discord-token",
+    r"[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{5,8}\.[A-Za-z0-9_-]{27,45}(?![A-Za-z0-9_-])",
 )
-_JWT = re.compile(
+_find_jwt = finder_at(
+    "jwt",
     r"eyJ[A-Za-z0-9_-]{16,}+"
-    r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)"
+    r"(?:(?:\.[A-Za-z0-9_-]*+){1,3}\.[A-Za-z0-9_-]++|\.eyJ[A-Za-z0-9_-]++)",
+)
+_find_telegram = finder_at(
+    "telegram-token",
+    r"[A-Za-z0-9_-]{34,36}(?![A-Za-z0-9_-])",
+    before=r"(?<![0-9A-Za-z])(\d{6,12}:)",
+    unless=lambda token: not is_random(token.partition(":")[2], share=0.2),
+    reach=14,
 )
 _DOTTED = ("SG.", "ya29.", "hvs.", "hvb.", "hvr.", "dp.pt.", "dp.st.", "1//")
 _LONGEST_DOTTED = 6
@@ -159,8 +197,11 @@ def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
         found += _find_dotted(text, start)
     if text.startswith(":", start - 1):
         found += _find_telegram(text, start)
-    if text.startswith(".", end):
-        found += _find_in_three(text, start, run)
+    # of three parts or more between dots
+    if text.startswith(".", end) and run.startswith("eyJ"):
+        found += _find_jwt(text, start)
+    elif text.startswith(".", end) and run.startswith(("M", "N", "O")):
+        found += _find_discord(text, start)
     return found
 
 
@@ -174,72 +215,12 @@ def _find_with_head(text: str, start: int, end: int) -> Iterator[SecretSpan]:
             yield SecretSpan(*token.span(), FORMATS[number].kind)
 
 
-def _find_telegram(text: str, start: int) -> Iterator[SecretSpan]:
-    digits = _DIGITS_BEFORE.search(text[max(0, start - 14) : start])
-    token = _TELEGRAM.match(text, start)
-    if digits and token and is_random(token[0], share=0.2):
-        yield SecretSpan(start - len(digits[0]), token.end(), "telegram-token")
-
-
 def _find_dotted(text: str, start: int) -> Iterator[SecretSpan]:
     head = next(head for head in _DOTTED if text.endswith(head, 0, start))
     rest = _REST_OF_DOTTED.match(text, start)
     is_word = text[start - len(head) - 1 : start - len(head)].isalnum()
     if rest and not is_word and is_random(rest[0], share=0.2):
         yield SecretSpan(start - len(head), rest.end(), "token")
-
-
-def _find_in_three(text: str, start: int, run: str) -> Iterator[SecretSpan]:
-    """Find the tokens of three parts or more between dots."""
-    if run.startswith("eyJ") and (token := _JWT.match(text, start)):
-        yield SecretSpan(*token.span(), "jwt")
-    elif run.startswith(("M", "N", "O")) and (token := _DISCORD.match(text, start)):
-        yield SecretSpan(*token.span(), "discord-token")
-
-
-def finder_at(kind: str, pattern: str) -> Finder:
-    """Return what finds a secret by the pattern at a place: its only group, or all that matches."""
-    compiled = re.compile(pattern)
-
-    def find(text: str, at: int) -> Iterator[SecretSpan]:
-        if found := compiled.match(text, at):
-            yield SecretSpan(*found.span(found.lastindex or 0), kind)
-
-    return find
-
-
-# Between two lines of a key: line ends, also written out, line numbers, quotes, diff marks.
-_GAP = "[^A-Za-z]{0,32}?"
-# A private key, whole or cut.
-find_private_key = finder_at(
-    "private-key",
-    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
-    rf"(?:{_GAP}(?:Proc-Type|DEK-Info|Version|Comment|Hash)\b[^\n\\]{{0,200}}+)*+"
-    rf"(?:{_GAP}[A-Za-z0-9+/]{{16,}}+={{0,2}})++"
-    r"(?:(?:[^-]|-(?!----)){0,160}+-----END [A-Z0-9 ]{1,40}-----)?",
-)
-find_putty_key = finder_at(
-    "private-key",
-    r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})",
-)
-# The path of a Slack or Discord webhook is all its protection.
-find_webhook = finder_at(
-    "webhook",
-    r"hooks(?:\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{8,}+)"
-    r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))",
-)
-
-
-_USERINFO = re.compile(r"://[^\s:/@?\"'<>\\`]{0,128}+:([^\s/?\"'<>\\`]{1,256})@(?=[\w.$\[{-])")
-_FARTHEST = 400
-
-
-def find_password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password of ``scheme://user:password@host``, from the place of the ``@``."""
-    scheme = text.rfind("://", max(0, at - _FARTHEST), at)
-    found = _USERINFO.match(text, scheme) if scheme >= 0 else None
-    if found and found.end(1) >= at and not is_reference(found[1]):
-        yield SecretSpan(*found.span(1), "password")
 
 
 # Every name by which a secret goes, in small letters, and the kind it stands for.
@@ -381,7 +362,11 @@ def _find_announced(text: str, start: int, end: int, kind: str) -> SecretSpan | 
     tail = _TAIL.match(text, end)
     if tail is None or _is_plain(tail[0]):
         return None
-    return _find_assigned(text, start, tail.end(), kind) or _find_near(text, tail.end(), kind)
+    found = _find_assigned(text, start, tail.end(), kind)
+    near = None if found else _NEAR.match(text, tail.end())
+    if near and not is_id(near[1]) and is_random(near[1], RANDOM_NEAR_A_NAME):
+        return SecretSpan(*near.span(1), kind)
+    return found
 
 
 def _is_plain(name: str) -> bool:
@@ -462,49 +447,3 @@ def _is_token(value: str) -> bool:
 
 def _has_digit(value: str) -> bool:
     return any(map(str.isdigit, value))
-
-
-def _find_near(text: str, at: int, kind: str) -> SecretSpan | None:
-    token = _NEAR.match(text, at)
-    if token is None or is_id(token[1]) or not is_random(token[1], RANDOM_NEAR_A_NAME):
-        return None
-    return SecretSpan(*token.span(1), kind)
-
-
-_AUTHORIZATION = re.compile(
-    r"""(?i:authorization)[\\"'\]]{0,4}\s{0,4}[:=]\s{0,4}[\\"'`]{0,4}"""
-    r"(?:(?i:bearer|basic|token|apikey|digest|negotiate|bot)\s{1,4})?"
-    r"([A-Za-z0-9._~+/:-]{7,}+={0,2}(?<!\.))(?!\()"
-)
-_BEARER = re.compile(r"(?i:bearer)\s{1,4}([A-Za-z0-9._~+/-]{15,}+={0,2}(?<!\.))")
-_USER = re.compile(r"""(?: -u|--user)[ =]{0,2}["']?[^\s:"'$]{1,64}+:([^\s"'`@$]{4,128}+)""")
-_LONGEST_COMMAND = 300
-
-
-def find_authorization(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the credentials in an ``Authorization`` header."""
-    found = _AUTHORIZATION.match(text, at)
-    run = texts.decode_whole(found[1]) if found else None
-    if found and run and ":" in run.text:
-        # letters only, as base64 may be, would be taken for a word
-        yield SecretSpan(*found.span(1), "token")
-    else:
-        yield from _check_credentials(found, "token")
-
-
-def find_bearer(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the token behind the word Bearer."""
-    yield from _check_credentials(_BEARER.match(text, at), "token")
-
-
-def find_user_option(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password of ``curl -u user:password``."""
-    for flag in (" -u", "--user"):
-        start = text.find(flag, at, at + _LONGEST_COMMAND)
-        if start >= 0:
-            yield from _check_credentials(_USER.match(text, start), "password")
-
-
-def _check_credentials(found: re.Match[str] | None, kind: str) -> Iterator[SecretSpan]:
-    if found and not (is_words(found[1]) or is_reference(found[1]) or found[1].isdigit()):
-        yield SecretSpan(*found.span(1), kind)

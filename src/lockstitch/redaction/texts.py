@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
+from functools import cached_property
 from html import unescape
 from typing import NamedTuple
 
@@ -119,12 +119,29 @@ def is_reference(text: str) -> bool:
 
 # A shorter one cannot be distinguished from a word.
 SHORTEST_RUN = 20
+
+
+def character_table(more: bytes) -> bytes:
+    """Return what maps letters, digits and some more characters to "a", and others to a space."""
+    return bytes(
+        ord("a") if bytes([code]).isalnum() or code in more else ord(" ") for code in range(256)
+    )
+
+
+def find_stretches(data: bytes, table: bytes, shortest: int) -> Iterator[tuple[int, int]]:
+    """Return where so many characters of a table or more stand in a row, at the speed of C."""
+    mapped, needle = data.translate(table), b"a" * shortest
+    start = mapped.find(needle)
+    while start >= 0:
+        end = mapped.find(b" ", start)
+        end = len(mapped) if end < 0 else end
+        yield start, end
+        start = mapped.find(needle, end)
+
+
 _HEAD = 64
 _PADDING = re.compile(r"={0,2}")
-_RUN_LIKE = bytes(
-    ord("a") if bytes([code]).isalnum() or code in b"+/_-" else ord(" ") for code in range(256)
-)
-_NEEDLE = b"a" * SHORTEST_RUN
+_RUN_LIKE = character_table(b"+/_-")
 _LINES = re.compile(r"(?:[ \t]*+([A-Za-z0-9+/]{60,76})\r?\n)+[ \t]*+[A-Za-z0-9+/]{2,76}={0,2}")
 _DATA_URL = re.compile(r"data:[^,\s;]{0,100}(?:;[^,\s;]{1,100}){0,4};base64,")
 _SPACE = re.compile(r"\s+")
@@ -157,18 +174,15 @@ class EncodedRun(NamedTuple):
 
 def find_runs(text: str) -> Iterator[EncodedRun]:
     """Return the stretches of a text that are base64 of readable text."""
-    mapped = text.encode("latin-1", "replace").translate(_RUN_LIKE)
-    start = mapped.find(_NEEDLE)
-    while start >= 0:
-        end = mapped.find(b" ", start)
-        end = len(text) if end < 0 else end
-        if _is_readable(text[start : min(end, start + _HEAD)].encode("latin-1", "replace")):
-            lines = _LINES.match(text, start)
-            padding = _PADDING.match(text, end)
-            end = lines.end() if lines else padding.end() if padding else end
-            if run := _run(text, start, end):
-                yield run
-        start = mapped.find(_NEEDLE, end)
+    done = 0
+    for start, end in find_stretches(text.encode("latin-1", "replace"), _RUN_LIKE, SHORTEST_RUN):
+        head = text[start : min(end, start + _HEAD)].encode("latin-1", "replace")
+        if start < done or not _is_readable(head):
+            continue
+        lines, padding = _LINES.match(text, start), _PADDING.match(text, end)
+        done = lines.end() if lines else padding.end() if padding else end
+        if run := _run(text, start, done):
+            yield run
 
 
 def decode_whole(text: str) -> EncodedRun | None:
@@ -246,43 +260,36 @@ _BREAK = re.compile(r"\s")
 class UnescapedView:
     """A stretch of a text without its escapes, and where each of its characters is written."""
 
-    def __init__(self, text: str, offset: int, before: UnescapedView | None = None) -> None:
-        self.before = before
-        pieces: list[str] = []
-        # By piece: where it starts here and there, and the end there of what is one escape.
-        self.here: list[int] = []
-        self.there: list[int] = []
-        self.ends: list[int] = []
-        at = size = 0
-
-        def add(piece: str, start: int, end: int) -> None:
-            nonlocal size
-            if piece:
-                pieces.append(piece)
-                self.here.append(size)
-                self.there.append(offset + start)
-                self.ends.append(end and offset + end)
-                size += len(piece)
-
-        for found in _ESCAPE.finditer(text):
-            add(text[at : found.start()], at, 0)
-            add(_character(found), found.start(), found.end())
-            at = found.end()
-        add(text[at:], at, 0)
-        self.text = "".join(pieces)
-        self.is_other = bool(at)
+    def __init__(self, written: str, start: int) -> None:
+        self.written, self.start = written, start
+        self.text, self.rounds = written, 0
+        while self.rounds < _ROUNDS:
+            plain = _ESCAPE.sub(_character, self.text)
+            if len(plain) == len(self.text):
+                break
+            self.text = plain
+            self.rounds += 1
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """Return where a stretch of the plain text is written."""
-        first, last = self._at(start)[0], self._at(end - 1)[1]
-        return (first, last) if self.before is None else self.before.place(first, last)
+        return self._spans[start][0], self._spans[end - 1][1]
 
-    def _at(self, place: int) -> tuple[int, int]:
-        number = bisect_right(self.here, place) - 1
-        if self.ends[number]:
-            return self.there[number], self.ends[number]
-        start = self.there[number] + place - self.here[number]
-        return start, start + 1
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where each character is written; few views hold anything, so few are asked."""
+        text = self.written
+        spans = [(self.start + at, self.start + at + 1) for at in range(len(text))]
+        for _ in range(self.rounds):
+            left: list[tuple[int, int]] = []
+            at = 0
+            for found in _ESCAPE.finditer(text):
+                left += spans[at : found.start()]
+                if _character(found):
+                    left.append((spans[found.start()][0], spans[found.end() - 1][1]))
+                at = found.end()
+            spans = left + spans[at:]
+            text = _ESCAPE.sub(_character, text)
+        return spans
 
 
 def _character(found: re.Match[str]) -> str:
@@ -296,18 +303,13 @@ def find_views(text: str) -> Iterator[UnescapedView]:
 
     Escapes of escapes are taken off, too.
     """
-    for start, end in _find_stretches(text):
+    for start, end in _stretches_around_escapes(text):
         view = UnescapedView(text[start:end], start)
-        for _ in range(_ROUNDS - 1):
-            new = UnescapedView(view.text, 0, view)
-            if not new.is_other:
-                break
-            view = new
         if view.text:
             yield view
 
 
-def _find_stretches(text: str) -> Iterator[tuple[int, int]]:
+def _stretches_around_escapes(text: str) -> Iterator[tuple[int, int]]:
     escapes = sorted(found.start() for sign in _SIGNS for found in sign.finditer(text))
     at = 0
     while at < len(escapes):
@@ -315,12 +317,9 @@ def _find_stretches(text: str) -> Iterator[tuple[int, int]]:
         while at < len(escapes) and escapes[at] <= last + 2 * _NEAR:
             last = escapes[at]
             at += 1
-        yield _round_stretch(text, max(0, first - _NEAR), min(len(text), last + _NEAR))
-
-
-def _round_stretch(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a stretch that starts and ends at white space, if there is some near."""
-    gap = _BREAK.search(text, start, min(start + _LIMIT, end)) if start else None
-    start = gap.end() if gap else start
-    gap = _BREAK.search(text, end, end + _LIMIT)
-    return start, gap.start() if gap else end
+        start, end = max(0, first - _NEAR), min(len(text), last + _NEAR)
+        # at white space, if there is some near
+        gap = _BREAK.search(text, start, min(start + _LIMIT, end)) if start else None
+        start = gap.end() if gap else start
+        gap = _BREAK.search(text, end, end + _LIMIT)
+        yield start, gap.start() if gap else end

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +115,16 @@ def call_part(dialect: Dialect, part: Part, by: str = "") -> ShownPart:
     """Return a call with its arguments: by name, or as the text they are."""
     arguments = dialect.arguments(part)
     if arguments is UNSET or arguments in (None, ""):
-        arguments = _own_fields(part)
+        # of a kind without arguments: what it was asked to do
+        raw = part.raw if isinstance(part.raw, dict) else {}
+        inner = raw.get(part.flavor)
+        fields = inner if isinstance(inner, dict) else raw
+        kept = {key: value for key, value in fields.items() if key not in _NOT_ARGUMENTS}
+        arguments = next(iter(kept.values())) if len(kept) == 1 else kept
     if isinstance(arguments, str):
-        arguments = _decode(arguments)
+        with suppress(ValueError, RecursionError, ArithmeticError):
+            decoded = msgspec.json.decode(arguments)
+            arguments = decoded if isinstance(decoded, dict) else arguments
     arguments = arguments if isinstance(arguments, (dict, str)) else as_json(arguments)
     call: ShownPart = {"kind": "call", "tool": part.name or part.flavor or "call"}
     call |= {"arguments": arguments, "state": "open"}
@@ -136,23 +144,6 @@ def mark_part(found: Finding, indent: str = "", *, is_in_title: bool = False) ->
     """Mark a broken place; ``is_in_title`` says that the title before it has the code already."""
     mark = {"code": found.code, "severity": found.severity, "message": found.message}
     return {"kind": "mark", **mark, "found": found, "indent": indent, "is_in_title": is_in_title}
-
-
-def _own_fields(part: Part) -> Any:
-    """Return what a call of a kind without arguments was asked to do."""
-    raw = part.raw if isinstance(part.raw, dict) else {}
-    inner = raw.get(part.flavor)
-    fields = inner if isinstance(inner, dict) else raw
-    kept = {key: value for key, value in fields.items() if key not in _NOT_ARGUMENTS}
-    return next(iter(kept.values())) if len(kept) == 1 else kept
-
-
-def _decode(text: str) -> Any:
-    try:
-        value = msgspec.json.decode(text)
-    except (ValueError, RecursionError, ArithmeticError):
-        return text
-    return value if isinstance(value, dict) else text
 
 
 def describe_reasoning(raw: Any) -> str:
@@ -426,18 +417,15 @@ class MessageTranscript:
 
     def _answer(self, part: Part, title: str, where: str) -> ShownPart:
         pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
-        text, failed = self.dialect.result_text(part), _has_failed(part.raw)
+        # whether a result says of itself that it is an error
+        layers = [part.raw, *(part.raw.get(key) for key in ("toolResult", "data", "kwargs"))]
+        failed = any(
+            isinstance(layer, dict)
+            and (layer.get("is_error") is True or layer.get("status") in ("error", "failed"))
+            for layer in layers
+        )
+        text = self.dialect.result_text(part)
         return answer_part(title, text, pictures, where, failed=failed)
-
-
-def _has_failed(raw: Any) -> bool:
-    """Whether a result says of itself that it is an error."""
-    layers = [raw, *(raw.get(key) for key in ("toolResult", "data", "kwargs"))]
-    return any(
-        isinstance(layer, dict)
-        and (layer.get("is_error") is True or layer.get("status") in ("error", "failed"))
-        for layer in layers
-    )
 
 
 def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
@@ -530,7 +518,13 @@ class JournalTranscript:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         line = journal.line()
-        self.marks = deque(fact for fact in line if _is_mark(fact.event))
+        # an event about a call, and a note of the program's own, is shown elsewhere or not at all
+        self.marks = deque(
+            fact
+            for fact in line
+            if (isinstance(fact.event, Noted) and fact.event.name in {CHECKPOINT, *_HOLES})
+            or _describe_event(fact.event)
+        )
         self.checkpoints = {one.seq: one for one in journal.view.checkpoints}
         self.replaced = {
             (fact.event.reply, fact.event.index)
@@ -557,16 +551,11 @@ class JournalTranscript:
         # A reply stands before what was said while it was under way, so numbers may go back.
         firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
         for place, first in enumerate(firsts):
-            between = self._show_between(self._due(first))
-            yield place, between, self._show_item(items[place], turns.get(place))
+            due: list[Fact] = []
+            while self.marks and self.marks[0].seq < first:
+                due.append(self.marks.popleft())
+            yield place, self._show_between(due), self._show_item(items[place], turns.get(place))
         yield len(items), self._show_between(self.marks), iter(())
-
-    def _due(self, seq: int) -> list[Fact]:
-        """Take the marks that stand before a record."""
-        due: list[Fact] = []
-        while self.marks and self.marks[0].seq < seq:
-            due.append(self.marks.popleft())
-        return due
 
     def _show_item(self, item: Item, turn: int | None) -> Iterator[ShownPart]:
         if turn is not None:
@@ -672,12 +661,6 @@ def describe_end(call: CallState) -> str:
         word = _CONCLUDED.get(fact.outcome, "")
         return f"{word}; it runs again" if word and call.is_running else word
     return ""
-
-
-def _is_mark(event: Event) -> bool:
-    if isinstance(event, Noted):
-        return event.name in {CHECKPOINT, *_HOLES}
-    return not isinstance(event, Finished) and bool(_describe_event(event))
 
 
 def _describe_event(event: Event) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from lockstitch.errors import Busy, Conflict, LockstitchError, UnknownFormat, UsageError
+from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.interface import SQLITE, format_named
 from lockstitch.rules import ERROR, NOTE, Finding
 from lockstitch.sources import operations
@@ -134,7 +134,8 @@ class EventCommands:
     def notify(self, command: list[str], event: Notice) -> None:
         """Show a notice."""
         title = f"{event.report.format or 'Session'}: {event.kind}"
-        self._start([*command, title, f"{event.report.target}: {describe_notice(event)}"], b"", {})
+        text = f"{event.report.target}: {describe_notice(event)}"
+        self._pool.submit(self._run, [*command, title, text], b"", {})
 
     def run(self, command: list[str], event: Notice, document: bytes) -> None:
         """Run a command with the event on its standard input and in its environment."""
@@ -148,16 +149,12 @@ class EventCommands:
             "LOCKSTITCH_COMMAND": event.command,
         }
         # No value of the environment can hold one, and no name of a file does.
-        self._start(
-            command, document, {name: text.replace("\0", "") for name, text in variables.items()}
-        )
+        variables = {name: text.replace("\0", "") for name, text in variables.items()}
+        self._pool.submit(self._run, command, document, variables)
 
     def close(self) -> None:
         """Wait for what was started."""
         self._pool.shutdown()
-
-    def _start(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
-        self._pool.submit(self._run, command, document, variables)
 
     def _run(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
         try:
@@ -196,31 +193,24 @@ class WatchedDatabase(Struct):
 
         Reading a database may make and remove its log, which is no change.
         """
-        stamp = _stamp(self.path)
+        base, log = _status(self.path), _status(log_of(self.path))
+        # An empty log says as little as none.
+        stamp = (*base, *(log if log[0] else (0, 0)))
         if stamp == self.stamp:
             return
         self.stamp = stamp
         found = sources_in(self.path)
-        times = _times(self.path, found)
+        times: dict[str, float] = {}
+        if found and found[0].kind == SQLITE:
+            from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
+
+            listed = rows.list_sessions(self.path, format_named(found[0].format))
+            times = {row.id: row.updated for row in listed}
         since = self.latest - _COARSE
         self.latest = max(times.values(), default=self.latest)
         for source in found:
             if source.kind == SQLITE and times.get(source.session or "", 0.0) >= since:
                 yield source
-
-
-def _times(path: str, found: list[Source]) -> dict[str, float]:
-    from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
-
-    if not found or found[0].kind != SQLITE:
-        return {}
-    return {row.id: row.updated for row in rows.list_sessions(path, format_named(found[0].format))}
-
-
-def _stamp(path: str) -> Stamp:
-    base, log = _status(path), _status(log_of(path))
-    # An empty log says as little as none.
-    return (*base, *(log if log[0] else (0, 0)))
 
 
 def _status(path: str) -> tuple[int, int]:
@@ -295,10 +285,9 @@ class Watcher:
             return
         try:
             found = sources_in(path, environ=self._environ)
-        except UnknownFormat:
-            return
         except LockstitchError:
-            # It is gone, or somebody replaces it just now; the next change comes here again.
+            # No program is known for it, it is gone, or somebody replaces it just now; the next
+            # change comes here again.
             return
         for source in found:
             self._follow(source, now - ago)

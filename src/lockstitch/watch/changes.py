@@ -6,9 +6,11 @@ Which folders are followed, and which files in them may be sessions, is decided 
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -40,10 +42,10 @@ class SessionPlace(Struct, frozen=True):
 
     def files(self) -> Iterator[str]:
         """Return the files there now."""
-        if self.is_deep:
-            found: Iterator[str] = files_below(self.folder)
-        else:
-            found = (entry.path for entry in _entries(self.folder))
+        found: Iterable[str] = files_below(self.folder) if self.is_deep else []
+        if not self.is_deep:
+            with suppress(OSError), os.scandir(self.folder) as entries:
+                found = [entry.path for entry in entries if entry.is_file()]
         yield from (path for path in found if self.holds(path))
 
     def holds(self, path: str) -> bool:
@@ -56,14 +58,6 @@ class SessionPlace(Struct, frozen=True):
         return len(rest) == len(self.steps) and all(map(fnmatch.fnmatchcase, rest, self.steps))
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if entry.is_file()]
-    except OSError:
-        return []
-
-
 def known_places(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
     """Return the places of all programs that are known, whether they are there or not."""
     return [SessionPlace(*place) for place in dict.fromkeys(known_folders(home, environ))]
@@ -71,23 +65,13 @@ def known_places(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
 
 def given_places(paths: Sequence[str]) -> list[SessionPlace]:
     """Return the places that were named: folders, or files in them."""
-    return [
-        SessionPlace(os.path.abspath(path))  # noqa: PTH100 - a link is followed where it was named
-        if Path(path).is_dir()
-        else SessionPlace(*_split(path))
-        for path in paths
-    ]
-
-
-def _split(path: str) -> tuple[str, tuple[str]]:
-    """Return the folder of a file, and the pattern that its name alone fits."""
-    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - as above
-    return folder, (name.replace("[", "[[]").replace("*", "[*]").replace("?", "[?]"),)
-
-
-def session_file(path: str) -> str:
-    """Return the file whose sessions changed when this one did: a log is its database's."""
-    return path.removesuffix(_LOG)
+    places: list[SessionPlace] = []
+    for path in paths:
+        whole = os.path.abspath(path)  # noqa: PTH100 - a link is followed where it was named
+        folder, name = os.path.split(whole)
+        own = SessionPlace(folder, (glob.escape(name),))
+        places.append(SessionPlace(whole) if Path(path).is_dir() else own)
+    return places
 
 
 def log_of(database: str) -> str:
@@ -118,7 +102,10 @@ class Changes:
 
     def __enter__(self) -> Self:
         """Start to watch."""
-        watch = _watch()
+        try:
+            from watchfiles import watch  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as error:
+            raise UsageError(_MISSING) from error
         self._roots = _find_folders(self._places)
         deep = _outermost(one.folder for one in self._places if one.is_deep)
         flat = {one.folder for one in self._places if not one.is_deep}
@@ -177,27 +164,17 @@ class Changes:
                 raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
-                relevant = self._session_files({path for _, path in found})
+                paths = {path for _, path in found}
+                # what is written to a database goes into its log first
+                files = {path.removesuffix(_LOG) for path in paths}
+                for folder in filter(os.path.isdir, paths):
+                    # Nobody reports what is written into a new folder before that is watched.
+                    files.update(files_below(folder))
+                relevant = {path for path in files if any(one.holds(path) for one in self._places)}
                 if relevant:
                     self._queue.put(relevant)
         except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
             self._queue.put(error)
-
-    def _session_files(self, paths: set[str]) -> set[str]:
-        """Return the session files among paths that changed."""
-        files = {session_file(path) for path in paths}
-        for folder in filter(os.path.isdir, paths):
-            # What is written into a new folder before that is watched is reported by nobody.
-            files.update(files_below(folder))
-        return {path for path in files if any(one.holds(path) for one in self._places)}
-
-
-def _watch() -> Watch:
-    try:
-        from watchfiles import watch  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise UsageError(_MISSING) from error
-    return watch
 
 
 def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:

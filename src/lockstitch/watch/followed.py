@@ -109,27 +109,18 @@ def view_tail(source: Source, tail: FileTail, data: bytes) -> TailView:
     return view
 
 
-def start_tail(source: Source, data: bytes, whole: TailView) -> FileTail:
-    """Return where a file of these bytes is taken up again, once all of it was viewed."""
-    tail = FileTail(bytes(data[: data.find(b"\n") + 1]), whole.start)
-    alone = view_tail(source, tail, bytes(data[tail.start :]))
-    tail.before = alone.final + alone.moving - whole.moving
+def take_up(
+    source: Source, head: bytes, data: bytes, view: TailView, known: Counter[str]
+) -> FileTail:
+    """Return the tail that starts at the point of a view; ``data`` are the bytes from there on.
+
+    What a view of these alone has and the given one has not, unless it was ``known``, is there only
+    since it is read alone.
+    """
+    tail = FileTail(head, view.start)
+    alone = view_tail(source, tail, data)
+    tail.before = alone.final + alone.moving - (view.moving - known)
     return tail
-
-
-def advance_tail(source: Source, tail: FileTail, data: bytes, view: TailView) -> FileTail:
-    """Return a tail that starts later, where a view of ``data`` has its point."""
-    later = FileTail(tail.head, view.start)
-    alone = view_tail(source, later, data[view.start - tail.start :])
-    later.before = alone.final + alone.moving - (view.moving - tail.before)
-    return later
-
-
-def judge_view(view: TailView, tail: FileTail) -> str:
-    """Return what a view says of the whole file, against what was seen when that was checked."""
-    if view.final - tail.before:
-        return SUSPECT_TAIL
-    return OPEN_TAIL if view.final + view.moving - tail.before else CLEAN_TAIL
 
 
 # So many bytes before the end of what was read are compared: a file may be written anew in place.
@@ -227,10 +218,13 @@ class Followed(Struct):
         end = tail.start + len(data)
         self.position = Position(at.identity, end, data[-_PRINT:])
         view = view_tail(self.source, tail, data)
-        found = judge_view(view, tail)
-        if found != SUSPECT_TAIL and len(data) > _LONG_TAIL and view.start > tail.start:
-            self.tail = advance_tail(self.source, tail, data, view)
-        return found
+        # against what was seen when the whole file was checked
+        if view.final - tail.before:
+            return SUSPECT_TAIL
+        if len(data) > _LONG_TAIL and view.start > tail.start:
+            later = data[view.start - tail.start :]
+            self.tail = take_up(self.source, tail.head, later, view, tail.before)
+        return OPEN_TAIL if view.final + view.moving - tail.before else CLEAN_TAIL
 
     def examine(self) -> None:
         """Read all of the file, and see what is wrong with it."""
@@ -293,7 +287,9 @@ class Followed(Struct):
         self.final = [one for one in report.findings if line_of(one) < whole.line]
         self.whole = len(data)
         self.position = Position((status.st_dev, status.st_ino), len(data), bytes(data[-_PRINT:]))
-        self.tail = start_tail(self.source, data, whole)
+        head = bytes(data[: data.find(b"\n") + 1])
+        rest = bytes(data[whole.start :])
+        self.tail = take_up(self.source, head, rest, whole, Counter())
         return report
 
     @property

@@ -28,6 +28,7 @@ from lockstitch.journal.events import (
     NOTHING,
     AskedCall,
     Described,
+    Ended,
     Event,
     Forked,
     Instructed,
@@ -49,7 +50,6 @@ from lockstitch.proxy.recording.facts import (
     digest_of_instructions,
     digest_of_response,
     facts_of,
-    facts_of_reply,
     is_wrapped,
     links_of_reply,
     parse_request,
@@ -250,9 +250,14 @@ class _RequestRecording:
         described = self._description(branch, decision.step)
         entries += [_entry(described)] if described is not None else []
         if self.instructions != branch.instructions_at(seq):
-            instructions = _instruct(
-                self.asking.instructions, is_first=not branch.instructions_at(seq)
-            )
+            instructions = self.asking.instructions
+            if branch.instructions_at(seq):
+                # an empty text takes back what is gone
+                by_role = {event.role: event for event in instructions}
+                empty = text_payload("")
+                instructions = [
+                    by_role.get(role) or Instructed(payload=empty, role=role) for role in ROLES
+                ]
             entries += [
                 _share(event, instructions_key(self.instructions, new_name()))
                 for event in instructions
@@ -298,17 +303,17 @@ class _ReplyRecording:
         links = links_of_reply(kept.dialect, came.messages)
         self.chain = kept.chain.extend(links)
         self.response = digest_of_response(came.response) if came.response else ""
-        self.facts = self._facts()
         self.is_tried = False
-
-    def _facts(self) -> list[JournalEntry]:
-        if isinstance(self.came.event, Noted):
-            return [_entry(self.came.event)]
-        *first, last = facts_of_reply(self.came.event)
+        if isinstance(came.event, Noted):
+            self.facts = [_entry(came.event)]
+            return
+        # a whole reply without calls ends the turn
+        is_end = isinstance(came.event, Replied) and not came.event.calls
+        *first, last = [came.event, Ended()] if is_end else [came.event]
         # a reply that says nothing is nowhere in the chain, so nothing can be recognized by it
-        is_said = self.chain.length > self.request.chain.length
+        is_said = self.chain.length > kept.chain.length
         key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
-        return [*map(_entry, first), _entry(last, key)]
+        self.facts = [*map(_entry, first), _entry(last, key)]
 
     def record(self) -> str:
         if self.is_tried:
@@ -390,14 +395,6 @@ def _title(asking: ParsedRequest) -> str:
         if title:
             return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
     return ""
-
-
-def _instruct(instructions: Sequence[Instructed], *, is_first: bool) -> list[Instructed]:
-    """Return the instructions from now on; an empty text takes back what is gone."""
-    by_role = {event.role: event for event in instructions}
-    if is_first:
-        return list(instructions)
-    return [by_role.get(role) or Instructed(payload=text_payload(""), role=role) for role in ROLES]
 
 
 def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]:

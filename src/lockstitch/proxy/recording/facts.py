@@ -36,7 +36,6 @@ from lockstitch.journal.events import (
     Finished,
     Instructed,
     Noted,
-    Partial,
     Replied,
     Said,
     bytes_of,
@@ -81,7 +80,7 @@ class HashChain(Struct, frozen=True):
         last, length = self.last, self.length
         for links in messages:
             for link in links:
-                last, length = _hash(last, link), length + 1
+                last, length = _digest(last + link), length + 1
                 if length & (length - 1) == 0:
                     marks[length] = last
             ends.append(last)
@@ -91,11 +90,7 @@ class HashChain(Struct, frozen=True):
 
 def beginning(dialect: str, instructions: str = "") -> HashChain:
     """Return the chain before the first message; ``instructions`` is what else it depends on."""
-    return HashChain(_hash(b"", f"{dialect}\n{instructions}".encode()))
-
-
-def _hash(before: bytes, link: bytes) -> bytes:
-    return blake2b(before + link, digest_size=_SIZE).digest()
+    return HashChain(_digest(f"{dialect}\n{instructions}".encode()))
 
 
 class Linked(NamedTuple):
@@ -114,19 +109,18 @@ class Linking:
 
     def of_raws(self, dialect: str, raws: Iterable[bytes]) -> list[Linked]:
         """Return the links of messages; raise ``ValueError`` for one that is no JSON."""
-        view = new_dialect(dialect)
+        view, found = new_dialect(dialect), []
         with self._lock:
-            return [self._link(view, raw) for raw in raws]
-
-    def _link(self, view: Dialect, raw: bytes) -> Linked:
-        name = blake2b(raw, digest_size=16, person=view.name.encode()[:16]).digest()
-        linked = self._known.get(name)
-        if linked is None:
-            message = view.read([_DECODE(raw)])[0]
-            linked = self._known[name] = Linked(message.role, links_of(view, message))
-            if len(self._known) > _KNOWN:
-                self._known.popitem(last=False)
-        return linked
+            for raw in raws:
+                name = blake2b(raw, digest_size=16, person=view.name.encode()[:16]).digest()
+                linked = self._known.get(name)
+                if linked is None:
+                    message = view.read([_DECODE(raw)])[0]
+                    linked = self._known[name] = Linked(message.role, links_of(view, message))
+                    if len(self._known) > _KNOWN:
+                        self._known.popitem(last=False)
+                found.append(linked)
+        return found
 
 
 def links_of_reply(dialect: str, messages: Sequence[Any]) -> list[Links]:
@@ -147,16 +141,12 @@ def links_of(view: Dialect, message: Message) -> Links:
         )
     ]
     if message.role != ASSISTANT:
-        spoken = [part for part in parts if not _is_reminder(part)]
+        # without the notes that Claude Code puts beside what the user says
+        spoken = [part for part in parts if part.kind != TEXT or not _REMINDER.fullmatch(part.text)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
         return (_hash_value(["odd", message.role, message.raw]),)
     return tuple(_hash_value(_words_of(view, message.role, part)) for part in parts)
-
-
-def _is_reminder(part: Part) -> bool:
-    """Whether a part is a note that Claude Code puts beside what the user says."""
-    return part.kind == TEXT and _REMINDER.fullmatch(part.text) is not None
 
 
 def is_wrapped(part: Part) -> bool:
@@ -298,7 +288,11 @@ def _take_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Pars
     profile = profile_named(dialect)
     name, key = profile.dialect, profile.list_key
     fields = _FIELDS(body)
-    raws = _messages_in(fields.get(key))
+    listed = bytes(fields.get(key, b"[]"))
+    # OpenAI's Responses take a text for a single message
+    is_text = listed[:1] == b'"'
+    listed = b'[{"role":"user","content":%b}]' % listed if is_text else listed
+    raws = list(map(bytes, _ITEMS(listed)))
     linked = linking.of_raws(name, raws)
     begun = next((n for n, one in enumerate(linked) if one.role != SYSTEM), len(raws))
     system = system_in({one: _DECODE(fields[one]) for one in SYSTEMS if one in fields})
@@ -327,15 +321,6 @@ def _without_secrets(raw: bytes) -> bytes:
     clean, found = redact_value(value)
     is_plain = not found and b"\n" not in raw and b"\r" not in raw
     return raw if is_plain else msgspec.json.encode(clean)
-
-
-def _messages_in(raw: Raw | None) -> list[bytes]:
-    """Return the bytes of each message; OpenAI's Responses take a text for a single one."""
-    if raw is None:
-        return []
-    if bytes(raw)[:1] == b'"':
-        return [b'{"role":"user","content":%b}' % bytes(raw)]
-    return list(map(bytes, _ITEMS(raw)))
 
 
 def _text(raw: bytes | None) -> str:
@@ -409,7 +394,12 @@ class _NewMessages:
         self.out: list[NewFact] = []
 
     def facts(self) -> list[NewFact]:
-        self._count_matched()
+        # the calls of the replies that are there already, in order
+        for number, event in enumerate(self.made.events, 1):
+            if isinstance(event, Replied) and self.made.homes[number - 1] < self.before:
+                for index in range(len(event.calls)):
+                    self.numbers[number, index] = len(self.numbers)
+        self.missing = len(self.numbers) - len(self.known)
         mine = [one for one in self._order_facts() if one[0] >= self.before]
         for (_, end, number), behind in zip(mine, [*mine[1:], None], strict=False):
             follows = behind is not None and behind[0] <= end
@@ -433,45 +423,26 @@ class _NewMessages:
         found += [(index, index, -1) for index in messages if index not in covered]
         return sorted(found, key=lambda one: one[0])
 
-    def _count_matched(self) -> None:
-        """Number the calls of the replies that are there already, in order."""
-        count = 0
-        for number, event in enumerate(self.made.events, 1):
-            if isinstance(event, Replied) and self.made.homes[number - 1] < self.before:
-                for index in range(len(event.calls)):
-                    self.numbers[number, index] = count
-                    count += 1
-        self.missing = count - len(self.known)
-
     def _put(self, number: int, end: int, ends: int) -> None:
         if number < 0:
             raw = msgspec.json.encode(msgspec.json.decode(self.asking.raws[end + self.shift]))
             self.out.append(NewFact(Noted(name=MESSAGE, payload=Raw(raw)), ends))
             return
         event = self.made.events[number]
-        if isinstance(event, Finished):
-            event = self._place_result(event)
+        if isinstance(event, Finished) and event.reply in self.places:
+            event = structs.replace(event, reply=self.places[event.reply])
+        elif isinstance(event, Finished):
+            # the calls that the session knows are the last ones of those in the list, or more
+            at = self.numbers[event.reply, event.index] - self.missing
+            if 0 <= at < len(self.known):
+                reply, index, _ = self.known[at]
+                event = structs.replace(event, reply=reply, index=index)
+            else:
+                text = msgspec.json.encode(event.payload).decode()
+                event = Said(payload=text_payload(f"{_LOST}\n{text}"))
         self.places[number + 1] = self.first + len(self.out)
         if isinstance(event, Replied) and not event.calls:
             self.out.append(NewFact(event))
             self.out.append(NewFact(Ended(), ends))
         else:
             self.out.append(NewFact(event, ends))
-
-    def _place_result(self, event: Finished) -> Event:
-        """Return a result with the record of its call's reply."""
-        if event.reply in self.places:
-            return structs.replace(event, reply=self.places[event.reply])
-        # the calls that the session knows are the last ones of those in the list, or more
-        at = self.numbers[event.reply, event.index] - self.missing
-        if not 0 <= at < len(self.known):
-            text = msgspec.json.encode(event.payload).decode()
-            return Said(payload=text_payload(f"{_LOST}\n{text}"))
-        reply, index, _ = self.known[at]
-        return structs.replace(event, reply=reply, index=index)
-
-
-def facts_of_reply(reply: Replied | Partial) -> list[Event]:
-    """Return the facts of what a provider answered: a whole reply without calls ends the turn."""
-    is_end = isinstance(reply, Replied) and not reply.calls
-    return [reply, Ended()] if is_end else [reply]

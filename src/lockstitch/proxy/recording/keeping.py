@@ -13,6 +13,7 @@ import time
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import TypeVar
 
@@ -228,7 +229,13 @@ class SessionTree:
                 found = [one for one in found if one[0].instructions_at(one[1]) == instructions]
             if not found:
                 continue
-            branch, seq = max(found, key=lambda one: _fitness(one[0], one[1], instructions))
+            branch, seq = max(
+                found,
+                key=lambda one: (
+                    one[0].is_free(one[1]),
+                    one[0].instructions_at(one[1]) == instructions,
+                ),
+            )
             is_free = branch.is_free(seq)
             if is_whole:
                 return SessionPlacement(
@@ -243,10 +250,6 @@ class SessionTree:
         """Return the sessions that have a hash, the latest first, each with its record."""
         branches = (self._branches[name] for name in reversed(self._places.get(end, {})))
         return [(branch, branch.nodes[end].seq) for branch in branches]
-
-
-def _fitness(branch: SessionBranch, seq: int, instructions: str) -> tuple[bool, bool]:
-    return branch.is_free(seq), branch.instructions_at(seq) == instructions
 
 
 T = TypeVar("T")
@@ -328,23 +331,18 @@ class Keeper:
         """Read what was added to a session; None if it is gone or damaged."""
         branch = self._known(name) or SessionBranch(name)
         head = self.backend.head(name)
-        if head is None or head.seq < branch.head.seq:
-            self._forget(name)
-            return None
-        try:
-            records = list(self.backend.read(name, branch.head))
-        except Damaged:
-            self._forget(name)
-            return None
+        records: list[JournalRecord] | None = None
+        if head is not None and head.seq >= branch.head.seq:
+            with suppress(Damaged):
+                records = list(self.backend.read(name, branch.head))
         with self._lock:
+            if records is None:
+                self._tree.forget(name)
+                return None
             # another thread may have read some of them meanwhile
             fresh = [record for record in records if record.seq > branch.head.seq]
             self._tree.learn(branch, branch.take(fresh))
         return branch
-
-    def _forget(self, name: str) -> None:
-        with self._lock:
-            self._tree.forget(name)
 
     def free_end(self, branch: SessionBranch, seq: int) -> Head | None:
         """Return where a session ends, if nothing was said in it behind a record."""
